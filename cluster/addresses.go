@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// provenAddresses are where servers answered last, with their certificate and their id. The zero value is ready. Safe
-// for many goroutines.
+// provenAddresses remembers where each server last answered with its certificate and its id. The zero value is ready to
+// use. It is safe for many goroutines.
 type provenAddresses struct {
 	mu   sync.Mutex
 	last map[model.ServerID]string // host:port
@@ -45,8 +45,8 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf is the host:port of a server's TLS listener, or empty: where the configuration has it, or where gossip
-// says that it is now, if it has answered there. Whoever has the gossip key can say anything there.
+// addressOf returns the host:port of a server's TLS listener, or an empty string. The address of the configuration
+// counts, or the one in gossip if the server has answered there. Anyone with the gossip key can claim any address.
 func (s *Server) addressOf(id model.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
@@ -58,7 +58,7 @@ func (s *Server) addressOf(id model.ServerID) string {
 	return configured
 }
 
-// claimedAddress is the host:port of a server's TLS listener as gossip says it, or empty.
+// claimedAddress returns the host:port of a server's TLS listener that gossip claims, or an empty string.
 func (s *Server) claimedAddress(id model.ServerID) string {
 	if m, ok := s.sight.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
 		return m.Meta.API
@@ -66,7 +66,7 @@ func (s *Server) claimedAddress(id model.ServerID) string {
 	return ""
 }
 
-// configuredAddress is the host:port that the configuration has of a server, or empty.
+// configuredAddress returns the host:port of a server in the configuration, or an empty string.
 func (s *Server) configuredAddress(id model.ServerID) string {
 	if !s.opened.Load() { // raft asks while it is being made
 		return ""
@@ -79,8 +79,8 @@ func (s *Server) configuredAddress(id model.ServerID) string {
 	return ""
 }
 
-// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an
-// address that leads nowhere must not hold up another one.
+// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an address
+// that leads nowhere must not delay the others.
 func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn

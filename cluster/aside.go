@@ -12,12 +12,12 @@ import (
 // rooms is how much space the voters have, as far as this server knows.
 type rooms struct {
 	voters int
-	enough int      // are there, and have enough
-	low    []string // names of those that have not enough
-	away   []string // names or ids of those that gossip does not find
+	enough int      // alive, with enough space
+	low    []string // names of those without enough space
+	away   []string // names or ids of those that gossip reports as dead or doesn't know
 }
 
-// majority reports whether n of the voters are one.
+// majority reports whether n servers are a majority of the voters.
 func (r rooms) majority(n int) bool { return n >= r.voters/2+1 }
 
 func (s *Server) rooms() rooms {
@@ -46,8 +46,8 @@ func (s *Server) rooms() rooms {
 	return r
 }
 
-// checkRoom refuses writes while this server can't append, or a server with too little room leaves no majority that
-// can. Reads go on.
+// checkRoom refuses writes while this server can't append, or while too few voters with enough space are left for a
+// majority. Reads go on.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
 		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
@@ -70,15 +70,15 @@ func (s *Server) checkRoom() error {
 
 const (
 	asideRetry = 5 * time.Second
-	// asideNews is how long a leader with little room waits for news of the others' disks, which gossip brings;
-	// asideWait is the same for one that can't append.
+	// asideNews is how long a leader with little room waits for gossip to bring news of the other servers' disks.
+	// asideWait is the same for a leader that can't append.
 	asideNews = time.Second
 	asideWait = 3 * time.Second
 )
 
-// stepAside hands leadership to a server with room when this one's disk runs full. It stays where a majority has not
-// enough: nothing can be written then whoever leads, and a new leader has to append an entry before it can serve even
-// reads, while this one goes on answering them without.
+// stepAside hands leadership to a server with room when this server's disk runs full. It keeps leadership while no
+// majority has enough room: nobody could write then, whoever leads. A new leader must append an entry before it can
+// serve even reads, while this one goes on answering them.
 func (s *Server) stepAside(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		changed := s.disk.space.changed()

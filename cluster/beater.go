@@ -21,8 +21,8 @@ type BeaterConfig struct {
 	Logger      hclog.Logger
 }
 
-// Courier carries heartbeats and their answers, and knows the servers. A Pool is one; who simulates many agents in one
-// process has another, with one socket for all of them. Its methods are those of Pool.
+// Courier carries heartbeats and their answers, and knows the servers. A Pool is one. A simulation of many agents in
+// one process brings another one, with a single socket for all of them. Its methods are those of Pool.
 type Courier interface {
 	Servers() []Member
 	Address() string
@@ -30,20 +30,20 @@ type Courier interface {
 	Receive() <-chan []byte
 }
 
-// Beater is an agent's end of the heartbeats: it sends one to every server that gossip knows, and knows until when
-// the node's lease holds. It is safe for many goroutines. Before Register it is silent.
+// Beater is an agent's end of the heartbeats. It sends one to every server that gossip knows, and computes until when
+// the node's lease holds. It is safe for many goroutines. It sends nothing before Register.
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1: registered again, or a server has to be told its echo
+	wake  chan struct{} // capacity 1: registered again, a new interval, or an answer after a long silence
 
 	mu      sync.Mutex
 	reg     registration
 	seq     uint64
 	facts   uint64
-	heeded  time.Time // a server answered a request of the agent
+	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
-	voters  electorate  // the newest that was heard of
+	voters  electorate  // of the newest configuration heard of
 	gaveUp  chan uint64 // the epoch; capacity 1
 }
 
@@ -54,7 +54,7 @@ type registration struct {
 	every time.Duration
 }
 
-// link is what an agent knows of its heartbeats to one server.
+// link is the state of an agent's heartbeats to one server.
 type link struct {
 	echo     uint64
 	sent     [8]sentBeat // ring, by seq
@@ -90,16 +90,16 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than
-// that. A history is model.History as text.
+// SetVoters passes on the voters that a registration named. history is model.History as text. Servers that a majority
+// follows know no older configuration than that one.
 func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hear(electorate{history, index, voters})
 }
 
-// hear takes a configuration if it is newer than the known one, and reports whether it is of the history that this node
-// follows; b.mu is held.
+// hear takes a configuration if it is newer than the known one. It reports whether the configuration belongs to the
+// history that this node follows. b.mu is held.
 func (b *Beater) hear(e electorate) bool {
 	if e.History != b.voters.History {
 		if e.History == "" { // a server that was killed before it could note its cluster
@@ -129,8 +129,8 @@ func (b *Beater) SetInterval(interval time.Duration) {
 	}
 }
 
-// SetFacts names the newest generation of facts of an epoch; heartbeats carry it from now on. Another epoch than the
-// one that was registered last is ignored: its generations were counted from the start.
+// SetFacts names the newest generation of facts of an epoch, which heartbeats carry from now on. An epoch other than
+// the last registered one is ignored, because its generations were counted separately.
 func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,18 +139,18 @@ func (b *Beater) SetFacts(epoch, generation uint64) {
 	}
 }
 
-// SetAnswered tells when a server last answered a request of the agent. Heartbeats carry how long ago that was.
+// SetAnswered notes when a server last answered a request of the agent. Heartbeats carry how long ago that was.
 func (b *Beater) SetAnswered(at time.Time) {
 	b.mu.Lock()
 	long := !b.heeded.IsZero() && at.Sub(b.heeded) > 2*b.reg.every
 	b.heeded = at
 	b.mu.Unlock()
-	if long { // the servers may take this node for one that hears nothing
+	if long { // the servers may believe that this node gets no answers
 		b.kick()
 	}
 }
 
-// unanswered is for how many milliseconds no server has answered a request; b.mu is held.
+// unanswered returns how many milliseconds have passed since a server last answered a request. b.mu is held.
 func (b *Beater) unanswered() uint32 {
 	if b.heeded.IsZero() {
 		return 0
@@ -158,12 +158,12 @@ func (b *Beater) unanswered() uint32 {
 	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
 }
 
-// GivenUp carries an epoch when a server says that it agreed to it being offline: the agent has to register again. It
-// may be an older one than the last that was registered, as each server says so for itself.
+// GivenUp carries an epoch when a server says that it agreed to this epoch being offline. The agent then has to
+// register again. Each server reports this on its own, so the epoch may be older than the last registered one.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
-// LeaseUntil tells until when a lease of the given length holds: while a majority of the voters of the newest
-// configuration have answered heartbeats SENT within it. The zero time means that it never held.
+// LeaseUntil returns until when a lease of the given length holds. It holds while a majority of the voters of the
+// newest configuration have answered heartbeats SENT within that length. The zero time means that it never held.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,7 +181,7 @@ func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	return sent[need-1].Add(length)
 }
 
-// Run sends heartbeats and takes the answers until ctx ends. It blocks.
+// Run sends heartbeats and takes in the answers until ctx ends. It blocks.
 func (b *Beater) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -206,7 +206,7 @@ func (b *Beater) kick() {
 	}
 }
 
-// beatAll sends a heartbeat to every server that gossip has ever seen, and tells when the next one is due.
+// beatAll sends a heartbeat to every server that gossip has ever seen, and returns when the next one is due.
 func (b *Beater) beatAll() (next time.Duration) {
 	b.mu.Lock()
 	reg := b.reg
@@ -242,8 +242,8 @@ func (b *Beater) beat(to model.ServerID) {
 	}
 }
 
-// receive takes an answer. One that isn't signed with this node's key, or answers nothing that was sent, is
-// dropped.
+// receive takes in an answer. It drops answers that are not signed with this node's key or answer nothing that was
+// sent.
 func (b *Beater) receive(msg []byte) {
 	var a beatAnswer
 	b.mu.Lock()
@@ -278,7 +278,7 @@ func (b *Beater) book(a beatAnswer) verdict {
 	sent := slot.at
 	*slot = sentBeat{}
 	if !b.hear(a.electorate) {
-		return 0 // it is of a lineage that this node left behind
+		return 0 // it belongs to a lineage that this node no longer follows
 	}
 	l.echo = a.Echo
 	if a.Verdict == verdictHeard && sent.After(l.answered) {

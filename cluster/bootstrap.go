@@ -16,18 +16,18 @@ import (
 
 const (
 	bootstrapEvery  = 250 * time.Millisecond
-	bootstrapSettle = time.Second // the same servers have to be seen for so long before anything is agreed
+	bootstrapSettle = time.Second // how long the same servers must be seen before anything is agreed
 	aloneRemind     = 30 * time.Second
-	firstRemind     = 5 * time.Second // servers that are started together need no words
+	firstRemind     = 5 * time.Second // servers that are started together need no message before that
 
-	fileAlone = "begin-alone" // an operator's word that no other server is there
+	fileAlone = "begin-alone" // an operator's word that there is no other server
 )
 
-// Beginning is what a server without any state sees before there is a cluster, as a value.
+// Beginning is what a server without state knows before there is a cluster, as a value.
 type Beginning struct {
 	Self    model.ServerID
 	Expect  int              // bootstrap_expect
-	Pledge  []model.ServerID // what this server agreed to, for ever
+	Pledge  []model.ServerID // what this server agreed to, permanently
 	Servers []Beginner       // alive in gossip, this one included
 }
 
@@ -39,14 +39,14 @@ type Beginner struct {
 	Pledge []model.ServerID
 }
 
-// Beginning of a cluster must happen once, or there are two. So every new server pledges at most once, in its data
-// directory, to a set of exactly bootstrap_expect servers that it is one of, and tells so by gossip. A set begins a
-// cluster only when every one of its members has pledged to it, and then the member with the smallest id alone
-// writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see
-// and when; what gossip says of a pledge can be old but never wrong, because a pledge doesn't change. Nothing is
-// pledged while any server is seen that has state: then there is a cluster to join.
+// A cluster must begin exactly once, or there are two clusters. So every new server pledges at most once, in its data
+// directory, and announces its pledge by gossip. It pledges to a set of exactly bootstrap_expect servers that includes
+// itself. A set begins a cluster only when all of its members have pledged to it. Then the member with the smallest id
+// alone writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see
+// and when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while
+// it sees any server that has state: then there is a cluster to join.
 
-// Choose returns the set to pledge to; ok is false if it isn't time, or another cluster is there.
+// Choose returns the set to pledge to. ok is false if it is too early or if another cluster exists.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	if b.Expect <= 0 || b.Pledge != nil {
 		return nil, false
@@ -56,7 +56,7 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 		if !s.Fresh {
 			return nil, false
 		}
-		// A choice that others have agreed to already comes before this server's.
+		// A choice that others have already agreed to takes precedence over this server's own.
 		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
 			return s.Pledge, true
 		}
@@ -72,8 +72,8 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	return set, slices.Contains(set, b.Self)
 }
 
-// Complete reports whether this server has to write the first configuration now. A server that pledged to another
-// set than this one, although this one counts on it, is named: then it will never be complete.
+// Complete reports whether this server must write the first configuration now. stray is a server of the pledged set
+// that pledged to another set; then this set will never be complete.
 func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	if b.Pledge == nil {
 		return false, ""
@@ -94,8 +94,8 @@ func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 // fresh reports whether this server has no raft state at all.
 func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers()) == 0 }
 
-// bootstrap begins a cluster together with the other new servers, or waits until it is taken into one. It ends with
-// the first entry of this server's log.
+// bootstrap begins a cluster together with the other new servers, or waits until a cluster takes this one in. It ends
+// with the first entry of this server's log.
 func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
@@ -126,8 +126,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 }
 
-// settleBeginning is how long the same set must be seen. A server that is to begin alone, and knows of no address
-// to join, waits for nobody.
+// settleBeginning is how long the same set must be seen. A server that is to begin alone, and has no address to join,
+// need not wait.
 func (s *Server) settleBeginning() time.Duration {
 	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
 		return 0
@@ -135,17 +135,17 @@ func (s *Server) settleBeginning() time.Duration {
 	return bootstrapSettle
 }
 
-// company is what a server that is to begin alone has heard from the addresses at which others may be.
+// company is what a server that is to begin alone has heard from its join addresses.
 type company struct {
 	waits    bool
 	answered map[string]bool
 	reminded time.Time
-	told     time.Time // for whom it waits
+	told     time.Time // when it last logged for whom it waits
 }
 
 // sayForWhom logs now and then which servers a new one has found, and which addresses are silent.
 func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
-	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // knowsAll tells of a server that is to begin alone
+	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // knowsAll logs this for a server that is to begin alone
 		return
 	}
 	c.told = time.Now()
@@ -164,9 +164,9 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll reports whether a server that may begin alone has heard from every address that it is to join: behind one
-// that doesn't answer there may be the cluster that it belongs to. Such as when its disk was lost and its network comes
-// up late. Of larger beginnings each server has heard from the others anyway.
+// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. At an address that
+// doesn't answer there may be the cluster that it belongs to, if its disk was lost and its network comes up late. In
+// larger beginnings each server has heard from the others anyway.
 func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	if !c.waits {
 		return true
@@ -188,12 +188,12 @@ func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 				"outspan server init --data-dir "+s.cfg.DataDir)
 	}
 	c.waits = len(silent) > 0
-	return false // what they told is looked at first
+	return false // look first at what the addresses answered
 }
 
-// BeginAlone tells the server of a data directory, which may run, that there is no cluster to join: with
-// bootstrap_expect = 1 it begins one without waiting for the addresses of retry_join. Code: conflict if it is a member
-// of a cluster already.
+// BeginAlone notes in a server's data directory that there is no cluster to join. The server may be running. With
+// bootstrap_expect = 1 it begins a cluster without waiting for the addresses of retry_join. Code: conflict if it
+// already belongs to a cluster.
 func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err

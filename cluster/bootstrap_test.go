@@ -83,8 +83,8 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
-// In words: however late, partial and old what the servers see of each other is, and in whatever order they act,
-// no two sets that share a server ever both begin a cluster.
+// In words: whatever the servers see of each other, however late, partial and old, and in whatever order they act, no
+// two sets that share a server ever both begin a cluster.
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3
@@ -100,7 +100,7 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 		var begun [][]model.ServerID
 		for range rapid.IntRange(10, 150).Draw(t, "steps") {
 			self := rapid.SampledFrom(ids).Draw(t, "self")
-			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // news of one other arrives
+			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // news of another server arrives
 				seen[self][other] = Beginner{ID: other, Fresh: true, Expect: expect, Pledge: pledges[other]}
 				continue
 			}
@@ -129,7 +129,7 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	})
 }
 
-// Servers that come one by one, with long pauses, still begin one cluster; a fourth is taken in.
+// Servers that start one by one, with long pauses, still begin one cluster. A fourth is taken in.
 func TestServersThatComeOneByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -192,7 +192,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// String is what was written so far.
+// String returns what was written so far.
 func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,8 +216,8 @@ func TestSingleServer(t *testing.T) {
 	})
 }
 
-// Server 1 began the cluster by itself, and 2 and 3 joined. Its disk is lost, and the new one is started while its
-// network is not up: it waits until it has heard from each address that it is to join, and comes back into its cluster.
+// Server 1 began the cluster alone, and 2 and 3 joined. Its disk is lost, and the new one is started before its network
+// is up. It waits until it has heard from each of its join addresses, and comes back into its cluster.
 func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -252,7 +252,7 @@ func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	})
 }
 
-// An operator who knows that there is no cluster says so, also while the server waits.
+// An operator says that there is no cluster, even while the server waits.
 func TestBeginAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -271,7 +271,7 @@ func TestBeginAlone(t *testing.T) {
 	})
 }
 
-// A program that prints no address is not an answer: behind what it will print there may be a cluster.
+// A program that prints no address is not an answer: there may be a cluster at an address that it prints later.
 func TestProgramWithoutAddressesIsSilent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "peers")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexit 0\n"), 0o700); err != nil {

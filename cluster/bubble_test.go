@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// inBubble runs a test in fake time. memberlist leaves goroutines that wait for a last timeout when it is shut down;
-// a bubble's clock stands still once the test has returned, so they get their minute before.
+// inBubble runs a test in fake time. memberlist leaves goroutines that wait for a last timeout when it is shut down. A
+// bubble's clock stops once the test has returned, so inBubble first gives them a minute.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -16,7 +16,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// eventually waits, in fake time or real, until ok says so.
+// eventually waits, in fake time or real, until ok returns true.
 func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(limit)

@@ -7,10 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// clock is cluster time on this server: the highest time it has heard of, be it in an applied entry or from a
-// leader, plus its own monotonic time since then. So a new leader goes on where the old one was within a tick,
-// hours of idling are not lost at a failover, and only time in which no server runs does not count. The wall clock
-// has no part in it.
+// clock is cluster time on this server: the highest time it has heard, in an applied entry or from a leader, plus its
+// own monotonic time since then. So a new leader continues within a tick of where the old one was, and a failover loses
+// no hours of idling. Only time in which no server runs doesn't count. The wall clock has no part in it.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time
@@ -30,7 +29,7 @@ func (c *clock) read(now time.Time) model.Time {
 	return c.base + model.Time(now.Sub(c.at).Milliseconds())
 }
 
-// hear takes a time of the state or of a leader; one that is behind changes nothing.
+// hear takes in a time of the state or of a leader. An earlier time than the current one changes nothing.
 func (c *clock) hear(t model.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

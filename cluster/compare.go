@@ -16,43 +16,43 @@ import (
 
 // CompareConfig says how servers compare their states. The zero value means the defaults.
 type CompareConfig struct {
-	// Every is how often, while nothing asks for it; default 10 min. A comparison reads the whole state once: a second
-	// of one core for 100,000 instances, beside the log and not in its way.
+	// Every is the time between comparisons while nothing else asks for one; default 10 min. A comparison reads the whole
+	// state once, which takes a second of one core for 100,000 instances. It doesn't delay the log.
 	Every time.Duration
-	// Compared gets the result of each comparison, for metrics. It must not block. Default: nobody.
+	// Compared gets the result of each comparison, for metrics. It must not block. Optional.
 	Compared func(ComparisonResult)
 }
 
 const (
 	compareEvery     = 10 * time.Minute
 	compareFirst     = 2 * time.Second  // after this server has caught up
-	compareSoon      = time.Second      // after a restore, or when somebody found a difference
+	compareSoon      = time.Second      // after a restore, or when a server or an operator found a difference
 	compareLater     = time.Minute      // after a snapshot
-	compareUndecided = time.Minute      // until the next, while servers differ and none has a majority
-	compareRetry     = 10 * time.Second // the first time when too few could be compared; doubled each time
-	comparePatience  = 10 * time.Second // for a server that is behind
+	compareUndecided = time.Minute      // to the next one, while servers differ and none has a majority
+	compareRetry     = 10 * time.Second // the first time that too few could be compared; doubled each time
+	comparePatience  = 10 * time.Second // how long to wait for a server that lags
 	comparePoll      = 250 * time.Millisecond
 
 	statesTimeout = 2 * time.Second
 	digestTimeout = 30 * time.Second
 )
 
-// comparer finds out whether this server's state is the one that the others have, and ends this server if it is not.
-// Nothing of it is in the log: a settled cluster compares and writes nothing.
+// comparer finds out whether this server's state equals that of the others, and ends this server if it does not. It
+// writes nothing to the log, so a settled cluster can compare without a write.
 type comparer struct {
 	s       *Server
 	log     hclog.Logger
 	past    pastStates
 	digests *digester
-	wrong   atomic.Bool // a majority has another state: this server decides nothing any more
+	wrong   atomic.Bool // a majority has another state: this server no longer decides anything
 
-	restored, snapshot chan struct{} // each has room for one wish: to compare soon, or later
+	restored, snapshot chan struct{} // capacity 1 each: a request to compare soon, or later
 
 	mu        sync.Mutex
 	differing map[model.ServerID]Difference
 }
 
-// Difference is what is remembered of a server whose state was not this one's.
+// Difference describes a server whose state differed from this one's.
 type Difference struct {
 	Index  uint64 // of the states that were compared
 	Digest string // of the other server's
@@ -67,7 +67,7 @@ func newComparer(s *Server) *comparer {
 	}
 }
 
-// soon asks for a comparison at once, and later for one within a minute. They never block.
+// soon asks for a comparison at once, later for one within a minute. Neither blocks.
 func (c *comparer) soon()  { wish(c.restored) }
 func (c *comparer) later() { wish(c.snapshot) }
 
@@ -85,8 +85,8 @@ func forget(c chan struct{}) {
 	}
 }
 
-// run compares until ctx ends, the first time once everything that was committed before the start is applied: so it
-// shows that a snapshot and the log after it lead to the same state again.
+// run compares until ctx ends. The first comparison comes once everything that was committed before the start is
+// applied. So it shows whether a snapshot and the log after it lead to the same state.
 func (c *comparer) run(ctx context.Context) {
 	for ctx.Err() == nil && !c.s.CaughtUp() {
 		pause(ctx, comparePoll)
@@ -133,8 +133,8 @@ func (c *comparer) rest(ctx context.Context, next time.Duration) {
 	}
 }
 
-// round compares this server with every voter, and acts on what it finds. ok is false where there is nobody to
-// compare with.
+// round compares this server with every voter, and acts on the result. ok is false if there is no other voter or ctx
+// ended.
 func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool) {
 	voters := c.voters()
 	others := slices.DeleteFunc(slices.Clone(voters), func(id model.ServerID) bool { return id == c.s.dir.id })
@@ -180,7 +180,7 @@ func (c *comparer) voters() []model.ServerID {
 	return ids
 }
 
-// remember keeps which servers have another state, for whoever asks when they don't answer any more.
+// remember keeps which servers have another state, for questions about them when they don't answer any more.
 func (c *comparer) remember(m meeting, judged Comparison) {
 	for id, sums := range m.sums {
 		switch {
@@ -195,7 +195,7 @@ func (c *comparer) remember(m meeting, judged Comparison) {
 	}
 }
 
-// noteDifference remembers that a server has another state, and says so once. It reports whether that was news.
+// noteDifference remembers that a server has another state, and logs it the first time. It reports whether it was new.
 func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs stateSums) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,13 +224,13 @@ func namesOf(tables []fsm.TableDifference) []string {
 	return names
 }
 
-// meeting is what servers said of their states under one key.
+// meeting is what servers reported of their states under one key.
 type meeting struct {
 	self model.ServerID
 	key  stateKey
 	sums map[model.ServerID]stateSums
-	held map[model.ServerID][]stateKey // of everybody else who answered
-	errs map[model.ServerID]error      // of everybody else who did not
+	held map[model.ServerID][]stateKey // of each other server that answered
+	errs map[model.ServerID]error      // of each other server that did not
 }
 
 func (m meeting) own() stateSums { return m.sums[m.self] }
@@ -245,10 +245,10 @@ func (m meeting) comparison(self model.ServerID, voters []model.ServerID) Compar
 
 var errNoState = errors.New("it has this state no more")
 
-// meet finds a state that all the servers hold, as far as they answer, and asks each for its digest. It is one that is
-// no older than the call, so that a difference that is there shows. A server that is behind gets some patience, and so
-// does the next boundary where servers are written to all the time; then what can be compared is. With judge, those
-// that were asked look for themselves, too. It ends early, with an error, only with ctx.
+// meet finds a state that all answering servers hold, and asks each for its digest. The state is no older than the
+// call, so that an existing difference shows. meet waits up to patience for servers that lag, and for the next boundary
+// where servers are written to all the time. After that it compares what it can. With judge, the asked servers also
+// check themselves. It returns early, with an error, only when ctx ends.
 func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration,
 	judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
@@ -291,7 +291,7 @@ func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.S
 	return s, holders, m
 }
 
-// digestAll digests the chosen state here, and asks those who hold it for theirs.
+// digestAll digests the chosen state here, and asks the servers that hold it for their digests.
 func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge bool) error {
 	own, err := c.digests.of(ctx, s)
 	if err != nil {
@@ -324,7 +324,7 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 	return nil
 }
 
-// eachOf runs fn for all servers at once and returns when the last is done.
+// eachOf runs fn for all servers at once and returns when the last call has ended.
 func (c *comparer) eachOf(ids []model.ServerID, fn func(model.ServerID)) {
 	var wg sync.WaitGroup
 	for _, id := range ids {

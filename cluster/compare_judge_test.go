@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Who is wrong is a matter of all voters, not of those that answer.
+// All voters decide which state is wrong, not only those that answer.
 func TestComparisonResult(t *testing.T) {
 	three, five := []model.ServerID{"a", "b", "c"}, []model.ServerID{"a", "b", "c", "d", "e"}
 	type digests = map[model.ServerID]string
@@ -45,7 +45,7 @@ func TestComparisonResult(t *testing.T) {
 	}
 }
 
-// Never may both sides of a difference be called wrong, and never may so many stop that no majority is left.
+// Both sides of a difference are never called wrong, and never do so many stop that no majority is left.
 func TestComparisonStopsOnlyMinorities(t *testing.T) {
 	words := []string{"", "x", "y", "z"}
 	voters := []model.ServerID{"a", "b", "c", "d", "e"}

@@ -14,19 +14,19 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Files that a server leaves when a majority has another state. While the report is there, that server does not start.
+// Files that a server leaves when a majority has another state. While the report exists, that server does not start.
 const (
 	dirDiffers   = "state-differs"
 	fileReport   = "report.json"
 	fileState    = "state.snap"
 	reportFormat = 1
-	// reportTimeout bounds writing them: a disk that hangs must not keep a wrong server alive.
+	// reportTimeout bounds the writing of the report: a hanging disk must not keep a wrong server alive.
 	reportTimeout = 30 * time.Second
 )
 
-// StateReport is what a server writes down before it ends because a majority of the voters has another state.
+// StateReport is what a server writes before it ends because a majority of the voters has another state.
 type StateReport struct {
-	Report  int            `json:"report"` // of this form; 1
+	Report  int            `json:"report"` // format of the report; 1
 	Time    time.Time      `json:"time"`
 	Server  model.ServerID `json:"server"`
 	Name    string         `json:"name"`
@@ -47,7 +47,7 @@ type StateReport struct {
 	State    string                `json:"state"`    // file with this server's state, beside the report
 }
 
-// condemn ends this server, for good. First it stops deciding, then it writes down what it knows.
+// condemn ends this server for good. It first stops deciding, then writes the report.
 func (c *comparer) condemn(m meeting, judged Comparison) {
 	_, led, _ := c.s.Leader()
 	c.wrong.Store(true)
@@ -90,7 +90,7 @@ func (c *comparer) report(m meeting, judged Comparison, led bool) StateReport {
 	}
 }
 
-// writeReport writes the report first: it alone keeps the server from starting again on this state.
+// writeReport writes the report before the state: the report alone keeps the server from starting again on this state.
 func writeReport(dir string, r StateReport, state fsm.State) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -112,7 +112,7 @@ func writeReport(dir string, r StateReport, state fsm.State) error {
 	return nil
 }
 
-// ReadReport reads the report of a server that a majority contradicted; ok is false if its data directory has none.
+// ReadReport reads the report of a server that a majority contradicted. ok is false if the data directory has none.
 func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, dirDiffers, fileReport))
 	switch {
@@ -127,9 +127,9 @@ func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	return r, true, nil
 }
 
-// checkReport refuses a data directory whose state a majority contradicted: started again and again by a supervisor,
-// it would vote, and might lead, each time until the next comparison. One that holds nothing but the report is a new
-// server's. Code: state_differs.
+// checkReport refuses a data directory whose state a majority contradicted. A supervisor may start the server again and
+// again, and each time it would vote, and might lead, until the next comparison. A directory that holds nothing but the
+// report counts as a new server's. Code: state_differs.
 func checkReport(dataDir string) error {
 	r, found, err := ReadReport(dataDir)
 	if !found {

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// checkpointEvery is after how many entries of the log a state is kept for comparisons. Servers that write all the
-	// time pass an index at different moments; the state at every such boundary is the same everywhere.
+	// checkpointEvery is the number of log entries after which a state is kept for comparisons. Servers that write all the
+	// time pass an index at different moments. The state at every multiple of checkpointEvery is the same everywhere.
 	checkpointEvery = 512
-	checkpointsKept = 3 // while 100,000 instances are placed, each may hold every row as it was then: some 50 MB
-	// offersKept is how many states a server keeps because it told another one that it has them, and offerFor for how
-	// long: until the question for their digest comes.
+	checkpointsKept = 3 // during the placement of 100,000 instances, each may hold every old row: some 50 MB
+	// offersKept is how many states a server keeps because it told another server that it has them. offerFor is how long
+	// it keeps them, until the question for their digest comes.
 	offersKept = 16
 	offerFor   = 30 * time.Second
-	// digestsKept are remembered for digestFor, since all servers ask at about the same time. Not for longer: a state
-	// that does not change is read again by the next comparison, so that damage in memory shows.
+	// digestsKept is how many digests are remembered, each for digestFor, since all servers ask at about the same time.
+	// They are not kept longer: the next comparison must read an unchanged state again, so that damage in memory shows.
 	digestsKept = 4
 	digestFor   = time.Minute
 )
 
-// pastStates are the states that a server can be asked about beside its newest. A State is a value, so one costs
-// what has changed since: the rows that the entries after it replaced.
+// pastStates keeps older states that other servers may ask about. A State is a value, so keeping one costs only the
+// rows that later entries replaced.
 type pastStates struct {
 	mu          sync.Mutex
 	checkpoints []fsm.State // oldest first
@@ -40,8 +40,8 @@ type offer struct {
 	at    time.Time
 }
 
-// passed is told that the entry at index is applied to before. It keeps before if a boundary lies between: every
-// server applies the same entries, so it is the same state everywhere.
+// passed is called before the entry at index is applied to before. It keeps before if a checkpoint boundary lies
+// between them. Every server applies the same entries, so this state is the same everywhere.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -52,7 +52,7 @@ func (p *pastStates) passed(before fsm.State, index uint64) {
 	p.checkpoints = slices.Delete(p.checkpoints, 0, max(0, len(p.checkpoints)-checkpointsKept))
 }
 
-// clear forgets every state: another history begins.
+// clear forgets every state, because another history begins.
 func (p *pastStates) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +68,8 @@ func (p *pastStates) settle(key stateKey) {
 	})
 }
 
-// hold returns every state that this server can be asked about, oldest first and current last, and keeps the current
-// one for a while.
+// hold returns every state that this server can be asked about, oldest first and current last. It keeps the current one
+// for offerFor.
 func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func compareKeys(a, b stateKey) int {
 	return 0
 }
 
-// find returns the state under a key, or false if this server has it no more, or not yet.
+// find returns the state under a key, or false if this server no longer has it, or does not have it yet.
 func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	if keyOf(current) == key {
 		return current, true
@@ -125,15 +125,15 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
-	// contradiction is what fsm.Check found, where it was asked for. Digests leave out what a state derives from its
-	// rows, so equal states may differ in that.
+	// contradiction is the result of fsm.Check, if it was asked for. Digests leave out what a state derives from its rows,
+	// so states with equal digests may differ in it.
 	contradiction string
 }
 
-// digester computes digests, one at a time: a large state takes a second of a core, which is better spent once than
-// by all who ask at the same time. The log is applied meanwhile.
+// digester computes digests, one at a time. A large state takes a second of a core, so concurrent callers share one
+// computation. The log is applied meanwhile.
 type digester struct {
-	turn  chan struct{} // has room for the one whose turn it is
+	turn  chan struct{} // capacity 1: a semaphore
 	mu    sync.Mutex
 	known []knownSums // oldest first
 }
@@ -146,8 +146,7 @@ type knownSums struct {
 
 func newDigester() *digester { return &digester{turn: make(chan struct{}, 1)} }
 
-// of returns the digests of a state. It blocks until it is its turn, at most until ctx ends, and then as long as
-// the digest takes.
+// of returns the digests of a state. It waits for its turn until ctx ends, and then blocks as long as the digest takes.
 func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
 	select {
 	case d.turn <- struct{}{}:
@@ -179,15 +178,15 @@ func (d *digester) recall(key stateKey) (stateSums, bool) {
 	return stateSums{}, false
 }
 
-// clear forgets every digest: the same key may stand for another state now.
+// clear forgets every digest, because the same key may now stand for another state.
 func (d *digester) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known = nil
 }
 
-// comparedFSM is the FSM that raft sees: the machine's, which also keeps states for comparisons and says when one is
-// due.
+// comparedFSM is the FSM that raft sees. It wraps machineFSM, keeps states for comparisons, and says when a comparison
+// is due.
 type comparedFSM struct {
 	*machineFSM
 	c *comparer
@@ -206,7 +205,8 @@ func (f comparedFSM) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// Snapshot implements raft.FSM. What a snapshot makes durable, and lets the log forget, is worth a comparison.
+// Snapshot implements raft.FSM. A snapshot becomes durable and lets the log forget its entries, so a comparison
+// follows.
 func (f comparedFSM) Snapshot() (raft.FSMSnapshot, error) {
 	f.c.later()
 	return f.machineFSM.Snapshot()

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// compareRig is a rig that counts what comes of comparisons.
+// compareRig is a rig that counts the results of comparisons.
 type compareRig struct {
 	*rig
 	inMemory bool // the logs: for tests that write a lot and restart nothing
@@ -55,7 +55,7 @@ func (r *compareRig) startAll() *rigServer {
 	return r.leader(20 * time.Second)
 }
 
-// results are those of one server so far.
+// results returns the results of one server so far.
 func (r *compareRig) results(s *rigServer) []ComparisonResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *compareRig) follower(leader *rigServer) *rigServer {
 	return nil
 }
 
-// spoil changes a row of a server's state behind the log's back: the index stays.
+// spoil changes a row of a server's state outside the log: the index stays.
 func (s *rigServer) spoil() {
 	t := s.rig.t
 	t.Helper()
@@ -154,7 +154,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 			t.Errorf("%d run, led by %s", len(r.running()), r.leader(time.Second).host)
 		}
 
-		// It doesn't come back with that state, however often it is started, and not by way of a recovery either.
+		// It doesn't come back with that state, however often it is started, not even by a recovery.
 		for range 2 {
 			if again := r.open(hostNumber(wrong.host), nil); !errors.Is(again.err, &model.Error{Code: model.CodeStateDiffers}) {
 				t.Fatalf("it started again: %v", again.err)
@@ -165,7 +165,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 			t.Errorf("its state can be made the cluster's: %v", err)
 		}
 
-		// Emptied but for the report, it joins as a new one and has the right state.
+		// After everything but the report is deleted, it joins as a new server and has the right state.
 		entries, err := os.ReadDir(wrong.dir)
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 		})
 		r.agree(10 * time.Second)
 		back.stop()
-		r.start(hostNumber(wrong.host)) // the report of its old self stands beside it for ever
+		r.start(hostNumber(wrong.host)) // the report of its earlier identity stays there
 	})
 }
 
@@ -214,8 +214,8 @@ func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	}
 }
 
-// A wrong leader ends too: its followers are right. Nothing that it decides on its wrong state is proposed while it
-// writes its report.
+// A wrong leader ends too, because its followers are right. While it writes its report, it proposes nothing that it
+// decides on its wrong state.
 func TestMinorityLeaderStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -238,7 +238,8 @@ func TestMinorityLeaderStops(t *testing.T) {
 	})
 }
 
-// One against one nobody knows who is right: both go on and say so. When the third server is back, it is known.
+// With one server against one, nobody knows which is right: both go on and report the difference. When the third server
+// is back, it is known.
 func TestTwoServersThatDifferGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -281,7 +282,7 @@ func verdicts(v Verification) map[model.ServerID]Verdict {
 	return out
 }
 
-// Servers that are written to all the time are never at one index when they are asked. They are compared all the same.
+// Servers that are written to all the time are never at one index when they are asked. They are compared nevertheless.
 func TestBusyServersAreCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -313,7 +314,7 @@ func TestBusyServersAreCompared(t *testing.T) {
 	})
 }
 
-// An operator's restore begins another history: what was kept of the old one is not compared with it.
+// An operator's restore begins another history. States kept from the old one are not compared with it.
 func TestRestoreIsCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -337,8 +338,8 @@ func TestRestoreIsCompared(t *testing.T) {
 	})
 }
 
-// What an operator asks for shows all servers, also one without a vote, one that is cut off, and one that is wrong; and
-// a server that is wrong doesn't wait for its own turn then.
+// A verification by an operator shows all servers, also one without a vote, one that is cut off, and a wrong one. The
+// wrong server then stops without waiting for its next regular comparison.
 func TestVerify(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -384,7 +385,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// What a state derives from its rows is in no digest: servers with equal digests are judged by their rows, too.
+// No digest covers what a state derives from its rows, so servers with equal digests are also checked with fsm.Check.
 func TestVerifyFindsContradictions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)

@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Verdict is what a verification says of one server, or of all, in a closed set.
+// Verdict is the result of a verification for one server, or for all, in a closed set.
 type Verdict string
 
-// The verdicts. The last two are of single servers only.
+// The verdicts. The last two apply to single servers only.
 const (
 	VerdictEqual      Verdict = "equal"
 	VerdictDiffers    Verdict = "differs"
 	VerdictUndecided  Verdict = "undecided"  // servers differ, and no state has a majority of the voters
-	VerdictIncomplete Verdict = "incomplete" // those that were compared are equal, but some were not
-	VerdictBehind     Verdict = "behind"     // it did not reach the index in time, or had left it behind
+	VerdictIncomplete Verdict = "incomplete" // the compared ones are equal, but some were not compared
+	VerdictBehind     Verdict = "behind"     // it did not reach the index in time, or no longer had that state
 	VerdictUnreached  Verdict = "unreachable"
 )
 
@@ -34,12 +34,12 @@ func (v Verdict) Valid() bool {
 // String implements fmt.Stringer.
 func (v Verdict) String() string { return string(v) }
 
-// Verification is a comparison of all servers, as one of them made it.
+// Verification is a comparison of all servers, made by one of them.
 type Verification struct {
 	Verdict Verdict
 	Index   uint64 // of the states that were compared
-	Format  uint16 // of these
-	Digest  string // that a majority of the voters has; empty if none has
+	Format  uint16 // of the same
+	Digest  string // the one that a majority of the voters has; empty if none has
 	Servers []VerifiedServer
 }
 
@@ -47,17 +47,17 @@ type Verification struct {
 type VerifiedServer struct {
 	ServerStatus
 	Verdict Verdict
-	Index   uint64 // compared at; the newest that it has where it was not compared; 0: not known
-	Digest  string // empty where it was not compared
+	Index   uint64 // compared at; if it was not compared, the newest that it has; 0: not known
+	Digest  string // empty if it was not compared
 	Detail  string // why it was not compared, what contradicts itself, or when it was found to differ
-	// Tables are those that differ from the majority's (b), or where there is none, from those of the asked server.
+	// Tables are those that differ from the majority's (b). Without a majority they are compared with the asked server's.
 	Tables []fsm.TableDifference
 }
 
-// Verify compares the states of all servers now, those without a vote too, has each look for contradictions in its own
-// state (fsm.Check), and has each compare itself soon. It
-// blocks at most patience for servers that are behind, and as long as the digests take. It writes nothing. Codes:
-// no_leader while this server belongs to no cluster, timeout.
+// Verify compares the states of all servers now, those without a vote too. Each server also looks for contradictions in
+// its own state (fsm.Check), and compares itself with the voters soon. It blocks at most patience for servers that lag,
+// plus as long as the digests take. It writes nothing. Codes: no_leader while this server belongs to no cluster,
+// timeout.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
 	var others []model.ServerID
@@ -112,7 +112,7 @@ func (c *comparer) verification(m meeting, judged Comparison, servers []ServerSt
 	return v
 }
 
-// verified is the part of one server. split: servers differ, and nobody knows who is right.
+// verified is the part of one server. split: servers differ, and no state has a majority.
 func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split bool) VerifiedServer {
 	r := VerifiedServer{ServerStatus: one}
 	sums, compared := m.sums[one.ID]
@@ -147,8 +147,8 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 	return r
 }
 
-// Differing are the members that were found to have another state than this one, with what is remembered of each. It
-// does not block. One is forgotten when it is found equal, or leaves the cluster.
+// Differing returns the members whose state was found to differ from this server's, with what is remembered of each. A
+// member is forgotten when it is found equal or leaves the cluster. It does not block.
 func (s *Server) Differing() map[model.ServerID]Difference {
 	out := map[model.ServerID]Difference{}
 	for _, one := range s.servers() {
@@ -159,8 +159,8 @@ func (s *Server) Differing() map[model.ServerID]Difference {
 	return out
 }
 
-// contradiction tells what a state says against itself, in at most contradictionBytes; empty: nothing. It reads every
-// row.
+// contradiction returns how a state contradicts itself, in at most contradictionBytes; empty: it does not. It reads
+// every row.
 func contradiction(s fsm.State) string {
 	err := fsm.Check(s)
 	if err == nil {

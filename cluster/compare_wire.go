@@ -13,13 +13,13 @@ type statesQuery struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 }
 
-// statesReply answers it.
+// statesReply answers a statesQuery.
 type statesReply struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 	Held   []stateKey     `cbor:"2,keyasint"` // oldest first
 }
 
-// digestQuery asks for the digest of a state, and tells that of the asking server.
+// digestQuery asks for the digest of a state, and carries that of the asking server.
 type digestQuery struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
 	Key    stateKey          `cbor:"2,keyasint"`
@@ -30,17 +30,17 @@ type digestQuery struct {
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
-// digestReply answers it.
+// digestReply answers a digestQuery.
 type digestReply struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
-	Found  bool              `cbor:"2,keyasint"` // false: the server holds no such state any more
+	Found  bool              `cbor:"2,keyasint"` // false: the server no longer holds this state
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Contradiction is what the state says against itself; empty: nothing, or Judge was not set.
+	// Contradiction is how the state contradicts itself; empty: it does not, or Judge was not set.
 	Contradiction string `cbor:"5,keyasint,omitempty"`
 }
 
-// answerStates keeps the current state for a while, so that the question for its digest finds it.
+// answerStates also keeps the current state for a while, so that the question for its digest finds it.
 func (c *comparer) answerStates(statesQuery) statesReply {
 	out := statesReply{Server: c.s.dir.id}
 	for _, s := range c.past.hold(c.s.cfg.Machine.State()) {
@@ -49,8 +49,8 @@ func (c *comparer) answerStates(statesQuery) statesReply {
 	return out
 }
 
-// answerDigest blocks as long as a digest takes. What the asking server said of its own state is compared at once:
-// that server may not be there to be asked any more when this one's turn comes.
+// answerDigest blocks as long as a digest takes. It compares the asking server's digest at once, because that server
+// may be gone when this one's next comparison comes.
 func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply {
 	out := digestReply{Server: c.s.dir.id}
 	state, ok := c.past.find(q.Key, c.s.cfg.Machine.State())

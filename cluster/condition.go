@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Condition is what a server says of its own machine when it answers a tick of the leader. It is shown to people; the
-// servers decide nothing by it.
+// Condition is what a server reports of its own machine when it answers a tick of the leader. It is shown to people; no
+// decision rests on it.
 type Condition struct {
 	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
-	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // beside the ballast, on the file system of DataDir
+	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // apart from the ballast, on the file system of DataDir
 	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0: not known
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never
@@ -32,24 +32,24 @@ const (
 	maxToldCerts = 8
 )
 
-// Lifetime is from when until when a certificate is good, in Unix ms. The zero value is not known.
+// Lifetime is the validity of a certificate, in Unix ms. The zero value means not known.
 type Lifetime struct {
 	From  int64 `cbor:"1,keyasint"`
 	Until int64 `cbor:"2,keyasint"`
 }
 
-// AgentCert is the certificate of an agent that called a server. It nests nothing: servers of older versions refuse an
-// answer with more than four levels.
+// AgentCert is the certificate of an agent that called a server. It has no nested values: servers of older versions
+// refuse an answer with more than four levels.
 type AgentCert struct {
 	Node  string `cbor:"1,keyasint"` // its name
 	From  int64  `cbor:"2,keyasint"` // Unix ms
 	Until int64  `cbor:"3,keyasint"`
 }
 
-// Certificates is what the process knows of certificates: its own, and those of agents that it saw.
+// Certificates is what the process knows of certificates: its own, and those of agents that called it.
 type Certificates struct {
 	Own    transport.Lifetime
-	Agents map[string]transport.Lifetime // by name of the node, those near their end
+	Agents map[string]transport.Lifetime // by node name, those near their end
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -59,7 +59,7 @@ func lifetime(l transport.Lifetime) Lifetime {
 	return Lifetime{From: l.From.UnixMilli(), Until: l.Until.UnixMilli()}
 }
 
-// Condition is this server's own. It does not block.
+// Condition returns this server's own condition. It does not block.
 func (s *Server) Condition() Condition {
 	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load(),
 		Gossip: s.sight.pool.Address()}
@@ -77,7 +77,7 @@ func (s *Server) Condition() Condition {
 	return c
 }
 
-// soonest are the names of those that end first, at most maxToldCerts.
+// soonest returns the names of the certificates that end first, at most maxToldCerts.
 func soonest(all map[string]transport.Lifetime) []string {
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(all[a].Until.Compare(all[b].Until), strings.Compare(a, b))
@@ -85,7 +85,7 @@ func soonest(all map[string]transport.Lifetime) []string {
 	return names[:min(len(names), maxToldCerts)]
 }
 
-// noteSaved remembers that a snapshot was saved, also over a restart.
+// noteSaved remembers when a snapshot was saved, across restarts too.
 func (s *Server) noteSaved() {
 	now := s.cfg.Wall()
 	s.state.saved.Store(now.UnixMilli())
@@ -94,7 +94,7 @@ func (s *Server) noteSaved() {
 	}
 }
 
-// readSaved reads what noteSaved wrote. A damaged file counts as none.
+// readSaved reads the time that noteSaved wrote. A damaged file is logged and otherwise ignored.
 func (s *Server) readSaved() {
 	text, err := os.ReadFile(s.dir.file(fileSaved))
 	if errors.Is(err, fs.ErrNotExist) {

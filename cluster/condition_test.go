@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// statusOf is what one server shows of another.
+// statusOf returns what one server shows of another.
 func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
@@ -23,7 +23,7 @@ func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-// The leader knows of every server's disk and certificates by its ticks, and of a silent one that it is silent.
+// The leader learns from its ticks about every server's disk and certificates, and that a server is silent.
 func TestServersTellTheirCondition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -65,7 +65,7 @@ func TestServersTellTheirCondition(t *testing.T) {
 	})
 }
 
-// Who saved a snapshot, and when, is known to the next leader and after a restart. A save that failed is none.
+// The time of the last save is known to the next leader and after a restart. A failed save doesn't count.
 func TestLastSaveIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -101,7 +101,7 @@ func TestLastSaveIsRemembered(t *testing.T) {
 	})
 }
 
-// failingWriter is a disk that is full.
+// failingWriter fails like a full disk.
 type failingWriter struct{}
 
 // Write implements io.Writer.

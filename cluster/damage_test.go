@@ -52,7 +52,7 @@ func TestDamagedEntry(t *testing.T) {
 	})
 }
 
-// lastCommand is the last entry of a log that is applied to the state.
+// lastCommand returns the last entry of a log that is applied to the state.
 func (f *faultyStore) lastCommand(t *testing.T) *raft.Log {
 	t.Helper()
 	last, err := f.LastIndex()
@@ -70,7 +70,7 @@ func (f *faultyStore) lastCommand(t *testing.T) *raft.Log {
 	}
 }
 
-// put writes an entry over the one at its index.
+// put overwrites the entry at its index.
 func (f *faultyStore) put(t *testing.T, l *raft.Log) {
 	t.Helper()
 	if err := f.InmemStore.StoreLog(l); err != nil {

@@ -25,15 +25,15 @@ const (
 	fileLog        = "raft.db"
 	fileBallast    = "ballast"
 	fileRecovering = "recovering"      // while Recover writes: a half recovered directory must not start
-	fileRecovered  = "recovered.json"  // from Recover until the state tells of it
+	fileRecovered  = "recovered.json"  // from Recover until the state records the recovery
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
 	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
 	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )
 
-// dataDir is a server's own directory. Who it is stands in there: a wiped directory is a new server, so a vote can
-// never be given twice under one id.
+// dataDir is a server's own directory. It holds the server's identity: a wiped directory is a new server, so one id can
+// never vote twice in a term.
 type dataDir struct {
 	path   string
 	id     model.ServerID
@@ -47,14 +47,14 @@ type dataDir struct {
 type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
-	// Lineages are those of model.History. Recover adds one before raft starts, and a server that joins empty takes
-	// those of the server that calls it.
+	// Lineages are those of model.History. Recover adds one before raft starts. A server that joins with an empty
+	// directory takes over those of the server that calls it.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. They are told so wherever they come back.
+	// Left are the servers that a recovery left behind. The recovered servers greet them wherever they come back.
 	Left []leftServer `json:"left,omitempty"`
 }
 
-// leftServer is a server of the lineage before, where the log last knew it.
+// leftServer is a server of the previous lineage, with its last address in the log.
 type leftServer struct {
 	ID      model.ServerID `json:"id"`
 	Address string         `json:"address"`
@@ -79,7 +79,7 @@ func makeDataDir(path string) error {
 	return nil
 }
 
-// openDataDir reads who this server is, or makes it somebody. The log store must be open already: its lock keeps a
+// openDataDir reads this server's identity, or makes a new one. The log store must be open already: its lock keeps a
 // second process out. Code: conflict for the directory of another cluster or a damaged one.
 func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 	d := &dataDir{path: path}
@@ -175,7 +175,7 @@ func (d *dataDir) readPledge() error {
 	return nil
 }
 
-// recover begins a new lineage, and notes the servers that are left behind. It returns what takes that back.
+// recover begins a new lineage and notes the servers that are left behind. undo takes that back.
 func (d *dataDir) recover(h model.History, left []leftServer) (undo func() error, err error) {
 	was := d.cluster
 	d.cluster.ID, d.cluster.Lineages, d.cluster.Left = h.Cluster, h.Lineages, append(slices.Clone(was.Left), left...)
@@ -190,7 +190,7 @@ func (d *dataDir) join(h model.History) error {
 	return d.writeCluster()
 }
 
-// makePledge notes for ever which servers this one agreed to begin the cluster with. It never changes its mind.
+// makePledge notes permanently which servers this one agreed to begin the cluster with. A second call fails.
 func (d *dataDir) makePledge(servers []model.ServerID) error {
 	if d.pledge != nil {
 		return fmt.Errorf("already pledged to %v", d.pledge)

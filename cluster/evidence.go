@@ -8,22 +8,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Opinion is one voter's answer to the question for how long it has not heard some nodes.
+// Opinion is one voter's answer to the question how long it has not heard some nodes.
 type Opinion struct {
 	Server model.ServerID
 	Asked  time.Duration // how long ago the question was sent
-	Calm   bool          // the voter was neither paused nor starved lately: its ages can be trusted
+	Calm   bool          // the voter was neither paused nor starved lately, so its ages can be trusted
 	Ages   map[model.NodeID]Age
 }
 
-// Fitness is whether the leader itself may judge.
+// Fitness holds the facts that decide whether the leader itself may judge.
 type Fitness struct {
 	Uptime time.Duration // of the leader's process
 	Led    time.Duration // since its Barrier of this term was done
 	Calm   time.Duration // since it was last paused or starved
 }
 
-// Evidence is all that is known of who is silent, as values. Weighing it is a function of it alone.
+// Evidence is everything known about which nodes are silent, as values. Its weight depends on it alone.
 type Evidence struct {
 	Threshold time.Duration // the setting offline_after
 	Interval  time.Duration // H, of the heartbeats
@@ -35,20 +35,20 @@ type Evidence struct {
 	Gossip    map[model.NodeID]fsm.Gossip
 }
 
-// Fit reports whether the leader may call any node silent: it has listened for as long as the threshold, has led
-// for two heartbeats and at least 1 s, and was not paused or starved within that time.
+// Fit reports whether the leader may call any node silent. It must have listened for as long as the threshold. It must
+// also have led, and run without a pause, for two heartbeats and at least 1 s.
 func (e Evidence) Fit() bool {
 	settled := max(2*e.Interval, time.Second)
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
 }
 
-// Weigh says of one node whether every condition of the offline rule holds, but the mass guard:
-// the leader is fit; its own age of the node reaches the threshold; a majority of the voters say the same, in
-// answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
-// does not see it alive, unless every voter answered and agrees.
+// Weigh reports whether every condition of the offline rule holds for one node, except the mass guard. The leader must
+// be fit, and its own age of the node must have reached the threshold. A majority of the voters must agree, in answers
+// no older than one heartbeat; a missing answer is no opinion. No server may have heard the node recently. Gossip must
+// not see it alive, unless every voter answered and agrees.
 //
-// Of a node that the leader has not heard at all since it began to listen it says so only after fsm.UnheardFor: servers
-// that all began at once give an agent that began meanwhile, too, time to register.
+// A node that the leader has never heard is silent only after fsm.UnheardFor. When all servers start at once, an agent
+// that starts at the same time gets time to register.
 func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	own := e.Own[node]
 	gossip := e.Gossip[node]
@@ -67,8 +67,8 @@ func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	return out
 }
 
-// count is how many voters, the leader among them, have not heard the node for the threshold, and one that has.
-// A server without a vote can't agree, but what it heard is heard.
+// count returns how many voters, the leader included, have not heard the node for the threshold, and a server that has
+// heard it. A server without a vote can't agree, but what it heard counts.
 func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	counted := map[model.ServerID]bool{}
 	for _, v := range e.Voters {
@@ -92,8 +92,8 @@ func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	return agree, ""
 }
 
-// hearer is a server that hears a node which the leader begins to miss. What it heard two heartbeats ago is nothing
-// that the leader lacks.
+// hearer returns a server that hears a node which the leader begins to miss. A node that the leader itself heard within
+// two heartbeats is not missed.
 func (e Evidence) hearer(node model.NodeID) model.ServerID {
 	if e.Own[node].Since < 2*e.Interval {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What an agent's heartbeats say of its facts reaches whoever leads. The leader is woken only while the report of them
-// is still on its way.
+// Heartbeats carry the generation of an agent's facts to whoever leads. The leader is woken only while the report of
+// the facts is still on its way.
 func TestFactsReachTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -18,7 +18,7 @@ func TestFactsReachTheLeader(t *testing.T) {
 		if got := leader.Live()["n1"].FactsGen; got != 0 {
 			t.Errorf("generation %d of an agent that says nothing", got)
 		}
-		time.Sleep(5 * time.Second) // whatever else is news has been told
+		time.Sleep(5 * time.Second) // until all other news has been delivered
 		changed := leader.LiveChanged()
 		r.report("n1", 3)
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 3)
@@ -48,7 +48,7 @@ func TestFactsReachTheLeader(t *testing.T) {
 	})
 }
 
-// A new registration counts anew; until its first heartbeat nothing is known.
+// A new registration counts its generations from the start. Until its first heartbeat nothing is known.
 func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -76,7 +76,7 @@ func woken(changed <-chan struct{}) bool {
 	}
 }
 
-// report is an agent's report that carries a generation of facts and nothing else.
+// report is an agent's report with only a generation of facts.
 func (r *rig) report(id model.NodeID, facts uint64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faultyRig is a rig whose stores are in memory and whose disks are numbers.
+// faultyRig is a rig with stores in memory and simulated disks.
 type faultyRig struct {
 	*rig
 	stores map[int]*faultyStore
@@ -47,7 +47,7 @@ func (f *faultyRig) startAll() *rigServer {
 	return f.leader(20 * time.Second)
 }
 
-// other is a server that is not the one given.
+// other returns a server other than the given one.
 func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	for _, o := range f.running() {
 		if o != s {
@@ -58,7 +58,7 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk has a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the
+// hangDisk makes a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the
 // server.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
@@ -72,8 +72,8 @@ func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	}
 }
 
-// A follower whose disk fails ends; it is not left half alive with its replication wedged. The others go on, and
-// after a restart on a good disk it catches up.
+// A follower whose disk fails ends. It is not left half alive with its replication wedged. The others go on, and after
+// a restart on a good disk it catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -101,8 +101,8 @@ func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	})
 }
 
-// A leader whose disk hangs stays leader for ever by raft's own rules: its heartbeats need no disk. The watchdog
-// ends it, and another leads.
+// By raft's own rules a leader with a hanging disk stays leader for ever, because its heartbeats need no disk. The
+// watchdog ends it, and another leads.
 func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -126,8 +126,8 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	})
 }
 
-// raft's main loop can't hand over while it waits for the disk, and what it has not taken when it ends is never
-// answered: nothing is asked of it then.
+// raft's main loop can't hand leadership over while it waits for the disk, and never answers what it has not taken when
+// it ends. So nothing is asked of it then.
 func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -148,7 +148,7 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	})
 }
 
-// A full disk on one server: it hands leadership over before anything fails, and takes part again by itself.
+// A full disk on one server: it hands leadership over before anything fails, and takes part again automatically.
 func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -274,7 +274,7 @@ func TestStuckTransferEndsTheProcess(t *testing.T) {
 	})
 }
 
-// raft's main loop blocks while nobody reads its notifications. A Lead that is slow to end must not hold them up.
+// raft's main loop blocks while nobody reads its notifications. A Lead that ends slowly must not block it.
 func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -305,7 +305,7 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	})
 }
 
-// Leadership is signalled before the entries of older terms are applied: Lead must see all of them.
+// raft signals leadership before the entries of older terms are applied: Lead must see all of them.
 func TestLeadBeginsWithEverythingApplied(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

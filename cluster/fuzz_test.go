@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// recordedConn is a connection whose other end has said all it will ever say.
+// recordedConn is a connection whose other end has already sent everything.
 type recordedConn struct {
 	net.Conn
 	in  *bytes.Reader
@@ -28,8 +28,7 @@ func (c *recordedConn) SetDeadline(time.Time) error { return nil }
 func (c *recordedConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 func (c *recordedConn) Close() error                { return nil }
 
-// FuzzHello: only a hello that means this server and this cluster is answered with yes, and what stands behind it is
-// left to raft to the byte.
+// FuzzHello: only a hello for this server and this cluster is answered with yes. Every byte after it is left to raft.
 func FuzzHello(f *testing.F) {
 	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n",
 		"outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n",
@@ -67,7 +66,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzSignedBeat: even who has a node's key can't make a server do more than count its node as heard.
+// FuzzSignedBeat: even a sender with a node's key can't make a server do more than count that node as heard.
 func FuzzSignedBeat(f *testing.F) {
 	c := newCodec()
 	for _, b := range []beat{{To: "s1", Node: "n1", Epoch: 1, Seq: 1},
@@ -96,8 +95,8 @@ func FuzzSignedBeat(f *testing.F) {
 	})
 }
 
-// FuzzGossipMeta: what another member says of itself is taken within its bounds or refused, and comes back the same if
-// it fits.
+// FuzzGossipMeta: another member's meta is accepted within its bounds or refused, and encodes the same again if it
+// fits.
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{
@@ -125,7 +124,7 @@ func FuzzGossipMeta(f *testing.F) {
 		}
 		again, err := c.encodeMeta(m)
 		if err != nil {
-			return // longer than what we would say ourselves
+			return // longer than what this program sends
 		}
 		second, err := c.decodeMeta(again)
 		if m.Server != nil {

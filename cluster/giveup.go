@@ -12,15 +12,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// givenUp are the registrations that this server agreed to be offline, each by its epoch. The offline entry of one may
-// be on its way, and what it frees may run elsewhere soon: this server renews no lease of it any more, also not after a
-// restart with a state that is older than its word.
+// givenUp holds the registrations that this server agreed to be offline, by epoch. The offline entry of one may be on
+// its way, and its instances may soon run elsewhere. So this server no longer renews their leases, even after a restart
+// with an older state.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64
 }
 
-// readGivenUp takes up what an earlier process agreed to.
+// readGivenUp restores the agreements of an earlier process.
 func (s *Server) readGivenUp() error {
 	path := s.dir.file(fileGivenUp)
 	text, err := os.ReadFile(path)
@@ -41,8 +41,8 @@ func (s *Server) readGivenUp() error {
 	return nil
 }
 
-// giveUp agrees that these registrations are offline. That is on the disk when it returns nil; else nothing was agreed
-// to.
+// giveUp agrees that these registrations are offline. When it returns nil the agreement is on disk; after an error
+// nothing was agreed.
 func (s *Server) giveUp(nodes []nodeEpoch) error {
 	g := &s.sight.given
 	g.mu.Lock()
@@ -78,7 +78,7 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	return err
 }
 
-// forgetNodes forgets nodes that the state no longer has, and given up registrations that a later one replaced. The
+// forgetNodes forgets nodes that the state no longer has, and given-up registrations that a later one replaced. The
 // state must be caught up.
 func (s *Server) forgetNodes() {
 	nodes := s.cfg.Machine.State().Nodes

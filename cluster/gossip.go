@@ -24,8 +24,8 @@ import (
 // Profile is a set of gossip timings.
 type Profile string
 
-// The profiles. Detection of a dead member by gossip alone, for 5 / 100 members: lan 5-7 s / 10-14 s, fast 1 s /
-// 2-3 s; wan is slower and spares the network.
+// The profiles. Gossip alone detects a dead member among 5 / 100 members after: lan 5-7 s / 10-14 s, fast 1 s / 2-3 s.
+// wan is slower and uses less of the network.
 const (
 	ProfileLAN  Profile = "lan"
 	ProfileWAN  Profile = "wan"
@@ -68,7 +68,7 @@ type PoolConfig struct {
 	Logger    hclog.Logger
 }
 
-// Transport is how gossip reaches others; a test brings its own.
+// Transport is how gossip reaches others. Tests bring their own.
 type Transport = memberlist.Transport
 
 // Member is one member of the pool, as this one sees it.
@@ -82,11 +82,11 @@ type Member struct {
 	node  memberlist.Node
 }
 
-// Pool is the gossip of all servers and agents: who there is, who seems alive, and small unreliable messages.
-// It is safe for many goroutines.
+// Pool is the gossip of all servers and agents. It knows which members exist and seem alive, and carries small
+// unreliable messages. It is safe for many goroutines.
 //
-// memberlist calls back under its own lock, so a callback takes only the Pool's lock, and nothing in this package
-// calls memberlist while it holds that one.
+// memberlist calls back under its own lock, so a callback takes only the Pool's lock. Nothing in this package calls
+// memberlist while it holds the Pool's lock.
 type Pool struct {
 	cfg   PoolConfig
 	log   hclog.Logger
@@ -99,7 +99,7 @@ type Pool struct {
 	view    poolView // of members
 	meta    []byte   // own, encoded
 	ownMeta Meta
-	wanted  []string // members that rejoin never gives up on, beside the servers
+	wanted  []string // members that rejoin never gives up on
 	bounds  poolBounds
 	nudged  []string // addresses of dead members that gave a sign of life
 	nudge   chan struct{}
@@ -110,7 +110,7 @@ type Pool struct {
 // inboxSize is how many messages may wait for Receive before new ones are dropped.
 const inboxSize = 2048
 
-// OpenPool starts to listen and gossip; Run keeps it joined. Close must be called. Errors name the bad setting.
+// OpenPool starts to listen and gossip; Run keeps the member joined. Close must be called. Errors name the bad setting.
 func OpenPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -142,7 +142,7 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// listen opens the sockets, unless a test brought its own, and begins to gossip.
+// listen opens the sockets, unless the configuration brought a transport, and begins to gossip.
 func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	c := p.memberlistConfig()
 	if c.Transport != nil {
@@ -187,7 +187,7 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 		c.BindAddr = p.cfg.Bind
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
-	c.EnableCompression = false // others would be refused: see screen
+	c.EnableCompression = false // others would refuse it: see screen
 	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
@@ -203,8 +203,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close tells the others that this member leaves, waits at most 1 s for that to go out, and stops. A member that
-// leaves is dead for the others at once. Safe to call again, which memberlist's own Leave is not.
+// Close tells the others that this member leaves, waits at most 1 s for that message to go out, and stops. The others
+// count a member that left as dead at once. It is safe to call again, unlike memberlist's own Leave.
 func (p *Pool) Close() error {
 	if p.closed.Swap(true) {
 		return nil
@@ -215,16 +215,16 @@ func (p *Pool) Close() error {
 	return p.list.Shutdown()
 }
 
-// Abandon stops without a word to the others, as a crash would.
+// Abandon stops without telling the others, as a crash would.
 func (p *Pool) Abandon() error {
 	p.closed.Store(true)
 	return p.list.Shutdown()
 }
 
-// Name is this member's own.
+// Name returns this member's own name.
 func (p *Pool) Name() string { return p.cfg.Name }
 
-// Address is the host:port that others reach this member's gossip at.
+// Address returns the host:port at which others reach this member's gossip.
 func (p *Pool) Address() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,8 +265,8 @@ func (p *Pool) SetMeta(edit func(*Meta)) error {
 	return nil
 }
 
-// Send gives a message of at most 1 KiB to a member's Receive, or loses it. It does not block. Code: not_found for
-// a member that isn't known.
+// Send sends a message of at most 1 KiB to a member's Receive. The message may get lost. It does not block. Code:
+// not_found for a member that isn't known.
 func (p *Pool) Send(name string, msg []byte) error {
 	p.mu.Lock()
 	m, ok := p.members[name]
@@ -277,14 +277,14 @@ func (p *Pool) Send(name string, msg []byte) error {
 	return p.list.SendBestEffort(&m.node, msg)
 }
 
-// Answer is Send to who wrote from an address, and it need not be a member: a server that has just started knows
-// nobody, and all of them may have at once. Such a one is contacted soon. An empty address makes it Send.
+// Answer sends a reply to the sender at address. The sender need not be a member: a server that has just started knows
+// nobody. An unknown sender is queued for a join. With an empty address Answer is Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)
 	}
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return err // and is never looked up as a name
+		return err // and is never resolved as a host name
 	}
 	p.mu.Lock()
 	if _, known := p.members[name]; !known {
@@ -297,7 +297,7 @@ func (p *Pool) Answer(name, address string, msg []byte) error {
 // Receive carries the messages that others sent. The slices are the receiver's to keep.
 func (p *Pool) Receive() <-chan []byte { return p.inbox }
 
-// Join contacts the gossip of other members. It blocks, at most 5 s for each address. It fails only if none
+// Join contacts the gossip of other members. It blocks, at most 5 s for each address. It returns an error only if none
 // answered.
 func (p *Pool) Join(addresses ...string) error {
 	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == p.Address() })
@@ -308,7 +308,7 @@ func (p *Pool) Join(addresses ...string) error {
 	return plainly(err)
 }
 
-// plainly puts the errors that memberlist lists over several lines into one.
+// plainly joins the errors that memberlist lists over several lines into one line.
 func plainly(err error) error {
 	many, ok := err.(interface{ WrappedErrors() []error })
 	if !ok {
@@ -328,7 +328,7 @@ func (p *Pool) Want(names []string) {
 	p.wanted = slices.Clone(names)
 }
 
-// wants reports whether a member is one that rejoin never gives up on, or this one itself; p.mu is held.
+// wants reports whether rejoin never gives up on a member, or it is this member itself. p.mu is held.
 func (p *Pool) wants(name string) bool { return name == p.cfg.Name || slices.Contains(p.wanted, name) }
 
 // drop forgets a member; p.mu is held.
@@ -337,7 +337,7 @@ func (p *Pool) drop(name string, m Member) {
 	p.view.changed(m.Meta.Role, m.Meta.Role)
 }
 
-// suspected is told by memberlist's log that a probe failed: there is no event for it.
+// suspected handles a failed probe that memberlist logged: there is no event for it.
 func (p *Pool) suspected(name string) {
 	p.update(name, func(m *Member) bool {
 		if m.State != fsm.GossipAlive {
@@ -348,8 +348,8 @@ func (p *Pool) suspected(name string) {
 	})
 }
 
-// Heard tells the pool that a member gave a sign of life on another way. That ends a suspicion; a member that was
-// dead is contacted soon.
+// Heard notes that a member gave a sign of life by other means than gossip. That ends a suspicion. A dead member is
+// contacted soon.
 func (p *Pool) Heard(name string) {
 	p.update(name, func(m *Member) bool {
 		switch m.State {
@@ -375,7 +375,7 @@ func (p *Pool) nudgeTo(address string) {
 	}
 }
 
-// update edits a known member and wakes who waits for changes if edit says so.
+// update edits a known member. If edit reports a change, it wakes the waiters for changes.
 func (p *Pool) update(name string, edit func(*Member) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -389,7 +389,7 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 // put stores a changed member; p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	before := m.Meta.Role // a new agent changes no more than a known one
+	before := m.Meta.Role // a new agent changes as little as a known one
 	if old, known := p.members[m.Name]; known {
 		before = old.Meta.Role
 	}
@@ -399,7 +399,7 @@ func (p *Pool) put(m Member) {
 	p.change = make(chan struct{})
 }
 
-// seen takes over what memberlist says of a node; it runs in a callback.
+// seen takes over what memberlist reports of a node; it runs in a callback.
 func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
 	node := *n
 	node.Addr, node.Meta = slices.Clone(n.Addr), nil

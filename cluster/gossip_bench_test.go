@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkHeartbeat is one heartbeat over sockets of loopback and its answer, both ends together: with the sockets of
+// BenchmarkHeartbeat is one heartbeat and its answer over loopback sockets, both ends together: with the sockets of
 // this package, and with memberlist's own.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, one := range []struct {

@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Bounds of the members that a pool knows, dead ones too: whoever has the gossip key can make up any number. All of
-// them have to fit into one exchange of at most maxStreamBytes.
+// Bounds of the members that a pool knows, dead ones too: anyone with the gossip key can make up any number of them.
+// All of them must fit into one exchange of at most maxStreamBytes.
 const (
 	maxMembers    = 10_000
-	sweepEvery    = time.Second      // while a pool is full
-	fullSaidEvery = 10 * time.Minute // in the log
+	sweepEvery    = time.Second      // between sweeps, while a pool is full
+	fullSaidEvery = 10 * time.Minute // between warnings in the log
 )
 
 var (
@@ -22,10 +22,10 @@ var (
 	errMemberSize = errors.New("its name or what it says of itself is too long")
 )
 
-// poolBounds is when a full pool did something about it.
+// poolBounds is when a full pool last swept out dead members, and last logged that it is full.
 type poolBounds struct{ swept, said time.Time }
 
-// gossipBounds is a memberlist.AliveDelegate: what it refuses, memberlist does not take in either.
+// gossipBounds is a memberlist.AliveDelegate: memberlist ignores a member that it refuses.
 type gossipBounds struct{ p *Pool }
 
 // NotifyAlive implements memberlist.AliveDelegate.

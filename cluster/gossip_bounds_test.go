@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// madeUp is a member that somebody with the gossip key makes up.
+// madeUp is a member that an attacker with the gossip key makes up.
 func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node {
 	t.Helper()
 	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})
@@ -24,7 +24,7 @@ func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node 
 	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: address, Port: 7642, Meta: meta}
 }
 
-// A pool knows so many members at most, whoever makes them up. Dead ones make room, and the voters always have it.
+// A pool knows at most maxMembers members, whoever makes them up. Dead ones make room, and the voters always have it.
 func TestPoolIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	say := func(i int, state fsm.Gossip) {
@@ -42,7 +42,7 @@ func TestPoolIsBounded(t *testing.T) {
 		t.Errorf("a known member is refused: %v", err)
 	}
 	full := openTestPool(t, "b")
-	if err := full.Join(p.Address()); err != nil { // memberlist does not tell
+	if err := full.Join(p.Address()); err != nil { // memberlist does not report it
 		t.Fatal(err)
 	}
 	if _, known := p.Member("b"); known || p.list.NumMembers() != 1 {
@@ -72,7 +72,7 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Servers that somebody made up, and that are dead, do not keep a pool from contacting those that it wants.
+// Dead, made-up servers do not keep a pool from contacting the members that it wants.
 func TestRejoinIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	for i := range 1000 {

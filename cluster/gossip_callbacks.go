@@ -13,13 +13,12 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// memberlist calls all of these under its own lock: they copy what they get into the Pool, and never call
-// memberlist.
+// memberlist calls all of these under its own lock. They copy what they get into the Pool, and never call memberlist.
 
 // gossipDelegate is a memberlist.Delegate: meta and user messages.
 type gossipDelegate struct{ p *Pool }
 
-// NodeMeta implements memberlist.Delegate. An own meta that is too long can't be here: SetMeta refused it.
+// NodeMeta implements memberlist.Delegate. The own meta is never too long here, because SetMeta refuses one that is.
 func (d gossipDelegate) NodeMeta(limit int) []byte {
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
@@ -29,7 +28,7 @@ func (d gossipDelegate) NodeMeta(limit int) []byte {
 	return d.p.meta
 }
 
-// NotifyMsg implements memberlist.Delegate. It must not block, so a full inbox drops.
+// NotifyMsg implements memberlist.Delegate. It must not block, so it drops messages while the inbox is full.
 func (d gossipDelegate) NotifyMsg(msg []byte) {
 	select {
 	case d.p.inbox <- slices.Clone(msg):
@@ -55,7 +54,7 @@ func (e gossipEvents) NotifyJoin(n *memberlist.Node) { e.p.seen(n, fsm.GossipAli
 // NotifyUpdate implements memberlist.EventDelegate.
 func (e gossipEvents) NotifyUpdate(n *memberlist.Node) { e.p.seen(n, fsm.GossipAlive) }
 
-// NotifyLeave implements memberlist.EventDelegate; it means dead as well as left.
+// NotifyLeave implements memberlist.EventDelegate. memberlist reports both dead and leaving members this way.
 func (e gossipEvents) NotifyLeave(n *memberlist.Node) { e.p.seen(n, fsm.GossipDead) }
 
 // gossipPings is a memberlist.PingDelegate: an answered probe ends a suspicion.
@@ -69,8 +68,8 @@ func (g gossipPings) NotifyPingComplete(other *memberlist.Node, _ time.Duration,
 	g.p.Heard(other.Name)
 }
 
-// gossipLog passes memberlist's log on, each line at its level, and finds the one fact for which memberlist has no
-// event: that a member is suspected.
+// gossipLog passes memberlist's log on, each line at its level. It also finds suspected members in it, because
+// memberlist has no event for a suspicion.
 type gossipLog struct {
 	log     hclog.Logger
 	suspect func(name string)
@@ -93,7 +92,7 @@ func (g gossipLog) Write(line []byte) (int, error) {
 	}
 	switch string(level) {
 	case "[ERR]":
-		// memberlist calls each packet or stream that failed an error. That happens every day in a network.
+		// memberlist logs each failed packet or stream as an error. That happens every day in a network.
 		g.log.Debug("gossip trouble", "text", string(text))
 	case "[WARN]":
 		g.log.Debug("gossip warning", "text", string(text))

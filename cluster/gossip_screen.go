@@ -11,14 +11,14 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// screen looks at each message before memberlist does, and refuses what no member of the pool sends: members never
-// compress. memberlist believes what a message with the right key says of itself. It unpacks a compressed one of 30
-// KiB into 40 MiB, and makes room for a million members because a stream of 60 bytes says that it has them. Of a
-// stream without the right key it buffers all that is announced; the screen knows one by its first bytes, which make
-// no sense. Safe for many goroutines.
+// screen looks at each message before memberlist does, and refuses what no member of the pool sends. Members never
+// compress, for example. memberlist trusts every message with the right key: it unpacks a compressed one of 30 KiB into
+// 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Of a stream without the
+// right key it buffers all announced bytes. The screen detects that by the first bytes, which decrypt to nonsense. It
+// is safe for many goroutines.
 type screen struct{ key cipher.Block }
 
-// The kinds of memberlist's messages, and what stands before them.
+// The kinds of memberlist's messages, and the sizes of their headers.
 const (
 	kindAck        = 2
 	kindPushPull   = 6
@@ -32,7 +32,7 @@ const (
 
 	checksumBytes = 4
 	sealedHead    = 1 + 12 // version and nonce
-	sealedTail    = 16     // what authenticates it
+	sealedTail    = 16     // the authentication tag
 	streamHead    = 1 + 4  // kind and length
 	openedBytes   = 256    // of a stream: its kind and the header of an exchange
 	memberBytes   = 32     // a member takes more than that in an exchange
@@ -45,7 +45,7 @@ var (
 	errTooMany    = errors.New("it says that it holds more than it can")
 )
 
-// newScreen screens messages that are encrypted with a gossip key.
+// newScreen makes a screen for messages that are encrypted with a gossip key.
 func newScreen(key []byte) (*screen, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -56,7 +56,7 @@ func newScreen(key []byte) (*screen, error) {
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
-// packet returns nil if memberlist may have a packet, or why not. What is not encrypted with the key passes:
+// packet returns nil if memberlist may have a packet, else why not. A packet that is not encrypted with the key passes:
 // memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
@@ -79,7 +79,7 @@ func (s *screen) packet(raw []byte) error {
 	return nil
 }
 
-// screenParts looks at the messages of a compound one. Members put no compound one into another.
+// screenParts looks at the messages inside a compound one. Members never nest compound messages.
 func screenParts(parts []byte) error {
 	if len(parts) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func screenParts(parts []byte) error {
 	for i := range count {
 		size := int(binary.BigEndian.Uint16(sizes[2*i:]))
 		if size > len(rest) {
-			return nil // memberlist takes none of what follows
+			return nil // memberlist ignores the rest
 		}
 		if size > 0 && rest[0] == kindCompressed {
 			return errCompressed
@@ -105,8 +105,8 @@ func screenParts(parts []byte) error {
 	return nil
 }
 
-// open decrypts at most so many bytes of a sealed message without authenticating it, which memberlist does. AES-GCM
-// counts the blocks of the text from 2 after the nonce.
+// open decrypts at most this many bytes of a sealed message. It leaves the authentication to memberlist. AES-GCM counts
+// the blocks of the text from 2 after the nonce.
 func (s *screen) open(sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
@@ -120,7 +120,7 @@ func (s *screen) open(sealed []byte, most int) []byte {
 	return plain
 }
 
-// withoutLabel cuts off the name of the pool, which stands before an encrypted message.
+// withoutLabel cuts off the name of the pool, which precedes an encrypted message.
 func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	if len(raw) == 0 || raw[0] != kindLabel {
 		return raw, true
@@ -131,7 +131,8 @@ func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	return raw[2+int(raw[1]):], true
 }
 
-// headBytes is how many bytes of a stream the screen has to see. whole is false while even that can't be told.
+// headBytes returns how many bytes of a stream the screen has to see. whole is false while more bytes are needed to
+// compute that.
 func headBytes(raw []byte) (n int, whole bool) {
 	labelled := 0
 	if len(raw) > 0 && raw[0] == kindLabel {
@@ -151,7 +152,7 @@ func headBytes(raw []byte) (n int, whole bool) {
 	return n + int(min(sealed, sealedHead+openedBytes)), true
 }
 
-// stream returns nil if memberlist may have a stream that begins with these bytes, or why not.
+// stream returns nil if memberlist may have a stream that begins with these bytes, else why not.
 func (s *screen) stream(head []byte) error {
 	head, ok := withoutLabel(head)
 	if !ok || len(head) < streamHead {
@@ -183,8 +184,8 @@ func (s *screen) stream(head []byte) error {
 	return errKind
 }
 
-// screenExchange looks at the header of an exchange of members. A message of so many bytes is said to
-// consist. Members add nothing to it, and each of them knows at least itself.
+// screenExchange looks at the header of an exchange of members. size is the announced length of the whole message.
+// Members add no user state to an exchange, and each of them knows at least itself.
 func screenExchange(plain []byte, size int64) error {
 	header, ok := decodeHeader(plain)
 	switch {
@@ -196,8 +197,8 @@ func screenExchange(plain []byte, size int64) error {
 	return nil
 }
 
-// decodeHeader reads the map of three short texts to numbers and truth values with which an exchange begins, in
-// MessagePack.
+// decodeHeader reads the MessagePack map with which an exchange begins: three short texts as keys, with numbers or
+// truth values.
 func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 	const threePairs, shortText = 0x83, 0xa0
 	if len(b) == 0 || b[0] != threePairs {
@@ -217,10 +218,10 @@ func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 	return header, true
 }
 
-// decodeNumber reads one value in MessagePack: a number from 0, or true or false as 1 or 0.
+// decodeNumber reads one value in MessagePack: a number, or true or false as 1 or 0.
 func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	const (
-		small   = 0x7f // up to here the number itself
+		small   = 0x7f // up to here the byte is the number itself
 		falsity = 0xc2
 		truth   = 0xc3
 	)
@@ -230,9 +231,9 @@ func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 		return uint64(first), b[1:], true
 	case first == falsity, first == truth:
 		return uint64(first - falsity), b[1:], true
-	case first >= 0xcc && first <= 0xcf: // without a sign, of 1, 2, 4 or 8 bytes
+	case first >= 0xcc && first <= 0xcf: // unsigned, of 1, 2, 4 or 8 bytes
 		width = 1 << (first - 0xcc)
-	case first >= 0xd0 && first <= 0xd3: // with one
+	case first >= 0xd0 && first <= 0xd3: // signed
 		width = 1 << (first - 0xd0)
 	}
 	if width == 0 || len(b) < 1+width {
@@ -244,14 +245,14 @@ func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	return value, b[1+width:], true
 }
 
-// screenedStream is a stream of which memberlist gets nothing before its head has passed the screen. One goroutine
-// reads it at a time.
+// screenedStream is a stream from which memberlist gets nothing before its head has passed the screen. Only one
+// goroutine may read it at a time.
 type screenedStream struct {
 	net.Conn
 	screen *screen
 	seen   bool
 	head   []byte // read and not yet handed on
-	why    error  // it did not pass
+	why    error  // why it did not pass
 }
 
 // Read implements net.Conn.
@@ -271,8 +272,8 @@ func (c *screenedStream) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// look reads the head of the stream and screens it. Of one that is refused it returns the name of the pool, after
-// which memberlist tells the sender why.
+// look reads the head of the stream and screens it. For a refused stream it returns the name of the pool, so that
+// memberlist can tell the sender why.
 func (c *screenedStream) look() (head []byte, why error) {
 	head = make([]byte, 0, 2+255+streamHead+sealedHead+openedBytes)
 	for {

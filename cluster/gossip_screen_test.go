@@ -50,7 +50,7 @@ func sealed(t *testing.T, plain []byte, stream bool) []byte {
 	return gcm.Seal(message, nonce, plain, named)
 }
 
-// bomb is a compressed message that unpacks to so many bytes.
+// bomb is a compressed message that unpacks to this many bytes.
 func bomb(size int) []byte {
 	var packed bytes.Buffer
 	w := lzw.NewWriter(&packed, lzw.LSB, 8)
@@ -62,7 +62,7 @@ func bomb(size int) []byte {
 	return append(message, packed.Bytes()...)
 }
 
-// exchange is a message with which members exchange what they know, without the members that its header tells of.
+// exchange is an exchange of members without the members that its header announces.
 func exchange(nodes, user uint32) []byte {
 	message := append([]byte{kindPushPull, 0x83, 0xa4}, "Join"...)
 	message = append(append(message, 0xc2, 0xa5), "Nodes"...)
@@ -83,7 +83,8 @@ func summed(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kindChecksum}, crc32.ChecksumIEEE(message)), message...)
 }
 
-// What the holder of the gossip key sends to fill the memory of a server is refused before memberlist sees it.
+// Messages with which a holder of the gossip key wants to fill a server's memory are refused before memberlist sees
+// them.
 func TestScreen(t *testing.T) {
 	s, err := newScreen(poolKey)
 	if err != nil {
@@ -196,7 +197,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 	}
 }
 
-// A member of a build that compresses is told why it can't join.
+// A member whose build compresses learns why it can't join.
 func TestMemberThatCompresses(t *testing.T) {
 	p := openTestPool(t, "a")
 	c := memberlist.DefaultLANConfig()

@@ -19,12 +19,12 @@ import (
 const (
 	packetSize    = 64 << 10 // the largest UDP packet
 	packetsBuffer = 2 << 20  // bytes that the kernel may keep for us
-	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any will do
+	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any port will do
 )
 
-// socket is gossip over UDP and TCP, one port for both, screened. It does what memberlist's own transport does, which
-// allocates 64 KiB for each packet that comes: with the heartbeats of 1,000 agents that was two thirds of all that a
-// server allocated.
+// socket is gossip over UDP and TCP, screened, with one port for both. It does what memberlist's own transport does,
+// without allocating 64 KiB for each packet. With the heartbeats of 1,000 agents that was two thirds of a server's
+// allocations.
 type socket struct {
 	log     hclog.Logger
 	tcp     *net.TCPListener
@@ -40,8 +40,8 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on address:port; port 0 takes a free one. What comes is encrypted with the key. Shutdown must be
-// called.
+// openSocket listens on address:port; port 0 takes a free one. Incoming messages are encrypted with the key. Shutdown
+// must be called.
 func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -81,7 +81,7 @@ func GossipPortFree(address string, port int) bool {
 	if err != nil {
 		return false
 	}
-	_ = s.tcp.Close() // it is over either way
+	_ = s.tcp.Close() // the port was free either way
 	_ = s.udp.Close()
 	return true
 }
@@ -113,8 +113,8 @@ func (s *socket) port() int {
 	return 0
 }
 
-// receive hands on packets until the socket is closed. They are copied out of one buffer: memberlist keeps what it
-// gets.
+// receive hands on packets until the socket is closed. It copies them out of one buffer, because memberlist keeps what
+// it gets.
 func (s *socket) receive() {
 	buf := make([]byte, packetSize)
 	for {
@@ -184,7 +184,7 @@ func (s *socket) over() bool {
 	}
 }
 
-// pause keeps an error that stays, such as too many open files, from taking a core.
+// pause keeps a lasting error, such as too many open files, from using up a core.
 func (s *socket) pause() {
 	timer := time.NewTimer(100 * time.Millisecond)
 	defer timer.Stop()
@@ -225,7 +225,7 @@ func (s *socket) FinalAdvertiseAddr(address string, port int) (net.IP, int, erro
 // WriteTo implements memberlist.Transport.
 func (s *socket) WriteTo(b []byte, addr string) (time.Time, error) {
 	to, err := netip.ParseAddrPort(addr)
-	if err != nil { // a name
+	if err != nil { // a host name
 		found, err := net.ResolveUDPAddr("udp", addr)
 		if err != nil {
 			return time.Time{}, err
@@ -250,7 +250,7 @@ func (s *socket) DialTimeout(addr string, limit time.Duration) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return &screenedStream{Conn: conn, screen: s.screen}, nil // gossip alone says who is there
+	return &screenedStream{Conn: conn, screen: s.screen}, nil // gossip checks the other end
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
@@ -265,7 +265,7 @@ func (s *socket) StreamCh() <-chan net.Conn { return s.streams }
 func (s *socket) Shutdown() error {
 	s.once.Do(func() {
 		close(s.closed)
-		_ = s.tcp.Close() // it is over either way
+		_ = s.tcp.Close() // closing anyway
 		_ = s.udp.Close()
 	})
 	s.wg.Wait()

@@ -10,15 +10,15 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// Bounds of the streams that others open to the gossip port. Their senders are strangers until a whole stream has
-// arrived and can be decrypted, and memberlist would buffer 20 MiB of each.
+// Bounds of the streams that others open to the gossip port. Nobody has authenticated the sender until a whole stream
+// has arrived and can be decrypted, and memberlist would buffer 20 MiB of each.
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
-	smallStream         = 64 << 10    // bytes that any stream may carry
+	smallStream         = 64 << 10    // bytes that every stream may carry
 	maxStreamBytes      = 8 << 20     // the state of 5,000 members takes about 2 MiB
-	maxLargeStreams     = 3           // streams beyond smallStream at a time; the others wait
-	maxLargeOfSource    = 1           // two of one member are never under way
+	maxLargeStreams     = 3           // streams beyond smallStream at a time; others wait
+	maxLargeOfSource    = 1           // one member never sends two at a time
 	largeStreamWaitTime = joinTimeout // the sender gives up by then
 )
 
@@ -41,7 +41,7 @@ func newStreamLimits() *streamLimits {
 	return &streamLimits{sources: map[netip.Addr]streamCount{}, freed: make(chan struct{})}
 }
 
-// admit returns the bounded form of a stream that was accepted, or false if too many are open.
+// admit returns the stream with bounds on it, or false if too many are open.
 func (l *streamLimits) admit(conn net.Conn) (net.Conn, bool) {
 	var source netip.Addr
 	if at, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
@@ -60,7 +60,8 @@ func (l *streamLimits) admit(conn net.Conn) (net.Conn, bool) {
 	return &boundedStream{Conn: conn, limits: l, source: source, closed: make(chan struct{})}, true
 }
 
-// tryLarge takes a place among the large streams. If there is none, freed is closed when one may have become free.
+// tryLarge takes a place among the large streams. If there is none, it returns a channel that is closed when a place
+// may have become free.
 func (l *streamLimits) tryLarge(source netip.Addr) (taken bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,8 +95,8 @@ func (l *streamLimits) leave(source netip.Addr, large bool) {
 
 func countRefusedStream() { metrics.IncrCounter([]string{"memberlist", "tcp", "refused"}, 1) }
 
-// boundedStream is a stream that somebody else opened. One goroutine reads it at a time; Close may be called from any,
-// and again.
+// boundedStream is a stream that another member opened. Only one goroutine may read it at a time. Close may be called
+// from any goroutine, and more than once.
 type boundedStream struct {
 	net.Conn
 	limits *streamLimits
@@ -145,7 +146,7 @@ func (s *boundedStream) becomeLarge() error {
 	}
 }
 
-// tryLarge takes a place that Close gives back: a stream that is closed meanwhile takes none.
+// tryLarge takes a place that Close gives back. A stream that was closed meanwhile takes none.
 func (s *boundedStream) tryLarge() (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

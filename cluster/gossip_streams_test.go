@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// proves that strangers who fill streams cost a bounded amount of memory, and that a real stream still arrives.
+// proves that unauthenticated senders that fill streams cost a bounded amount of memory, and that a real stream still
+// arrives.
 func TestStreamsOfStrangers(t *testing.T) {
 	s := openTestSocket(t, "127.0.0.1", 0)
 	to := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port()))
@@ -27,7 +28,7 @@ func TestStreamsOfStrangers(t *testing.T) {
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // as memory is free before the place is
+						buffered.Add(int64(-held)) // the memory is freed before the place
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))
@@ -145,7 +146,7 @@ func TestStreamsOfOneSource(t *testing.T) {
 	}
 }
 
-// from is a connection with a remote address of its own.
+// from is a connection with a given remote address.
 type from struct {
 	net.Conn
 	remote net.Addr

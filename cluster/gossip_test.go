@@ -95,7 +95,7 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 	})
 }
 
-// A short silence makes a member suspect, and it is alive again without ever having been dead.
+// A short silence makes a member suspect. Then it is alive again without having been dead.
 func TestPoolSuspicionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -109,7 +109,7 @@ func TestPoolSuspicionEnds(t *testing.T) {
 	})
 }
 
-// memberlist forgets the dead after 30 s and never rejoins by itself.
+// memberlist forgets the dead after 30 s and never rejoins on its own.
 func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -131,8 +131,8 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	})
 }
 
-// A restart faster than detection makes no event: only the incarnation in the meta tells. And a node that comes
-// back at another address after its death gets its name back.
+// A restart faster than detection makes no event: only the incarnation in the meta shows it. A node that comes back at
+// another address after its death gets its name back.
 func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -261,7 +261,7 @@ func TestPoolRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// Real sockets once: two pools on loopback.
+// One test with real sockets: two pools on loopback.
 func TestPoolOnLoopback(t *testing.T) {
 	open := func(name string, join ...string) *Pool {
 		p, err := OpenPool(PoolConfig{

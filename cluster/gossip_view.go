@@ -9,15 +9,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poolView is what is asked of the members again and again, and changes only with one of them: with 5,000 agents a copy
-// of all for each question is a millisecond and a megabyte. What it holds is never written; nil has to be made again.
+// poolView caches answers that are asked for often and change only with a member. With 5,000 agents, copying all
+// members for each question takes a millisecond and a megabyte. Its contents are never written; nil means that they
+// must be built.
 type poolView struct {
 	servers  []Member // in order of name
 	liveness map[model.NodeID]fsm.Gossip
 }
 
-// changed drops what no longer holds after a member changed from one role to another or the same; p.mu is held. That an
-// agent came or went leaves the servers as they were: each registration asks for them.
+// changed drops what no longer holds after a member's role changed from before to after, which may be equal. A change
+// of an agent keeps the list of servers, because each registration asks for it. p.mu is held.
 func (v *poolView) changed(before, after transport.Role) {
 	v.liveness = nil
 	if before != transport.RoleAgent || after != transport.RoleAgent {
@@ -39,7 +40,7 @@ func (p *Pool) viewedServers() []Member {
 	return p.view.servers
 }
 
-// Members lists everyone known, the dead included, in order of name.
+// Members returns all known members, the dead included, in order of name.
 func (p *Pool) Members() []Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *Pool) Members() []Member {
 	return out
 }
 
-// Servers is Members with the role server only.
+// Servers returns the members with the role server, the dead included, in order of name.
 func (p *Pool) Servers() []Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +67,8 @@ func (p *Pool) Member(name string) (m Member, ok bool) {
 	return m, ok
 }
 
-// Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown. The map is shared: it
-// must not be written.
+// Liveness returns the gossip state of every known agent. An agent that is missing is fsm.GossipUnknown. The map is
+// shared and must not be written.
 func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 	p.mu.Lock()
 	defer p.mu.Unlock()

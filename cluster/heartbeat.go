@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it
-// is offline. A sixth of that, between 300 ms and 10 s.
+// HeartbeatInterval returns H, how often an agent sends a heartbeat to every server: a sixth of offlineAfter, between
+// 300 ms and 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) time.Duration {
 	return min(max(time.Duration(offlineAfter)*time.Millisecond/6, 300*time.Millisecond), 10*time.Second)
 }
@@ -28,11 +28,11 @@ type beat struct {
 	Facts uint64 `cbor:"8,keyasint,omitempty"`
 	// milliseconds since a server last answered the agent's requests
 	Unanswered uint32 `cbor:"10,keyasint,omitempty"`
-	// host:port of the agent's gossip; empty: where the server's own gossip has it
+	// host:port of the agent's gossip; empty: the address in the server's own gossip counts
 	Address string `cbor:"9,keyasint,omitempty"`
 }
 
-// beatAnswer is what the server says to a beat.
+// beatAnswer is the server's answer to a beat.
 type beatAnswer struct {
 	From    model.ServerID `cbor:"1,keyasint"`
 	Node    model.NodeID   `cbor:"2,keyasint"`
@@ -44,9 +44,10 @@ type beatAnswer struct {
 	electorate
 }
 
-// electorate is the newest committed configuration that a server knows, and the history that it belongs to. Its answer
-// counts for a lease only if it is a voter of the newest configuration that the agent heard of: a server that was
-// removed, and was not told, still sees itself as one. A server that has just started may know none, Index is 0 then.
+// electorate is the newest committed configuration that a server knows, and the history that it belongs to. A server's
+// answer counts for a lease only if it is a voter of the newest configuration that the agent heard of. A server that
+// was removed without learning of it still counts itself as a voter. A server that has just started may know no
+// configuration; then Index is 0.
 type electorate struct {
 	History string           `cbor:"9,keyasint,omitempty"` // model.History as text
 	Index   uint64           `cbor:"10,keyasint,omitempty"`
@@ -62,7 +63,7 @@ const (
 	verdictGivenUp verdict = 3 // this server agreed that the epoch is offline: register again
 )
 
-// The first byte of a message tells its kind; it is signed too, so an answer can't be passed off as a beat.
+// The first byte of a message is its kind. It is signed too, so an answer can't be passed off as a beat.
 const (
 	kindBeat   = 'B'
 	kindAnswer = 'A'
@@ -70,7 +71,7 @@ const (
 
 const macSize = sha256.Size
 
-// maxBeat bounds what is decoded at all.
+// maxBeat bounds the size of what is decoded.
 const maxBeat = 1024
 
 var (
@@ -88,8 +89,8 @@ func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
 	return append(msg, sign(key, msg)...), nil
 }
 
-// open decodes body, finds the key for it and checks the signature. Nothing of body may be used before it returned
-// nil, except by the key function.
+// open decodes body, finds the key for it and checks the signature. Only the key function may use body before open has
+// returned nil.
 func (c codec) open(msg []byte, kind byte, body any, key func() ([]byte, bool)) error {
 	if len(msg) < 1+macSize || len(msg) > maxBeat || msg[0] != kind {
 		return errBeatFormat

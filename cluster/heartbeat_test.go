@@ -32,7 +32,7 @@ func TestHeartbeatInterval(t *testing.T) {
 
 var threeVoters = electorate{Index: 1, Voters: []model.ServerID{"s1", "s2", "s3"}}
 
-// oneNode is Hearts that know one node, and what they answered.
+// oneNode is Hearts with one node, and what they answered.
 type oneNode struct {
 	*Hearts
 	key     []byte
@@ -182,7 +182,7 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 	})
 }
 
-// A server that agreed that an epoch is offline renews none of its leases again; a new registration does.
+// A server that agreed that an epoch is offline never renews its leases again. A new registration ends that.
 func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	o := newOneNode(t)
 	o.GiveUp("n1", 1)
@@ -197,8 +197,8 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	}
 }
 
-// Registrations are told apart by their keys: servers that were restored must not take the first beats of a new one for
-// old ones that are sent again.
+// Keys distinguish registrations: restored servers must not take the first beats of a new registration for replays of
+// old ones.
 func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	o := newOneNode(t)
 	for seq := uint64(1); seq <= 3; seq++ {
@@ -218,8 +218,8 @@ func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	}
 }
 
-// A server that was started after it agreed knows from the state that a node is offline, and renews its lease no more
-// than before.
+// A server that was restarted after it agreed knows from the state that a node is offline, and still renews no lease of
+// it.
 func TestHeartsOfAnOfflineNode(t *testing.T) {
 	o := newOneNode(t)
 	o.offline = true
@@ -228,7 +228,7 @@ func TestHeartsOfAnOfflineNode(t *testing.T) {
 	}
 }
 
-// heartbeatRig is three servers that only listen, and one agent, over gossip in memory.
+// heartbeatRig has three servers that only listen, and one agent, over gossip in memory.
 type heartbeatRig struct {
 	net    *memnet.Net
 	hearts map[string]*Hearts
@@ -323,7 +323,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 	})
 }
 
-// A wrong key is what somebody has who holds only the gossip key.
+// An attacker with only the gossip key has a wrong node key.
 func TestHeartbeatsWithTheGossipKeyOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newHeartbeatRig(t, bytes.Repeat([]byte{5}, 32))
@@ -373,7 +373,7 @@ func TestStallWatch(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		time.Sleep(10 * time.Second) // as if stopped: nothing ticks
+		time.Sleep(10 * time.Second) // like a pause: nothing ticks
 		if s.calm() != 0 {
 			t.Errorf("calm for %s right after a pause", s.calm())
 		}
@@ -405,7 +405,7 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 	})
 }
 
-// factsOf is the generation of facts that a server knows of the node n1 in an epoch.
+// factsOf returns the generation of facts that a server knows of the node n1 in an epoch.
 func factsOf(h *Hearts, epoch uint64) (facts uint64) {
 	state := fsm.NewState()
 	for range epoch {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Age is for how long a server has not heard a node.
+// Age is how long a server has not heard a node.
 type Age struct {
 	Since time.Duration // since it heard it last, or since it began to listen
 	Heard bool          // it heard it at all
@@ -23,19 +23,19 @@ type Age struct {
 type HeartsConfig struct {
 	Self    model.ServerID
 	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last registration
-	Offline func(nodeEpoch) bool                         // the servers hold this registration for offline
-	Answer  func(node, address string, msg []byte) error // best effort; the address is what the node says, or empty
-	Alive   func(node string)                            // told of every valid beat
+	Offline func(nodeEpoch) bool                         // the servers consider this registration offline
+	Answer  func(node, address string, msg []byte) error // best effort; the address is the node's own claim, or empty
+	Alive   func(node string)                            // called for every valid beat
 	Voters  func() electorate                            // must be quick
 	Logger  hclog.Logger
 }
 
-// Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many
-// goroutines and stays outside the log.
+// Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many goroutines
+// and writes nothing to the log.
 //
-// A beat counts only if it is signed with the node's key, carries the number that this process drew at its start,
-// and is newer than the last one. So neither who holds the gossip key nor who replays old packets, to a server
-// that has just started either, can keep a dead node alive.
+// A beat counts only if it is signed with the node's key, has the number that this process drew at its start, and is
+// newer than the last one. So neither the gossip key nor a replay of old packets can keep a dead node alive. That is
+// also true at a server that has just started.
 type Hearts struct {
 	cfg   HeartsConfig
 	codec codec
@@ -46,7 +46,7 @@ type Hearts struct {
 	nodes map[model.NodeID]heart
 }
 
-// signer is a registration as its beats show it. The key alone tells two apart whose epoch is the same.
+// signer is a registration as its beats show it. Two registrations with the same epoch differ in their key.
 type signer struct {
 	key   string
 	epoch uint64
@@ -55,14 +55,14 @@ type signer struct {
 // heart is what is remembered of one node.
 type heart struct {
 	at      time.Time // last heard; zero: never
-	of      signer    // of the last beat: seq and facts count from the start with each
+	of      signer    // of the last beat: seq and facts start again with each signer
 	seq     uint64
 	facts   uint64
-	deaf    time.Duration // for how long the servers have not answered its agent, as the last beat said
-	givenUp uint64        // this epoch is answered no more
+	deaf    time.Duration // how long the servers have not answered its agent, by the last beat
+	givenUp uint64        // beats of this epoch renew no lease
 }
 
-// NewHearts begins to listen: from now on silence is counted. It fails only if the system has no random numbers.
+// NewHearts begins to listen: silence counts from now on. It fails only if the system has no random numbers.
 func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	var seed [8]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -74,8 +74,8 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	}, nil
 }
 
-// Receive takes a message that came by gossip, and answers a valid one. It does not block. What isn't a valid beat
-// is dropped: anybody with the gossip key can send anything.
+// Receive takes in a gossip message and answers a valid beat. It drops everything else: anyone with the gossip key can
+// send anything. It does not block.
 func (h *Hearts) Receive(msg []byte) {
 	var b beat
 	var key []byte
@@ -97,7 +97,7 @@ func (h *Hearts) Receive(msg []byte) {
 	h.answer(b, v, key)
 }
 
-// take books a beat that this key signed; 0 means a replay, which gets no answer.
+// take notes a beat that this key signed. 0 means a replay, which gets no answer.
 func (h *Hearts) take(b beat, key []byte) verdict {
 	offline := h.cfg.Offline(nodeEpoch{b.Node, b.Epoch})
 	h.mu.Lock()
@@ -109,7 +109,7 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 	switch {
 	case of == n.of && b.Seq <= n.seq:
 		return 0
-	case of != n.of: // another registration: the state knows that it is the last one
+	case of != n.of: // another registration, and NodeKey knows that it is the last one
 		n.of, n.facts = of, 0
 	}
 	n.at, n.seq, n.facts, n.deaf = time.Now(), b.Seq, max(n.facts, b.Facts), time.Duration(b.Unanswered)*time.Millisecond
@@ -132,7 +132,7 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 	}
 }
 
-// Heard books a request that the node's agent made over an authenticated connection: for its age that is as good as
+// Heard notes a request that the node's agent made over an authenticated connection. For the node's age it counts like
 // a beat. It renews no lease.
 func (h *Hearts) Heard(node model.NodeID) {
 	h.mu.Lock()
@@ -142,7 +142,7 @@ func (h *Hearts) Heard(node model.NodeID) {
 	h.nodes[node] = n
 }
 
-// Age is for how long this server has not heard the node.
+// Age returns how long this server has not heard the node.
 func (h *Hearts) Age(node model.NodeID) Age {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,12 +156,12 @@ func (h *Hearts) Age(node model.NodeID) Age {
 // Sign is what Hearts knows of one node.
 type Sign struct {
 	Age
-	Facts uint64        // the newest generation of facts that its heartbeats of the registration named
-	Deaf  time.Duration // for how long no server had answered its agent when it sent the last one
+	Facts uint64        // the newest generation of facts in heartbeats of the node's registration
+	Deaf  time.Duration // how long no server had answered its agent when it sent the last one
 }
 
-// Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be
-// quick and must not ask Hearts.
+// Signs calls visit with what is known of each node of a state, in order of id. It holds the lock meanwhile, so visit
+// must be quick and must not call Hearts.
 func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm
 	}
 }
 
-// Sign is what is known of one node.
+// Sign returns what is known of one node.
 func (h *Hearts) Sign(node *fsm.Node) Sign {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +191,7 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 	return sign
 }
 
-// Ages is Age of every node given.
+// Ages returns the Age of every given node.
 func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	out := make(map[model.NodeID]Age, len(nodes))
 	for _, id := range nodes {
@@ -200,8 +200,8 @@ func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	return out
 }
 
-// GiveUp agrees that an epoch of a node is offline: its beats are heard, but none of its lease is renewed by this
-// server any more. Only a new registration ends that.
+// GiveUp agrees that an epoch of a node is offline. Its beats are still heard, but this server renews no lease of it
+// any more. Only a new registration ends that.
 func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,5 +221,5 @@ func (h *Hearts) Retain(keep func(model.NodeID) bool) {
 	}
 }
 
-// Uptime is for how long this server has listened.
+// Uptime returns how long this server has listened.
 func (h *Hearts) Uptime() time.Duration { return time.Since(h.began) }

@@ -18,9 +18,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// StoppedDir is the data directory of a server that doesn't run, opened to be looked into. Nothing in it is changed.
-// While it is open the server can't start. What is damaged gives an error that names the file; what is not can still be
-// read. It belongs to one goroutine.
+// StoppedDir is the data directory of a server that doesn't run, opened for reading. While it is open the server can't
+// start. Damaged parts give errors that name the file; the rest can still be read. Only one goroutine may use it.
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore
@@ -32,7 +31,7 @@ type StoppedDir struct {
 // LogBounds are the indexes of the oldest and the newest entry of a log; both are 0 in an empty one.
 type LogBounds struct{ First, Last uint64 }
 
-// StoppedServer is who the server of a data directory is.
+// StoppedServer identifies the server of a data directory.
 type StoppedServer struct {
 	ID          model.ServerID `json:"id"`
 	ClusterName string         `json:"cluster_name"`
@@ -42,9 +41,9 @@ type StoppedServer struct {
 	VotedTerm   uint64         `json:"voted_term,omitempty"`
 }
 
-// OpenStopped opens a data directory to be read. It waits at most 2 s for the lock of a server that is just ending. A
-// log that is damaged is no error yet: the methods that need it return that. Codes: not_found for no directory, invalid
-// for one that is no server's, conflict while the server runs.
+// OpenStopped opens a data directory for reading. It waits at most 2 s for the lock of a server that is just ending. A
+// damaged log is no error yet: the methods that need the log return it. Codes: not_found for a missing directory,
+// invalid for one that is no server's, conflict while the server runs.
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -103,9 +102,9 @@ func damagedLog(path string, err error) *model.Error {
 			"new one with an empty data directory", filepath.Dir(path))
 }
 
-// guard turns a panic into an error: the library reads the file where it lies in memory and trusts it, so a damaged
-// page or a file that was cut short is a panic or a fault there. It is for looking only; whoever would go on after such
-// an error must end instead.
+// guard turns a panic into an error. The library reads the file as mapped memory and trusts it, so a damaged page or a
+// truncated file causes a panic or a fault. guard is for reading only: code that wants to continue after such an error
+// must end the process instead.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -117,10 +116,10 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// Path is the directory.
+// Path returns the directory.
 func (d *StoppedDir) Path() string { return d.path }
 
-// Close lets the server start again.
+// Close releases the directory, so that the server can start again.
 func (d *StoppedDir) Close() error {
 	var err error
 	if d.store != nil {
@@ -132,7 +131,7 @@ func (d *StoppedDir) Close() error {
 	return err
 }
 
-// Server says whose directory it is. What can't be read is left empty.
+// Server identifies the server of the directory. What can't be read is left empty.
 func (d *StoppedDir) Server() StoppedServer {
 	var s StoppedServer
 	if text, err := os.ReadFile(filepath.Join(d.path, fileServerID)); err == nil {
@@ -155,11 +154,11 @@ func (d *StoppedDir) Server() StoppedServer {
 	return s
 }
 
-// Bounds says which entries the log has. The newest may not have been committed: a server that stopped can't know.
-// Code: invalid for a damaged log.
+// Bounds returns which entries the log has. The newest may be uncommitted: a stopped server can't know. Code: invalid
+// for a damaged log.
 func (d *StoppedDir) Bounds() (LogBounds, error) { return d.bounds, d.broken }
 
-// Newest is the index of the newest state that can be had: that of the last entry, or of a newer snapshot.
+// Newest returns the index of the newest state that can be read: that of the last entry, or of a newer snapshot.
 func (d *StoppedDir) Newest() uint64 {
 	newest := d.bounds.Last
 	for _, s := range d.Snapshots() {
@@ -168,7 +167,7 @@ func (d *StoppedDir) Newest() uint64 {
 	return newest
 }
 
-// entryTime is when an entry was made, for people.
+// entryTime returns when an entry was made, for people.
 func entryTime(wall int64, appended time.Time) time.Time {
 	if wall > 0 {
 		return time.UnixMilli(wall)

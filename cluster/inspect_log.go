@@ -16,14 +16,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// RecordKind is what an entry of the log is: ours, or one of raft's own.
+// RecordKind is the kind of a log entry: one of ours, or one of raft's own.
 type RecordKind string
 
 // The kinds of records.
 const (
 	RecordCommand       RecordKind = "command"       // an fsm.Entry
-	RecordNoop          RecordKind = "noop"          // the first of a leader's term
-	RecordBarrier       RecordKind = "barrier"       // a read waited for it
+	RecordNoop          RecordKind = "noop"          // the first entry of a leader's term
+	RecordBarrier       RecordKind = "barrier"       // a read or a new term waited for it
 	RecordConfiguration RecordKind = "configuration" // who the servers are from here on
 	RecordDamaged       RecordKind = "damaged"       // it can't be read
 	RecordUnknown       RecordKind = "unknown"       // only a newer program understands it
@@ -51,7 +51,7 @@ type LogRecord struct {
 	Entry fsm.Entry // of a command
 	// Servers are the members by a configuration.
 	Servers []StoredMember
-	// Err is why it is damaged, or can't be understood by this program.
+	// Err says why it is damaged, or why this program can't understand it.
 	Err *model.Error
 }
 
@@ -62,9 +62,9 @@ type StoredMember struct {
 	Voter   bool           `json:"voter"`
 }
 
-// Records iterates over the entries from one index to another, both included and cut to what there is. One that is
-// damaged comes as such, with its Err; those behind it follow. A hole, however long, comes as one. Code, as the only
-// element's error: invalid for a log that can't be read at all.
+// Records iterates over the entries from one index to another, both included, as far as the log has them. A damaged
+// entry comes with its Err; those after it follow. A gap of any length comes as one record. Code, as the only element's
+// error: invalid for a log that can't be read at all.
 func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	return func(yield func(LogRecord, error) bool) {
 		if d.broken != nil {
@@ -85,8 +85,8 @@ func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	}
 }
 
-// Record is the entry at an index. Codes: not_found, and invalid for a log that can't be read at all. An entry that is
-// damaged is returned as such.
+// Record returns the entry at an index. A damaged entry is returned with its Err. Codes: not_found, and invalid for a
+// log that can't be read at all.
 func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	if d.broken != nil {
 		return LogRecord{}, d.broken
@@ -100,7 +100,7 @@ func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	return r, nil
 }
 
-// String says what a log has.
+// String says which entries the log has.
 func (b LogBounds) String() string {
 	if b.Last == 0 {
 		return "is empty"
@@ -110,7 +110,7 @@ func (b LogBounds) String() string {
 
 func (d *StoppedDir) logFile() string { return filepath.Join(d.path, fileLog) }
 
-// read decodes one entry, whatever is in the file, and says where the next one is: 0 behind the last.
+// read decodes one entry, damaged or not, and returns the index of the next one: 0 after the last.
 func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	var l raft.Log
 	next = index + 1
@@ -128,7 +128,7 @@ func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	return r.decode(d, &l), next
 }
 
-// behind finds where a hole in the log ends, and says how long it is.
+// behind finds where a gap in the log ends, and returns its length as an error.
 func (d *StoppedDir) behind(index uint64) (next uint64, _ error) {
 	err := guard(func() error {
 		return d.keys.View(func(tx *bbolt.Tx) error {
@@ -192,7 +192,7 @@ func membersOf(c raft.Configuration) []StoredMember {
 	return members
 }
 
-// damaged marks a record that can't be read. What only a newer program understands keeps its code.
+// damaged marks a record that can't be read. An entry that only a newer program understands keeps its code.
 func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
 	r.Kind = RecordDamaged
 	code, hint := model.CodeInvalid,

@@ -29,21 +29,21 @@ const (
 	unfinished   = ".tmp"
 )
 
-// StoredSnapshot is one snapshot of a data directory, as its own file of facts tells it.
+// StoredSnapshot is one snapshot of a data directory, as its meta.json describes it.
 type StoredSnapshot struct {
 	File    string // that holds the state
 	Index   uint64 // of the last entry in it
 	Term    uint64 // of that entry
 	Bytes   int64
 	Servers []StoredMember // the members as of then
-	Err     *model.Error   // why nothing but File is known
+	Err     *model.Error   // why only File is known
 
 	sum []byte // CRC-64 of the file
 }
 
-// Snapshots lists the snapshots of the directory, the newest first. One whose facts can't be read comes last, with its
-// Err. Unfinished ones, which a server that ended while it wrote leaves behind and clears away at its next start, are
-// left out.
+// Snapshots lists the snapshots of the directory, the newest first. One whose meta.json can't be read comes last, with
+// its Err. Unfinished ones are left out: a server that ends while it writes leaves them, and its next start removes
+// them.
 func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	root := filepath.Join(d.path, dirSnapshots)
 	entries, _ := os.ReadDir(root) // none yet: there is no snapshot
@@ -59,7 +59,7 @@ func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	return found
 }
 
-// ReadStored reads the facts of one directory below snapshots.
+// ReadStored reads the meta.json of one directory below snapshots.
 func ReadStored(dir string) StoredSnapshot {
 	s := StoredSnapshot{File: filepath.Join(dir, snapshotData)}
 	path := filepath.Join(dir, snapshotMeta)
@@ -90,8 +90,8 @@ func IsStored(path string) bool {
 	return err == nil
 }
 
-// State reads the state of the snapshot, with every check there is. Codes: those of fsm.ReadSnapshot, with the file in
-// the message.
+// State reads the state of the snapshot and makes every check there is. Codes: those of fsm.ReadSnapshot, with the file
+// in the message.
 func (s StoredSnapshot) State() (fsm.State, error) {
 	if s.Err != nil {
 		return fsm.State{}, s.Err
@@ -128,18 +128,18 @@ func readState(path string, sum io.Writer) (fsm.State, error) {
 	return state, nil
 }
 
-// Replay is a state that was made again from a snapshot and the log behind it.
+// Replay is a state that was rebuilt from a snapshot and the log after it.
 type Replay struct {
 	State   fsm.State
 	From    string         // the file of the snapshot that it began with; empty: the beginning of the cluster
 	Index   uint64         // of the last record that is in it
-	Applied int            // records behind the snapshot
+	Applied int            // records after the snapshot
 	Skipped []*model.Error // newer snapshots that could not be read
 }
 
-// Replay makes the state as of a record again, raft's own ones included; index 0 means the newest. It begins with the
-// newest snapshot that can be read and is not newer than that. On an error, what was reached until then is returned
-// too. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry; internal for one that
+// Replay rebuilds the state as of a record, which may be one of raft's own; index 0 means the newest. It begins with
+// the newest readable snapshot that is not newer than the record. On an error it also returns what it had rebuilt until
+// then. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry; internal for one that
 // this program can't apply.
 func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	newest := d.Newest()
@@ -177,7 +177,7 @@ func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	return r, nil
 }
 
-// base is the newest snapshot at or before an index, or the beginning.
+// base returns the newest snapshot at or before an index, or the beginning of the cluster.
 func (d *StoppedDir) base(index uint64) Replay {
 	r := Replay{State: fsm.NewState()}
 	for _, s := range d.Snapshots() {
@@ -198,7 +198,7 @@ func (d *StoppedDir) base(index uint64) Replay {
 	return r
 }
 
-// hole is the refusal of a state to which no unbroken log leads.
+// hole is the error for a state to which no unbroken log leads.
 func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {
@@ -210,7 +210,7 @@ func (d *StoppedDir) hole(from, to uint64) *model.Error {
 }
 
 // Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged
-// record; internal for one at which the program panics, as every server does that reaches it.
+// record; internal for one at which the program panics, as it would on every server.
 func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err error) {
 	if r.Err != nil {
 		return s, nil, r.Err

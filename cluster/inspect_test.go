@@ -21,11 +21,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stoppedServer runs a server alone, gives it 30 nodes with snapshots of every ten entries or so, stops it, and returns
-// its directory and its last state. So many entries are kept behind each snapshot.
+// stoppedServer runs a server alone, gives it 30 nodes with a snapshot about every ten entries, and stops it. It
+// returns the server's directory and last state. trailing is the number of entries kept before each snapshot.
 func stoppedServer(t *testing.T, trailing uint64) (dir string, last fsm.State) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "kept") // the server's own goes with the bubble
+	dir = filepath.Join(t.TempDir(), "kept") // the server's own is removed with the bubble
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		s := r.start(1, func(c *Config) {
@@ -59,7 +59,7 @@ func openStopped(t *testing.T, dir string) *StoppedDir {
 	return d
 }
 
-// fingerprint is every file of a directory with its content and time of change.
+// fingerprint returns every file of a directory with its content and modification time.
 func fingerprint(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -122,7 +122,7 @@ func TestInspectStoppedServer(t *testing.T) {
 		t.Fatalf("the newest state is not the server's: %v\n%s", err,
 			cmp.Diff(fsm.Diff(last, whole.State), []fsm.RowChange(nil)))
 	}
-	// State by state from the beginning: the snapshots on the way hold what the log says.
+	// State by state from the beginning: each snapshot on the way equals the state from the log.
 	state := fsm.NewState()
 	at := map[uint64]string{}
 	for r := range d.Records(1, bounds.Last) {
@@ -155,7 +155,7 @@ func TestInspectStoppedServer(t *testing.T) {
 	}
 }
 
-// Where the log does not reach back far enough, the error says which states there are.
+// If the log does not reach back far enough, the error names the states that exist.
 func TestInspectShortLog(t *testing.T) {
 	dir, last := stoppedServer(t, 3)
 	d := openStopped(t, dir)
@@ -210,7 +210,8 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-// A damaged entry is named and the others are read; the states before it can be had; a newer program's entry says so.
+// A damaged entry is named and the others are read. The states before it can be rebuilt. An entry of a newer program
+// says so.
 func TestInspectDamagedEntries(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	if err := os.RemoveAll(filepath.Join(dir, dirSnapshots)); err != nil {
@@ -308,8 +309,7 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// Whatever a file of the log has become, looking at it ends with an error at worst: cut at any length, any byte
-// flipped.
+// Whatever happens to the file of the log, reading it ends with an error at worst: cut at any length, any byte flipped.
 func TestInspectSurvivesDamagedFiles(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	path := filepath.Join(dir, fileLog)

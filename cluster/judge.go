@@ -9,18 +9,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// judge is the leader's view of which nodes are silent: it asks the other voters while a node is, and keeps the
-// verdicts for as long as the answers they rest on count.
+// judge is the leader's view of which nodes are silent. It asks the other servers about nodes that this server misses.
+// It keeps each verdict for as long as the answers that it rests on count.
 type judge struct {
 	s *Server
 
 	mu       sync.Mutex
 	verdicts map[model.NodeID]ruling
-	change   chan struct{} // closed when Live would answer differently in more than an age
+	change   chan struct{} // closed when Live would answer differently, apart from growing ages
 	shown    map[model.NodeID]fsm.Liveness
 }
 
-// ruling is a verdict and when its question was asked.
+// ruling is a verdict, and when its question was asked.
 type ruling struct {
 	live  fsm.Liveness
 	asked time.Time
@@ -31,7 +31,7 @@ func newJudge(s *Server) *judge {
 	return &judge{s: s, verdicts: map[model.NodeID]ruling{}, change: make(chan struct{})}
 }
 
-// run weighs every node again and again for as long as this server leads.
+// run weighs the nodes again and again for as long as this server leads.
 func (j *judge) run(ctx context.Context, _ uint64) {
 	defer j.forget()
 	for ctx.Err() == nil {
@@ -43,7 +43,7 @@ func (j *judge) run(ctx context.Context, _ uint64) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
-			// many members may change at once, as when thousands of agents come
+			// many members may change at once, for example when thousands of agents arrive
 			pause(ctx, min(max(minLook, restShare*took), mostRest))
 		}
 		timer.Stop()
@@ -56,8 +56,8 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks about the nodes that this server has not heard for a while, and tells when to look again: when the next
-// one may be late, or soon while one is.
+// round asks about the nodes that this server has not heard for a while. It returns when to look again: when the next
+// node may be late, or soon while one is.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
@@ -85,27 +85,27 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 	return max(next, minLook)
 }
 
-// lateAfter is the age from which the other servers are asked whether they hear a node: after more than one lost
-// heartbeat, and before the node counts as missing (three), because a leader that alone is cut off from its agents must
-// not take them for gone.
+// lateAfter is the age from which the leader asks the other servers whether they hear a node. It is more than one lost
+// heartbeat, and less than the three after which the node counts as missing. A leader that alone is cut off from its
+// agents must not take them for gone.
 func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
-// askLimit bounds the wait for the other servers: the dead one among them must not hold up the verdict.
+// askLimit bounds the wait for the other servers: a dead one among them must not delay the verdict.
 const askLimit = time.Second
 
 // minLook is the shortest time between two rounds.
 const minLook = 20 * time.Millisecond
 
-// While members keep changing there is no round for restShare times as long as one took, since it looks at every node;
-// at most for mostRest, since it may also have waited.
+// While members keep changing, the next round waits restShare times as long as the last one took, because each round
+// looks at every node. It waits at most mostRest, because the round may also have waited for answers.
 const (
 	restShare = 9
 	mostRest  = 100 * time.Millisecond
 )
 
-// weigh asks twice: first only for ages; then, about the nodes that are silent by those, it asks every voter that
-// agrees to renew no lease of theirs any more. Only the second answers make a verdict, so no server renews the
-// lease of a node whose offline entry may be on its way.
+// weigh asks twice. The first question is only for ages. The second, about the nodes that are silent by those ages,
+// also asks every agreeing server to renew no more leases of them. Only the second answers can make a node silent, so
+// no server renews the lease of a node whose offline entry may be on its way.
 func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration) {
 	asked := time.Now()
 	evidence := j.evidence(ctx, nodes, threshold, interval, false)
@@ -127,8 +127,9 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	}
 }
 
-// rule keeps what the evidence says of a node. The word of a server that hears it counts for a heartbeat, also where
-// its next answer is late: without it one late answer to a leader that is cut off from its agents would be a hold.
+// rule keeps what the evidence says of a node. The word of a server that hears the node counts for a heartbeat, even if
+// that server's next answer is late. Otherwise one late answer to a leader that is cut off from its agents could cause
+// a HOLD.
 func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -140,8 +141,8 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
 }
 
-// evidence asks every other server at once and gathers what there is when the first of these is over: all have
-// answered, or half a heartbeat or 1 s has passed.
+// evidence asks every other server at once. It waits until all have answered, or half a heartbeat or 1 s has passed,
+// and returns what it has then.
 func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	interval time.Duration, giveUp bool) Evidence {
 	s := j.s
@@ -166,7 +167,8 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	return e
 }
 
-// askAges puts the question to every other server at once. Who does not answer within the limit has no opinion.
+// askAges puts the question to every other server at once. A server that does not answer within the limit has no
+// opinion.
 func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) []Opinion {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -192,7 +194,7 @@ func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) [
 	return out
 }
 
-// fitness is whether this server may judge.
+// fitness returns the facts that decide whether this server may judge.
 func (s *Server) fitness() Fitness {
 	f := Fitness{Uptime: s.sight.hearts.Uptime(), Calm: s.sight.stall.calm()}
 	if r := s.state.reign.Load(); r != nil {
@@ -207,22 +209,22 @@ func (s *Server) calmEnough() bool {
 	return s.sight.stall.calm() >= max(2*h, time.Second)
 }
 
-// Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
+// Live returns the evidence about every node of the state. Only the leader's contains verdicts. It does not block.
 func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.sight.judge.live() }
 
-// LiveOf is what Live says of one node, without a look at the others; ok is false for a node that the state does not
-// have.
+// LiveOf returns what Live says of one node, without looking at the others. ok is false for a node that the state does
+// not have.
 func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
 
-// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that
-// has passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
+// LiveChanged returns a channel that is closed when Live has news: a verdict, a gossip state, an age that has passed
+// three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
 func (s *Server) LiveChanged() <-chan struct{} {
 	s.sight.judge.mu.Lock()
 	defer s.sight.judge.mu.Unlock()
 	return s.sight.judge.change
 }
 
-// Heard notes a request of the node's agent that came over mTLS: as good as a heartbeat.
+// Heard notes a request that the node's agent made over mTLS. It counts like a heartbeat.
 func (s *Server) Heard(node model.NodeID) {
 	s.sight.hearts.Heard(node)
 	s.sight.pool.Heard(string(node))
@@ -247,7 +249,7 @@ func (j *judge) glance() glance {
 	}
 }
 
-// live is the evidence about every node.
+// live returns the evidence about every node.
 func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	g := j.glance()
 	j.mu.Lock()
@@ -278,7 +280,7 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
-	// Servers that were away could answer nobody: agents get the time to find them again.
+	// Servers that were away could not answer anybody: agents get time to find them again.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
@@ -291,13 +293,13 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 	return l
 }
 
-// publish wakes who waits for LiveChanged if there is something new.
+// publish wakes the waiters of LiveChanged if there is something new.
 func (j *judge) publish() {
 	state := j.s.cfg.Machine.State()
 	now := j.live()
 	late := model.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
-		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // only whether it is late, and deaf
+		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // only whether it is late, and unanswered
 		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {
 			l.FactsGen = 0 // the report came first, as it should
 		}
@@ -316,8 +318,8 @@ func (j *judge) publish() {
 	}
 }
 
-// sameNews reports whether b tells nothing that a did not. Facts that are in the state by now are no news: the entry
-// that brought them woke everybody.
+// sameNews reports whether b has no news compared with a. Facts that the state has by now are no news: the entry that
+// brought them woke everybody.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

@@ -14,7 +14,7 @@ import (
 
 var testNodeKey = []byte("0123456789abcdef0123456789abcdef")
 
-// threeWithAgents is three servers with offline_after 2 s, and agents n1..n that beat.
+// threeWithAgents starts three servers with offline_after 2 s, and agents n1..n that send heartbeats.
 func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	t.Helper()
 	r = newRig(t)
@@ -45,14 +45,14 @@ func nodeID(i int) model.NodeID { return model.NodeID(fmt.Sprintf("n%d", i)) }
 
 func agentHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// epoch is that of a node's last registration.
+// epoch returns the epoch of a node's last registration.
 func (r *rig) epoch(id model.NodeID) uint64 {
 	r.t.Helper()
 	n, _ := r.leader(5 * time.Second).machine.State().Nodes.Get(id)
 	return n.Agent.Epoch
 }
 
-// agent registers node i and beats for it until the returned function is called, which ends it as a crash would.
+// agent registers node i and sends its heartbeats until the returned function is called, which ends it like a crash.
 func (r *rig) agent(i int) (stop func()) {
 	r.t.Helper()
 	r.mustRegister(string(nodeID(i)))
@@ -79,7 +79,7 @@ const (
 	testBeat      = testThreshold / 6
 )
 
-// silentWithin waits until the leader calls a node silent, and says how long that took.
+// silentWithin waits until the leader calls a node silent, and returns how long that took.
 func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
@@ -116,7 +116,7 @@ func TestDeadNodeIsSilentInTime(t *testing.T) {
 	})
 }
 
-// The network, not the nodes, is broken: the leader hears no agent, the other servers hear all. Nobody is silent.
+// The network is broken, not the nodes: the leader hears no agent, the other servers hear all. Nobody is silent.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 4)
@@ -140,8 +140,8 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// An agent is cut off for a minute: gossip has buried it everywhere, and it all servers. After the cut it is heard,
-// and alive in gossip, at once and not at the next round of rejoining.
+// An agent is cut off for a minute, and gossip counts it as dead on all servers, and all servers as dead on it. After
+// the cut it is heard, and alive in gossip, at once and not only at the next round of rejoin.
 func TestAgentReturnsAfterACut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -171,8 +171,8 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 	})
 }
 
-// All servers lose their power for a moment, so short that gossip doesn't notice. They know no member of it then; what
-// answers their agents are the heartbeats themselves, so that no lease runs out and nobody is missed.
+// All servers lose power, so briefly that gossip doesn't notice. Afterwards they know no member of it. The heartbeats
+// themselves say where the agents are, so no lease runs out and nobody is missed.
 func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -204,7 +204,7 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// That another server hears a node stands for one heartbeat while that server's answers are late, and no longer; an
+// That another server hears a node counts for one heartbeat while that server's answers are late, and no longer. An
 // answer counts at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
@@ -257,7 +257,7 @@ func TestDeadNodeWithOneServerDead(t *testing.T) {
 	})
 }
 
-// The leader dies together with a node. A new leader is not blind: every server hears every agent.
+// The leader dies together with a node. A new leader can judge at once: every server hears every agent.
 func TestDeadNodeAcrossAFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -343,7 +343,7 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 		if now := second.machine.State().Now; now < then+elapsed-2000 {
 			t.Errorf("the state's time is %d, before was %d", now, then)
 		}
-		// While no server runs, time stands still; and a restart never makes it go back.
+		// While no server runs, time stops. A restart never makes it go back.
 		last := second.Now()
 		for _, s := range r.running() {
 			s.stop()

@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keyring has the keys of registrations that this server's own state does not know yet: it asks the other servers for
-// them. A server that has just returned hears every node, but may need long to catch up, and can't while nobody leads.
-// Leases must not wait for that.
+// keyring asks the other servers for the keys of registrations that this server's own state does not know yet. A server
+// that has just returned hears every node, but may need long to catch up, and can't catch up without a leader. Leases
+// must not wait for that.
 type keyring struct {
 	wake chan struct{} // capacity 1
 
@@ -22,10 +22,10 @@ type keyring struct {
 // learnedKey is a registration as another server's state has it.
 type learnedKey struct {
 	nodeKey
-	index uint64 // of that state: ours knows better once it is as new
+	index uint64 // of that state: this server's own counts once it is as new
 }
 
-// nodeKey is a registration of a node, and whether it is held for offline.
+// nodeKey is a registration of a node, and whether it counts as offline.
 type nodeKey struct {
 	Node    model.NodeID `cbor:"1,keyasint"`
 	Epoch   uint64       `cbor:"2,keyasint"`
@@ -45,7 +45,7 @@ type keyReply struct {
 }
 
 const (
-	maxWantedKeys = 1024        // asked for at once: whoever has the gossip key can name any node
+	maxWantedKeys = 1024        // asked for at once: anyone with the gossip key can name any node
 	askKeysEvery  = time.Second // at most
 	askKeysLimit  = time.Second
 )
@@ -54,7 +54,8 @@ func newKeyring() *keyring {
 	return &keyring{wake: make(chan struct{}, 1), wanted: map[model.NodeID]bool{}, known: map[model.NodeID]learnedKey{}}
 }
 
-// get returns a registration if a state newer than the one with this index is known to have it, else it is asked for.
+// get returns a registration that was learned from a state newer than index. If none is known, the other servers are
+// asked for it.
 func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,8 +72,8 @@ func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	return key, false
 }
 
-// learn takes an answer of another server. own is the index of this server's state: what an older one says is
-// forgotten.
+// learn takes in an answer of another server. own is the index of this server's state: answers from states that are not
+// newer are forgotten.
 func (k *keyring) learn(r keyReply, own uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +89,7 @@ func (k *keyring) learn(r keyReply, own uint64) {
 	}
 }
 
-// run has the wanted keys asked for until ctx ends.
+// run asks for the wanted keys until ctx ends.
 func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.NodeID)) {
 	for {
 		select {
@@ -138,8 +139,8 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	return out
 }
 
-// registration is one of a node, as this server's state has it or, where that is older, another server's. ok is false
-// if it is not the last one.
+// registration returns a node's registration from this server's state, or from another server's where that is newer. ok
+// is false if it is not the last one.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)
@@ -152,13 +153,13 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	return s.sight.keys.get(of, state.Index)
 }
 
-// nodeKey is what signs the heartbeats of a node's last registration.
+// nodeKey returns the key that signs the heartbeats of a node's last registration.
 func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	n, ok := s.registration(of)
 	return n.Key, ok
 }
 
-// nodeOffline reports whether a registration is held for offline.
+// nodeOffline reports whether a registration counts as offline.
 func (s *Server) nodeOffline(of nodeEpoch) bool {
 	n, ok := s.registration(of)
 	return ok && n.Offline

@@ -27,7 +27,7 @@ type reign struct {
 var errLostLeadership = errors.New("this server no longer leads")
 
 // followTerms runs lead inside a context for each term that this server leads. raft's main loop blocks while nobody
-// reads its notifications, so one goroutine does nothing but that; it goes on until raft has stopped (drained).
+// reads its notifications, so one goroutine does only that, until raft has stopped (drained).
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
@@ -50,8 +50,8 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	wg.Wait()
 }
 
-// runTerms ends when ctx does, after the term under way has ended. It takes notifications from the box, or where there
-// is one from the channel that raft writes to.
+// runTerms ends when ctx does, after the current term has ended. It takes notifications from the box, and also from the
+// channel that raft writes to if direct is not nil.
 func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
@@ -98,7 +98,7 @@ func (m *mailbox) take() []bool {
 	return out
 }
 
-// startTerm begins to lead and returns the function that ends it and waits for the end.
+// startTerm begins to lead. It returns a function that ends the term and waits until it has ended.
 func (s *Server) startTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if plant.Is(plant.UnreadNotify) {
@@ -111,7 +111,7 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 	}()
 	return func() {
 		cancel(errLostLeadership)
-		s.state.reign.Store(nil) // after the cancel: term looks at it once more after it has stored its own
+		s.state.reign.Store(nil) // after the cancel: term checks ctx once more after it has stored its own
 		for {
 			select {
 			case <-done:
@@ -172,8 +172,8 @@ func (s *Server) term(ctx context.Context) {
 }
 
 // announce writes who leads this term, so that an event says so. Nothing else waits for it: a server whose disk is full
-// leads too, and writes it when it has room. Written again after an unknown outcome it changes nothing. It comes after
-// the first ticks: the first entry of a term sets the time that people see, which must not be that of one wrong clock.
+// leads too, and writes this when it has room. A second write after an unknown outcome changes nothing. It comes after
+// the first ticks: the first entry of a term sets the time that people see, which must not come from one wrong clock.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {
@@ -189,8 +189,8 @@ func (s *Server) announce(ctx context.Context, term uint64) {
 	}
 }
 
-// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so:
-// answers to its heartbeats from before the pause lie in its sockets, and raft renews the lease with them, while
+// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so.
+// Answers to its heartbeats from before the pause lie in its sockets, and raft renews the lease with them, while
 // another server may lead and write.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
@@ -212,7 +212,7 @@ func (s *Server) confirm(ctx context.Context, _ uint64) {
 	}
 }
 
-// settle passes a Barrier and returns the term that it was committed in; false when leadership was lost first.
+// settle passes a Barrier and returns the term in which it was committed. ok is false if leadership was lost first.
 func (s *Server) settle(ctx context.Context) (term uint64, ok bool) {
 	for ctx.Err() == nil {
 		before := s.raft.CurrentTerm()
@@ -238,7 +238,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// beginCluster writes the first entry: it names the cluster for ever and seeds the settings.
+// beginCluster writes the first entry, which names the cluster permanently and sets the first settings.
 func (s *Server) beginCluster(ctx context.Context) error {
 	if s.cfg.Machine.State().Cluster.ID != "" {
 		return nil
@@ -256,8 +256,9 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	return nil
 }
 
-// TransferLeader hands leadership to another server, or with an empty id to the voter with the most of the log that
-// has room on its disk. It blocks, at most two election timeouts. Codes: no_leader, not_found, conflict.
+// TransferLeader hands leadership to another server. With an empty id it prefers voters that work, then those with the
+// most room on their disk, then the one with the most of the log. It blocks, at most two election timeouts. Codes:
+// no_leader, not_found, conflict.
 func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
@@ -268,7 +269,7 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
-	if !s.disk.store.awaitAppend(ctx) { // raft would take the request when it is done with its disk, or never
+	if !s.disk.store.awaitAppend(ctx) { // else raft would take the request when its disk is done, or never
 		return model.Refuse(model.CodeConflict,
 			"leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
 			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)
@@ -279,7 +280,7 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	return nil
 }
 
-// transferTarget is the voter to hand leadership to.
+// transferTarget returns the voter to hand leadership to.
 func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	m := s.membership()
 	var best ServerView
@@ -304,7 +305,7 @@ func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
 
-// Leader tells who leads. self is true only while this server leads with its lease in force and its first Barrier
+// Leader returns who leads. self is true only if this server leads, its lease is in force and its first Barrier is
 // done. ok is false while no leader is known. It does not block.
 func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	address, id := s.raft.LeaderWithID()
@@ -328,7 +329,7 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	return leader, self, self
 }
 
-// Term is the term that this server leads, with its Barrier done; 0 while it doesn't.
+// Term returns the term that this server leads, once its Barrier is done; 0 while it doesn't lead.
 func (s *Server) Term() uint64 {
 	if r := s.state.reign.Load(); r != nil {
 		return r.term
@@ -336,5 +337,5 @@ func (s *Server) Term() uint64 {
 	return 0
 }
 
-// String tells who this server is, for logs.
+// String names this server, for logs.
 func (s *Server) String() string { return fmt.Sprintf("%s (%s)", s.cfg.Name, s.dir.id) }

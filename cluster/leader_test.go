@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Every server's events tell each leader with its term, once, also the one that leadership was handed to.
+// Every server's events show each leader with its term, once, including a leader that leadership was handed to.
 func TestEventsNameEachLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

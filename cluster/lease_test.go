@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server was away while an agent registered, and can't catch up: its disk has no room for the snapshot. Then the
-// leader dies. The agent reaches two of three servers all the time, so its lease holds, though nobody can lead.
+// A server was away while an agent registered, and can't catch up, because its disk has no room for the snapshot. Then
+// the leader dies. The agent reaches two of three servers all the time, so its lease holds, though nobody can lead.
 func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -41,7 +41,7 @@ func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	})
 }
 
-// What a server agreed to before it was killed counts after its start, although its state is older than its word.
+// What a server agreed to before it was killed counts after its start, although its state is older than the agreement.
 func TestAgreementOutlivesARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -70,7 +70,7 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 		if v := back.sight.hearts.take(b, testNodeKey); v != verdictGivenUp {
 			t.Errorf("verdict %d after the restart, want given up", v)
 		}
-		// A disk that refuses: the server agrees to nothing.
+		// With a failing disk the server agrees to nothing.
 		if err := os.Mkdir(path+".tmp", 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,8 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 	})
 }
 
-// A removed server that goes on, and was not told, still sees itself as a voter. Its answers count for no lease.
+// A removed server that keeps running, and doesn't know that it was removed, still counts itself as a voter. Its
+// answers count for no lease.
 func TestRemovedServerCountsForNoLease(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -98,7 +99,7 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 				stays = s
 			}
 		}
-		r.net.Isolate(removed.host, leader.host) // it is not told
+		r.net.Isolate(removed.host, leader.host) // it doesn't learn of it
 		r.net.Isolate(removed.host, stays.host)
 		eventually(t, 30*time.Second, "the removal", func() bool {
 			return leader.Remove(t.Context(), removed.ID(), true) == nil
@@ -119,7 +120,7 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// Answers of servers that a recovery left behind count for nothing; those of a lineage that replaces the known one do,
+// Answers of servers that a recovery left behind count for nothing. Those of a lineage that replaces the known one do,
 // from its first configuration on.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// addresses is the configuration as the server knows it.
+// addresses returns the configuration as the server knows it.
 func (s *Server) addresses() map[raft.ServerID]string {
 	all := map[raft.ServerID]string{}
 	for _, v := range s.servers() {
@@ -22,7 +22,8 @@ func (s *Server) addresses() map[raft.ServerID]string {
 	return all
 }
 
-// In words: whoever has the gossip key, and no certificate, never changes who votes or where a server is thought to be.
+// In words: an attacker with the gossip key, but no certificate, never changes who votes or where a server is believed
+// to be.
 func TestGossipChangesNoServers(t *testing.T) {
 	for _, lie := range []struct {
 		name string
@@ -68,7 +69,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 				}
 				r.mustRegister("n2")
 
-				// A server that the liar speaks for is reached all the same when it is back.
+				// A server whose name the liar uses is reached nevertheless when it is back.
 				r.net.Heal()
 				victim = r.start(hostNumber(victim.host), nil)
 				eventually(t, 30*time.Second, "the victim has the log", func() bool {
@@ -81,8 +82,8 @@ func TestGossipChangesNoServers(t *testing.T) {
 	}
 }
 
-// In words: gossip about a living server that says it is somewhere else changes nothing: its leader goes on hearing it,
-// the others go on reaching their leader, and people and agents are told where it is.
+// In words: false gossip about the address of a living server changes nothing. Its leader still hears it, the others
+// still reach their leader, and people and agents get its right address.
 func TestGossipMovesNoLivingServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -109,7 +110,7 @@ func TestGossipMovesNoLivingServer(t *testing.T) {
 					}
 					node := m.node
 					node.Meta = meta
-					by.sight.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key has it
+					by.sight.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key would
 					lies++
 					if told, _ := by.sight.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
 						t.Fatal("gossip does not take the lie")

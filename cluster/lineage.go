@@ -22,7 +22,7 @@ import (
 // tellEvery is how often a recovered cluster looks for the servers that it left behind.
 const tellEvery = 5 * time.Second
 
-// hello is the layer of raft's connections.
+// hello returns the layer of raft's connections.
 func (s *Server) hello(log hclog.Logger) *helloLayer {
 	return &helloLayer{
 		Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy,
@@ -30,8 +30,8 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 	}
 }
 
-// joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its
-// entries would be of another history.
+// joinHistory takes over the history of the server that takes this one in. It fails once there is a log, whose entries
+// would be of another history.
 func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")
@@ -45,7 +45,7 @@ func (s *Server) joinHistory(h model.History) error {
 
 // replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
 func (s *Server) replacedBy(by model.History) {
-	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage says so
+	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage reports this
 		if err := s.dir.noteReplaced(by); err != nil {
 			s.log.Error("can't note that this server was replaced", "error", err)
 		}
@@ -57,7 +57,7 @@ func (d *dataDir) noteReplaced(by model.History) error {
 	return writeFile(d.file(fileReplaced), []byte(by.String()+"\n"))
 }
 
-// replaced reads what noteReplaced wrote; zero if nothing.
+// replaced reads what noteReplaced wrote; zero if there is none.
 func (d *dataDir) replaced() (by model.History, err error) {
 	text, err := os.ReadFile(d.file(fileReplaced))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,7 @@ func (d *dataDir) replaced() (by model.History, err error) {
 	return by, nil
 }
 
-// checkReplaced refuses a directory that noteReplaced marked. Code: conflict.
+// checkReplaced fails for a directory that noteReplaced marked. Code: conflict.
 func (d *dataDir) checkReplaced() error {
 	by, err := d.replaced()
 	if err == nil && by.Cluster != "" {
@@ -82,8 +82,8 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory gives up: those of an earlier one, which the
-// operator has to name. Code: conflict.
+// superseded returns the lineages that a recovery of this directory gives up. They come from an earlier recovery, whose
+// lineage the operator has to name. Code: conflict.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -91,7 +91,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "": // it has never met a server of that lineage: an agent has, and told its name
+	case by.Cluster == "": // it has never met a server of that lineage, but an agent has, and named it
 		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
@@ -100,7 +100,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 	return slices.DeleteFunc(by.Lineages, func(l string) bool { return slices.Contains(own, l) }), nil
 }
 
-// checkLineage refuses what newLineage does not make. Code: invalid.
+// checkLineage fails for a name that newLineage does not make. Code: invalid.
 func checkLineage(lineage string) error {
 	for _, c := range lineage {
 		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
@@ -111,16 +111,16 @@ func checkLineage(lineage string) error {
 	return nil
 }
 
-// lineageLength is that of a name, in letters and digits of five bits each.
+// lineageLength is the length of a lineage's name, in letters and digits of five bits each.
 const lineageLength = 16
 
-// newLineage names a lineage so that no other recovery gives the same name.
+// newLineage makes a name that no other recovery makes.
 func newLineage() string {
 	id := newID()
 	return strings.ToLower(id[len(id)-lineageLength:])
 }
 
-// checkRecovering refuses a directory in which Recover was interrupted: its lineage and its configuration may not
+// checkRecovering fails for a directory in which Recover was interrupted: its lineage and its configuration may not
 // belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
@@ -137,11 +137,12 @@ func replacedError(dir string, by model.History) *model.Error {
 			"server recover --supersedes %s", by.Lineage())
 }
 
-// tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip
-// sees any, and greets them: the hello ends them. Without it they would elect each other and acknowledge writes.
+// tellLeft looks for servers of lineages that a recovery replaced, at their last addresses in the log and wherever
+// gossip sees them. It greets them, and the hello ends them. Otherwise they would elect each other and acknowledge
+// writes.
 //
-// Those that answer and are somebody else, such as an empty server that took the place, are asked more and more rarely:
-// each greeting is a warning in their log.
+// An answer may come from another server, such as an empty one that took the place. These servers are greeted more and
+// more rarely, because each greeting is a warning in their log.
 func (s *Server) tellLeft(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
 	type greeting struct {
@@ -178,13 +179,13 @@ func (s *Server) tellLeft(ctx context.Context) {
 const (
 	tellMost    = 5 * time.Minute // the longest pause between two greetings of a server that answers
 	greetAtOnce = 8               // greetings at a time
-	maxGreeted  = 32              // servers that gossip adds to those of the directory
+	maxGreeted  = 32              // servers from gossip, in addition to those of the directory
 )
 
-// greet tells a server that it was left behind, and reports whether somebody answered at its address.
+// greet greets a server that was left behind, and reports whether any server answered at its address.
 func greet(layer *helloLayer, left leftServer) (answered bool) {
 	conn, err := layer.dialAt(left.ID, left.Address, helloTimeout)
-	if err == nil { // an empty one that took its place
+	if err == nil { // an empty server that took its place
 		_ = conn.Close()
 		return true
 	}
@@ -192,7 +193,7 @@ func greet(layer *helloLayer, left leftServer) (answered bool) {
 	return !errors.As(err, &lost) && !errors.Is(err, io.EOF)
 }
 
-// leftServers are those to greet: none unless this server is of a recovered lineage.
+// leftServers returns the servers to greet: none unless this server is of a recovered lineage.
 func (s *Server) leftServers() []leftServer {
 	h := s.History()
 	if h.Lineage() == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// forget takes servers out of the rig, so that others count as all.
+// forget takes servers out of the rig's list.
 func (r *rig) forget(servers ...*rigServer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func TestLeftServersReturn(t *testing.T) {
 				r := newRig(t)
 				random := rand.New(rand.NewPCG(seed+i, 0))
 				join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642", host(4) + ":7642"} }
-				if random.IntN(2) == 0 { // nobody on either side knows the other by gossip: only the log does
+				if random.IntN(2) == 0 { // neither side knows the other by gossip, only by the log
 					join = func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
 				}
 				left := r.recoverFirst(join)
@@ -121,7 +121,7 @@ func TestLeftServersReturn(t *testing.T) {
 	}
 }
 
-// Where the recovered servers are lost too, one that was left behind goes on, and replaces them.
+// If the recovered servers are lost too, one that was left behind can go on, and replaces them.
 func TestRecoverSuperseded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -161,7 +161,7 @@ func TestRecoverSuperseded(t *testing.T) {
 }
 
 // The recovered server is lost before it met one that was left behind, or before others joined it. Agents follow its
-// lineage: the next recovery names it.
+// lineage, so the next recovery names it.
 func TestRecoverSupersedesUnmet(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -201,7 +201,7 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 }
 
 // A directory in which a recovery was interrupted does not start: with a new lineage and the old configuration it would
-// end the others. Another run completes it.
+// end the others. A second run completes the recovery.
 func TestRecoverInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -231,8 +231,8 @@ func TestRecoverInterrupted(t *testing.T) {
 	})
 }
 
-// A state that was saved after a recovery goes on in a lineage that replaces that one, also where the state was
-// restored from before it.
+// A state that was saved after a recovery continues in a lineage that replaces that of the recovery, even if an older
+// state was restored there.
 func TestLineageInSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

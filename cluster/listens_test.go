@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In words: what servers listen on is what they say over TLS, or what the configuration has. Gossip can claim that a
-// server is anywhere, and that a server that doesn't exist is.
+// In words: the listeners of servers are those that they report over TLS, or that the configuration has. Gossip can
+// claim any address for a server, and a server that doesn't exist.
 func TestListensAreNotWhatGossipClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -7,11 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Membership is what the leader knows of the servers, as a value. What should change about who votes is a function
-// of it alone.
+// Membership is what the leader knows of the servers, as a value. The next change of the voters depends on it alone.
 type Membership struct {
 	Self      model.ServerID
-	Index     uint64 // of the configuration: a change names it, and is refused if another came between
+	Index     uint64 // of the configuration; a change names it, and fails if another came between
 	Format    uint16 // of the state
 	LastIndex uint64 // of the leader's log
 	SettleFor time.Duration
@@ -22,8 +21,8 @@ type Membership struct {
 // ServerView is what the leader knows of one server.
 type ServerView struct {
 	ID      model.ServerID
-	Name    string // as it says of itself in gossip; empty if it is not there
-	Address string // host:port as it says of itself in gossip; empty if it is not there
+	Name    string // as it claims in gossip; empty if it is not there
+	Address string // host:port as it claims in gossip; empty if it is not there
 
 	Configured string // host:port in the configuration; empty if it is not in it
 	Voter      bool
@@ -33,9 +32,9 @@ type ServerView struct {
 	Foreign    bool   // its directory belongs to another cluster
 	Format     uint16 // the newest that it can read; 0 = not known
 	Answered   bool   // it answered the leader's last tick
-	LastIndex  uint64 // of its log, as it answered
+	LastIndex  uint64 // of its log, by its last answer
 	Room       Room
-	HealthyFor time.Duration // it has answered every tick, close behind, for so long
+	HealthyFor time.Duration // how long it has answered every tick, close behind
 }
 
 // member reports whether the server is in the configuration.
@@ -50,7 +49,7 @@ type ChangeKind string
 // The kinds of change.
 const (
 	ChangeAdd     ChangeKind = "add"     // as a non-voter
-	ChangePromote ChangeKind = "promote" // give it a vote
+	ChangePromote ChangeKind = "promote" // its address changed
 	ChangeMove    ChangeKind = "move"    // its address changed
 	ChangeRemove  ChangeKind = "remove"
 )
@@ -63,16 +62,16 @@ type Change struct {
 	Voter   bool   // of a move: it has a vote
 	Reason  string // for people
 
-	// Of a removal: the server that takes its place, which must prove over TLS that it is at Address, and that its
-	// certificate has Name unless that is empty.
+	// Of a removal: the server that takes its place. It must prove over TLS that it is at Address, and, unless Name is
+	// empty, that its certificate has that name.
 	Successor model.ServerID
 	Name      string
 }
 
-// NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new address;
-// take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to one that has
-// kept up for long enough; take out a dead server whose name a new one has. Steps that skip reports are left out. Each
-// step looks at the server at m.First first.
+// NextChange returns the one step to take now. ok is false when nothing needs to change. The steps, in order: write
+// down a new address; remove a dead server whose address a new one has taken; add a new server without a vote; give a
+// vote to a server that has kept up for long enough; remove a dead server whose name a living voter has. Steps for
+// which skip is true are left out. Each kind of step looks at the server at m.First first.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	r := m.roster()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {
@@ -95,12 +94,12 @@ func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 	return m.Servers[i], true
 }
 
-// CheckPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
-// behind).
+// CheckPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
+// is too far behind).
 func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.roster().checkPromote(id) }
 
-// CheckRemove says why a server can't be taken out now. Codes: not_found; conflict where the rest would have no
-// majority that works.
+// CheckRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
+// majority.
 func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.roster().checkRemove(id) }
 
 // CheckForcedRemove is CheckRemove for an operator who insists: only the last vote is protected.
@@ -113,7 +112,8 @@ func noServer(id model.ServerID) *model.Error {
 		WithHint("list them with: outspan server members")
 }
 
-// NextFormat is the newest format that every server of the configuration can read; 0 while one of them has not said.
+// NextFormat returns the newest format that every server of the configuration can read; 0 while one of them is not
+// known.
 func (m Membership) NextFormat() uint16 {
 	lowest := uint16(0)
 	for _, s := range m.Servers {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// threeServers is a healthy cluster of s1 (leading), s2 and s3 at a1:1, a2:1, a3:1.
+// threeServers returns a healthy cluster of s1 (leading), s2 and s3 at a1:1, a2:1, a3:1.
 func threeServers() Membership {
 	m := Membership{Self: "s1", Index: 1, LastIndex: 1000, SettleFor: 10 * time.Second}
 	for i := range 3 {
@@ -34,7 +34,7 @@ func TestNextChange(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(*Membership)
-		want string // kind id
+		want string // kind and id
 	}{
 		{"a healthy cluster", func(*Membership) {}, ""},
 		{"a new server", func(m *Membership) { m.Servers = append(m.Servers, fresh("s4", "a4:1")) }, "add s4"},
@@ -161,8 +161,8 @@ func TestCheckRemoveKeepsQuorum(t *testing.T) {
 	}
 }
 
-// However many servers gossip makes up, each of them is looked at once for a step and compared with no other: what is
-// searched holds the members alone, and a look allocates for no stranger.
+// However many servers gossip makes up, each is looked at once per step and compared with no other. The index holds
+// only members, and a look allocates nothing for other servers.
 func TestMadeUpServersCostLittle(t *testing.T) {
 	m := threeServers()
 	m.Servers[2].Name = "three"
@@ -187,7 +187,7 @@ func TestMadeUpServersCostLittle(t *testing.T) {
 	}
 }
 
-// Whose turn comes first is not a matter of names.
+// Names do not decide whose turn comes first.
 func TestNextChangeBeginsAnywhere(t *testing.T) {
 	m := threeServers()
 	m.Servers = append(m.Servers, fresh("s4", "a4:1"), fresh("s5", "a5:1"))

@@ -18,12 +18,10 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is how long a change that failed waits, so that one which can't be done does not keep others from being
-// done.
+// changeAgain is how long a failed change waits, so that a change which can't be made does not block others.
 const changeAgain = 5 * time.Second
 
-// servers are those of the newest configuration, committed or not. raft answers it without its main loop, with a
-// slice that is its own.
+// servers returns the servers of the newest configuration, committed or not. raft answers without its main loop.
 func (s *Server) servers() []raft.Server {
 	f := s.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
@@ -32,14 +30,14 @@ func (s *Server) servers() []raft.Server {
 	return slices.Clone(f.Configuration().Servers)
 }
 
-// configIndex is the index of the newest committed configuration, or 0 if it isn't known. A change names it, and
-// raft refuses the change if another configuration, committed or not, came after it.
+// configIndex returns the index of the newest committed configuration, or 0 if it isn't known. A change names it. raft
+// refuses the change if another configuration, committed or not, came after it.
 func (s *Server) configIndex() uint64 {
 	return s.committed().index
 }
 
-// committed is the newest committed configuration, as far as this server knows: that of the newest entry applied, else
-// that of the snapshot which was restored.
+// committed returns the newest committed configuration that this server knows: that of the newest applied entry, else
+// that of the restored snapshot.
 func (s *Server) committed() configuration {
 	if c := s.fsm.config.Load(); c != nil {
 		return *c
@@ -57,7 +55,7 @@ func (s *Server) committed() configuration {
 	return c.configuration
 }
 
-// electorate is what answers to heartbeats say of the configuration.
+// electorate returns what answers to heartbeats say of the configuration.
 func (s *Server) electorate() electorate {
 	e := electorate{History: s.History().String()}
 	if s.opened.Load() {
@@ -67,19 +65,19 @@ func (s *Server) electorate() electorate {
 	return e
 }
 
-// Voters is the newest committed configuration that this server knows: its index and who votes. An index of 0 means
+// Voters returns the index and the voters of the newest committed configuration that this server knows. Index 0 means
 // that it knows none yet.
 func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)
 }
 
-// voters are those of the configuration that have a vote.
+// voters returns the servers of the newest configuration that have a vote.
 func (s *Server) voters() []raft.Server {
 	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
 }
 
-// membership is what this server knows of the servers. What it knows by ticks is only there while it leads.
+// membership returns what this server knows of the servers. What it learns from ticks is there only while it leads.
 func (s *Server) membership() Membership {
 	m := Membership{
 		Self: s.dir.id, Index: s.configIndex(), Format: s.cfg.Machine.State().Format, LastIndex: s.raft.LastIndex(),
@@ -127,8 +125,8 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	return v
 }
 
-// keepMembers makes one change after the other until nothing needs to change, for as long as this server leads. What
-// has to be proven first does not delay other changes.
+// keepMembers makes one change after the other, for as long as this server leads. Changes that need a proof first do
+// not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when
@@ -146,7 +144,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
 		began := time.Now()
-		m.First = rand.IntN(max(len(m.Servers), 1)) // who makes servers up chooses their order, and few are taken in at once
+		m.First = rand.IntN(max(len(m.Servers), 1)) // an attacker can choose the order of invented servers
 		c, ok := m.NextChange(skip)
 		proofs.start(ctx, began)
 		if ok && s.disk.space.room() != RoomNone {
@@ -161,7 +159,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 }
 
-// warnOfNamesakes says once of each new server why it is not taken in.
+// warnOfNamesakes logs once for each new server why it is not taken in.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	r := m.roster()
 	for _, v := range m.Servers {
@@ -175,8 +173,8 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	}
 }
 
-// raiseFormat begins to write a newer format once every server, and every agent that is not offline, can read it.
-// warned has the nodes that were named as reasons to wait.
+// raiseFormat switches to a newer format once every server, and every agent that is not offline, can read it. warned
+// has the nodes that were already logged as reasons to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
@@ -200,7 +198,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	s.log.Info("raised the format", "format", next, "error", err)
 }
 
-// wantVoters tells the gossip which members never to give up on.
+// wantVoters names to gossip the members that it must never give up on.
 func (s *Server) wantVoters() {
 	var names []string
 	for _, v := range s.voters() {
@@ -209,7 +207,7 @@ func (s *Server) wantVoters() {
 	s.sight.pool.Want(names)
 }
 
-// change makes one step, once what it rests on is proven, and waits until it is committed.
+// change proves what a step rests on, makes the step, and waits until it is committed.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	if err := s.prove(c); err != nil {
 		return err
@@ -217,8 +215,8 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	return s.alter(ctx, index, c)
 }
 
-// alter makes one step that is proven and waits until it is committed. It is refused if the configuration is no longer
-// the one that the step was decided on.
+// alter makes a proven step and waits until it is committed. It fails if the configuration is no longer the one that
+// the step was decided on.
 func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -240,8 +238,8 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	return nil
 }
 
-// prove makes sure that the server which a change rests on is at the address that gossip says, over a connection that
-// both ends' certificates opened: whoever has the gossip key can say anything there. Codes: conflict, name_unproven.
+// prove makes sure that the server which a change rests on is at the address in gossip, over a connection with both
+// certificates. Anyone with the gossip key can claim any address. Codes: conflict, name_unproven.
 func (s *Server) prove(c Change) error {
 	id := s.proverOf(c)
 	if id == "" {
@@ -260,20 +258,20 @@ func (s *Server) prove(c Change) error {
 	return nil
 }
 
-// proverOf is the server that must prove where it is before a change is made; empty if none must.
+// proverOf returns the server that must prove its address before a change is made; empty if none must.
 func (s *Server) proverOf(c Change) model.ServerID {
-	if id := c.prover(); id != s.dir.id { // a server knows its own address, and may not reach it from where it is
+	if id := c.prover(); id != s.dir.id { // a server knows its own address, and may not reach itself there
 		return id
 	}
 	return ""
 }
 
-// codeNameUnproven says that a server's certificate is not of the name that it gives itself.
+// codeNameUnproven: a server's certificate does not have the name that the server claims in gossip.
 const codeNameUnproven model.Code = "name_unproven"
 
-// Join finds the server at an address. host:port may be that of its gossip, or its TLS port if gossip knows it
-// already; a leader takes it in even if it has state. A new server that gossip finds is taken in by the leader by
-// itself. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
+// Join finds the server at an address, which is host:port of its gossip, or of its TLS port if gossip knows it already.
+// A leader then takes the server in even if it has state. The leader takes in new servers that gossip finds
+// automatically. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -301,8 +299,8 @@ func (s *Server) Join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Promote gives a server a vote. One that was removed before, or has state, is first added without one and gets it
-// once it has caught up. Codes: no_leader, not_found, conflict.
+// Promote gives a server a vote. A server that was removed before, or has state, is first added without a vote and gets
+// it once it has caught up. Codes: no_leader, not_found, conflict.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -322,8 +320,8 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
-// membershipNow asks every server again: who answered a moment ago may be gone, and a removal that counts on it would
-// end the majority. It blocks for at most a second.
+// membershipNow asks every server again. A server that answered a moment ago may be gone, and a removal that counts on
+// it would end the majority. It blocks for at most a second.
 func (s *Server) membershipNow(ctx context.Context) Membership {
 	s.tickAll(ctx, s.Term())
 	m := s.membership()
@@ -335,8 +333,8 @@ func (s *Server) membershipNow(ctx context.Context) Membership {
 	return m
 }
 
-// Remove takes a server out for good. Without force it is refused where the rest would have no working majority.
-// Codes: no_leader, not_found, conflict.
+// Remove removes a server permanently. Without force it fails if the rest would have no working majority. Codes:
+// no_leader, not_found, conflict.
 func (s *Server) Remove(ctx context.Context, id model.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()

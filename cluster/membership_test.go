@@ -32,12 +32,12 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 			t.Errorf("it got its vote after %s", took)
 		}
 		r.agree(10 * time.Second)
-		// And out again: what was removed does not come back by itself.
+		// And out again: a removed server does not come back on its own.
 		ctx := context.Background()
 		if err := leader.Remove(ctx, fourth.ID(), false); err != nil {
 			t.Fatal(err)
 		}
-		// It says so, and ends: at once, and again when it is started with what it has.
+		// It reports its removal, and ends: at once, and again when it is started with its old directory.
 		for range 2 {
 			select {
 			case <-fourth.done:
@@ -53,13 +53,13 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 		if got := len(leader.servers()); got != 3 {
 			t.Errorf("%d servers a minute after one was removed", got)
 		}
-		// Unless an operator says so.
+		// An operator can take it in again.
 		eventually(t, 5*time.Second, "an operator's word", func() bool { return leader.Promote(ctx, fourth.ID()) == nil })
 		eventually(t, time.Minute, "a vote again", func() bool { return len(leader.voters()) == 4 })
 	})
 }
 
-// A server whose directory was wiped is a new one: the old one is taken out, the new one taken in.
+// A server whose directory was wiped is a new one: the old one is removed, the new one taken in.
 func TestWipedServerComesBackAsANewOne(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -172,8 +172,7 @@ func TestTransferLeaderByName(t *testing.T) {
 }
 
 // skipRaftRace skips a test in which the leader changes the address of a peer. raft 1.8.0 then writes the whole
-// followerReplication.peer under its lock, while updateLastAppended reads the peer's ID, which stays the same, without
-// it.
+// followerReplication.peer under its lock, while updateLastAppended reads the peer's unchanged ID without the lock.
 func skipRaftRace(t *testing.T) {
 	t.Helper()
 	if raceDetector {
@@ -212,7 +211,7 @@ func TestServerWithANewAddress(t *testing.T) {
 	})
 }
 
-// All servers move to other addresses at once, and the old ones lead nowhere: they find each other by gossip.
+// All servers move to other addresses at once, and nothing answers at the old ones. They find each other by gossip.
 func TestAllServersWithNewAddresses(t *testing.T) {
 	skipRaftRace(t)
 	inBubble(t, func(t *testing.T) {
@@ -251,7 +250,7 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		for _, s := range one.running() {
 			s.stop()
 		}
-		// Another name is refused at once.
+		// A directory with another cluster name is refused at once.
 		s := one.open(3, func(c *Config) { c.Cluster = "other" })
 		if !errors.Is(s.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
 			t.Errorf("opened with another cluster's name: %v", s.err)
@@ -279,7 +278,7 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// A server that is a cluster of one in its directory needs nobody to lead; it still has to find out before it does.
+// A server whose directory has a cluster of one needs nobody to lead. It still has to find out before it leads.
 func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 	for range 8 { // raft draws the time of its first election
 		inBubble(t, func(t *testing.T) {
@@ -305,7 +304,7 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
-			// The others still believe it to be alive when one of their own comes back, and may tell of it first.
+			// The others still believe it to be alive when one of their own comes back, and may report it first.
 			two.running()[2].crash()
 			two.net.Heal()
 			back := two.start(3, nil)
@@ -336,7 +335,7 @@ func TestDamagedDataDir(t *testing.T) {
 	}
 }
 
-// Whoever comes to live at a peer's address gets nothing: neither log nor votes.
+// A server that takes over a peer's address gets nothing: neither log nor votes.
 func TestHello(t *testing.T) {
 	h := &helloLayer{self: "s1", history: func() model.History { return model.History{Cluster: "C"} }}
 	young := &helloLayer{self: "s1", history: func() model.History { return model.History{} }}

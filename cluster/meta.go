@@ -9,24 +9,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Meta is what a member of the pool says of itself in at most 512 bytes, the most that memberlist carries. Who
-// holds the gossip key can say anything, so nothing here proves anything.
+// Meta is what a member of the pool claims about itself, in at most 512 bytes, memberlist's limit. Anyone with the
+// gossip key can claim anything, so Meta proves nothing.
 type Meta struct {
 	Role   transport.Role `cbor:"1,keyasint"`           // server or agent
 	BootID string         `cbor:"2,keyasint,omitempty"` // of the kernel
-	// of the process: a restart faster than detection shows only here
+	// of the process: only this shows a restart that is faster than detection
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
 	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
 	Name        string      `cbor:"5,keyasint,omitempty"` // for people
 	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
 
-// ServerMeta is what a server adds. It carries what servers must know of each other before there is a leader.
+// ServerMeta is what a server adds. It has what servers must know of each other before there is a leader.
 type ServerMeta struct {
 	ClusterID string           `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
 	Fresh     bool             `cbor:"2,keyasint,omitempty"` // it has no raft state at all
 	Expect    int              `cbor:"3,keyasint,omitempty"` // bootstrap_expect
-	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, for ever
+	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, permanently
 	Room      Room             `cbor:"5,keyasint,omitempty"` // free space in its data directory
 	Format    uint16           `cbor:"6,keyasint,omitempty"` // the newest format that it can read
 	Version   string           `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
@@ -36,7 +36,7 @@ type ServerMeta struct {
 // metaLimit is memberlist's limit; it panics on more.
 const metaLimit = 512
 
-// Longest texts in a Meta, so that a full one always fits.
+// The longest texts in a Meta, so that a full one always fits.
 const (
 	maxMetaID      = 64
 	maxMetaAddress = 72
@@ -44,24 +44,24 @@ const (
 	maxPledge      = 7
 )
 
-// codec encodes what servers and agents tell each other outside the log. It is immutable.
+// codec encodes messages of servers and agents outside the log. It is immutable.
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
 }
 
-// newCodec is the codec of gossip, for small messages that anybody with the gossip key may have made.
+// newCodec returns the codec of gossip, for small messages that anyone with the gossip key may have made.
 func newCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16})
 }
 
-// newPeerCodec is the codec of the questions between servers, which are authenticated and may name every node.
+// newPeerCodec returns the codec of questions between servers, which are authenticated and may name every node.
 func newPeerCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 1 << 17, MaxMapPairs: 16})
 }
 
-// codecOf panics on options that cbor refuses; they are constants. Unknown fields are ignored: a newer version may
-// say more.
+// codecOf panics on options that cbor refuses; they are constants. Unknown fields are ignored, because newer versions
+// may have more.
 func codecOf(limits cbor.DecOptions) codec {
 	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF,
 		cbor.IndefLengthForbidden, cbor.TagsForbidden
@@ -76,7 +76,7 @@ func codecOf(limits cbor.DecOptions) codec {
 	return codec{enc, dec}
 }
 
-// encodeMeta refuses a Meta that would not fit, instead of leaving it to memberlist to panic.
+// encodeMeta fails for a Meta that would not fit, on which memberlist would panic.
 func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	for _, text := range []string{m.BootID, m.Incarnation, m.Name} {
 		if len(text) > maxMetaID {

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question
-// and answer are CBOR between two Servers; who carries them need not understand them. A call ends with ctx, which
-// always has a deadline. transport.PeerClient is the real one.
+// Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question and
+// answer are CBOR that an Asker need not understand. A call ends with ctx, which always has a deadline.
+// transport.PeerClient is the production Asker.
 type Asker interface {
 	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
 }
@@ -23,31 +23,31 @@ const (
 	questionKeys   = "keys"
 )
 
-// tick is what the leader tells every other server once a second.
+// tick is what the leader sends to every other server once a second.
 type tick struct {
 	Leader model.ServerID `cbor:"1,keyasint"`
 	Term   uint64         `cbor:"2,keyasint"`
 	Now    model.Time     `cbor:"3,keyasint"` // cluster time at the leader
 	State  uint64         `cbor:"4,keyasint"` // index of the leader's state
-	Heard  uint64         `cbor:"5,keyasint"` // mark of the last reply that the leader had when it looked at its state
+	Heard  uint64         `cbor:"5,keyasint"` // mark of the last reply that the leader had when it read its state
 }
 
-// tickReply is how a server is.
+// tickReply is a server's answer to a tick.
 type tickReply struct {
 	Server    model.ServerID `cbor:"1,keyasint"`
 	LastIndex uint64         `cbor:"2,keyasint"` // of its log
 	State     uint64         `cbor:"3,keyasint"` // index of its state
-	Installs  uint64         `cbor:"4,keyasint"` // snapshots that it restored since it started
+	Installs  uint64         `cbor:"4,keyasint"` // snapshots that it has restored since it started
 	Mark      uint64         `cbor:"5,keyasint"` // of this reply
 	Wall      int64          `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 = an older version
 	Condition Condition      `cbor:"7,keyasint"`
 }
 
-// ageQuery asks for how long a server has not heard some nodes.
+// ageQuery asks how long a server has not heard some nodes.
 type ageQuery struct {
 	Leader model.ServerID `cbor:"1,keyasint"`
 	Nodes  []nodeEpoch    `cbor:"2,keyasint"`
-	// GiveUp asks the server to renew no lease of these epochs any more where its own age of the node has reached the
+	// GiveUp asks the server to renew no more leases of these epochs, for each node whose age here has reached the
 	// threshold.
 	GiveUp    bool           `cbor:"3,keyasint,omitempty"`
 	Threshold model.Duration `cbor:"4,keyasint"`
@@ -73,9 +73,9 @@ type nodeAge struct {
 	Heard bool           `cbor:"3,keyasint"`
 }
 
-// AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has the
-// role server. It blocks only for a question for a digest, and to write down that nodes are given up. Codes: invalid,
-// not_found for a question that this version does not know.
+// AnswerPeer answers a question of another server. The caller has checked that the asking certificate has the role
+// server. It blocks only for a digest, and to write down that nodes are given up. Codes: invalid, not_found for a
+// question that this version does not know.
 func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error) {
 	switch question {
 	case questionTick:
@@ -100,7 +100,7 @@ func answerWith[Q, A any](c codec, body []byte, fn func(Q) A) ([]byte, error) {
 	return c.enc.Marshal(fn(q))
 }
 
-// askPeer puts a question to the server at an address.
+// askPeer asks the server at an address.
 func askPeer[A any](ctx context.Context, s *Server, address, question string, q any) (a A, err error) {
 	body, err := s.peerCodec.enc.Marshal(q)
 	if err != nil {
@@ -116,7 +116,8 @@ func askPeer[A any](ctx context.Context, s *Server, address, question string, q 
 	return a, nil
 }
 
-// answerAges says for how long this server has not heard nodes, and gives up epochs if it was asked to and agrees.
+// answerAges returns how long this server has not heard nodes, and gives up epochs if the question asks for it and this
+// server agrees.
 func (s *Server) answerAges(q ageQuery) ageReply {
 	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
 	var agreed []nodeEpoch

@@ -11,22 +11,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How the claims are proven on which changes of the servers rest.
+// How the claims of gossip are proven on which changes of the servers rest.
 const (
 	proofsAtOnce   = 8
 	proofsKept     = 2                // of those places: for the servers that wait longest, however often they failed
 	claimsNew      = 100              // of each kind, in one look at the servers
-	claimsMost     = 20_000           // more than the members that gossip keeps make
+	claimsMost     = 20_000           // more than the members of a full pool can make
 	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
 	proofRetryMost = time.Minute      // at most
-	proofHolds     = 10 * time.Second // a proven claim is proven again after that
-	proofMemory    = 10 * time.Minute // for so long failures count, and for so long claims are kept that gossip withdrew
+	proofHolds     = 10 * time.Second // after that a proven claim must be proven again
+	proofMemory    = 10 * time.Minute // how long failures count, and how long claims are kept that gossip withdrew
 )
 
-// proofs has the claims of gossip proven beside the loop that changes the servers: whoever has the gossip key can
-// claim that servers are where nobody answers, and each attempt to reach one takes seconds. Servers that failed less
-// often go first, then those that wait longer; some places are for those that wait longest. Names don't count: who
-// makes servers up can choose them. Safe for many goroutines.
+// proofs proves the claims of gossip concurrently with the loop that changes the servers. Anyone with the gossip key
+// can claim servers where nobody answers, and each attempt to reach one takes seconds. Servers that failed less often
+// go first, then those that wait longer. Some places are kept for those that wait longest. Names don't affect the
+// order, because an attacker chooses them. It is safe for many goroutines.
 type proofs struct {
 	prove  func(Change) error // it blocks for at most helloTimeout
 	failed func(Change, error)
@@ -34,10 +34,10 @@ type proofs struct {
 
 	mu     sync.Mutex
 	claims map[Change]*claim
-	fresh  map[ChangeKind]int // claims that were new since start
-	number uint64             // of the claim that was new last
+	fresh  map[ChangeKind]int // new claims since the last start
+	number uint64             // of the newest claim
 	record map[model.ServerID]*record
-	flying map[bool]int // attempts under way in places that are kept, and in the others
+	flying map[bool]int // attempts under way: in kept places (true), and in the others
 }
 
 // claim is what one change rests on.
@@ -45,18 +45,18 @@ type claim struct {
 	first  time.Time // when the change was first wanted
 	number uint64    // its place among those that were wanted at the same time
 	asked  time.Time // when the change was last wanted
-	proven time.Time // zero: it is not
+	proven time.Time // zero: not proven
 }
 
-// record is how attempts to reach one server went.
+// record is the outcome of the attempts to reach one server.
 type record struct {
 	failures int // in a row
 	tried    time.Time
 	flying   bool
-	kept     bool // in which kind of place it flies
+	kept     bool // whether it flies in a kept place
 }
 
-// retry is when the server may be tried again.
+// retry returns when the server may be tried again.
 func (r *record) retry() time.Time {
 	if r.failures == 0 {
 		return r.tried
@@ -71,8 +71,8 @@ func newProofs(prove func(Change) error, failed func(Change, error)) *proofs {
 	}
 }
 
-// holds reports whether what a change rests on was proven lately. If it was not, start has it proven. Once claimsNew
-// claims of its kind were new since the last start, a further one is left for later.
+// holds reports whether what a change rests on was proven within proofHolds. Otherwise the next start tries to prove
+// it. After claimsNew new claims of a kind since the last start, further ones have to wait for a later call.
 func (p *proofs) holds(c Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ func (p *proofs) holds(c Change) bool {
 	return !one.proven.IsZero()
 }
 
-// start begins to prove the claims that were wanted since a time, as far as their servers may be tried again. It does
-// not block.
+// start begins to prove the claims that were wanted since a time, if their servers may be tried again. It does not
+// block.
 func (p *proofs) start(ctx context.Context, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ type waiting struct {
 	number   uint64    // of the claim
 }
 
-// longer orders claims by how long they wait, the longest first.
+// longer orders claims by how long they have waited, the longest first.
 func (w waiting) longer(other waiting) int {
 	return cmp.Or(w.since.Compare(other.since), cmp.Compare(w.number, other.number))
 }
@@ -138,8 +138,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// fly begins the first of the attempts that are due, as far as there are places: those that are kept for servers that
-// wait long, or the others. p.mu is held.
+// fly begins the first of the due attempts, as far as there are free places: kept ones, or the others. p.mu is held.
 func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept bool) {
 	places := proofsAtOnce - proofsKept
 	if kept {
@@ -181,7 +180,7 @@ func (p *proofs) try(ctx context.Context, c Change) {
 	}
 }
 
-// of is the record of the server that a change has to reach. p.mu is held.
+// of returns the record of the server that a change has to reach. p.mu is held.
 func (p *proofs) of(c Change) *record {
 	if r := p.record[c.prover()]; r != nil {
 		return r
@@ -192,7 +191,7 @@ func (p *proofs) of(c Change) *record {
 // wait blocks until no attempt is under way, for at most helloTimeout.
 func (p *proofs) wait() { p.wg.Wait() }
 
-// prover is the server that must prove where it is before a change is made; empty if none must.
+// prover returns the server that must prove its address before a change is made; empty if none must.
 func (c Change) prover() model.ServerID {
 	if c.Kind == ChangeAdd || c.Kind == ChangeMove {
 		return c.ID

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In words: servers that gossip makes up, at addresses that don't answer, keep a new server neither out nor from a
-// vote.
+// In words: servers that gossip makes up, at addresses that don't answer, keep no new server out, and keep none from
+// its vote.
 func TestLiarsDelayNoNewServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -50,8 +50,8 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 	})
 }
 
-// A server that can't be reached is tried ever more seldom, also when its address changes all the time. It goes after
-// those that failed less often, and what is proven is proven anew after a while.
+// A server that can't be reached is tried more and more rarely, even when its address changes all the time. It goes
+// after those that failed less often. A proven claim is proven again after a while.
 func TestProofsBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -120,8 +120,8 @@ func TestProofsAtOnce(t *testing.T) {
 	})
 }
 
-// Two or three names a second that sort first and are made up for a minute each keep a new server out neither when it
-// comes nor after it failed once.
+// Invented names that sort first, two or three a second for a minute each, don't keep a new server out, neither when it
+// arrives nor after it failed once.
 func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	for _, rate := range []int{2, 3} {
 		for _, once := range []bool{false, true} {
@@ -168,7 +168,7 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	}
 }
 
-// A look at many claims takes in few of each kind, and what is kept has a bound.
+// A look at many claims takes in few of each kind, and the number of kept claims is bounded.
 func TestProofsTakeInFewClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p := newProofs(func(Change) error { return nil }, func(Change, error) {})

@@ -19,8 +19,8 @@ const (
 	outcomeTimeout = 30 * time.Second // until it is applied; raft itself would wait for ever
 )
 
-// await waits for a future of raft, at most until ctx ends. raft's futures have no deadline of their own: a leader
-// whose disk hangs never answers.
+// await waits for a future of raft, at most until ctx ends. raft's futures have no deadline of their own: a leader with
+// a hanging disk never answers.
 func await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -38,10 +38,10 @@ type Pending struct {
 	future raft.ApplyFuture
 }
 
-// Propose commits an entry and returns the outcome of each of its groups once it is applied here. It stamps format,
-// cluster time and wall clock; the caller sets the rest. It blocks, at most 35 s beyond ctx. Codes: no_leader, busy
-// and disk_full when the entry is certainly not in the log; unknown when it may be: then ask again with the same
-// request id.
+// Propose commits an entry and returns the outcome of each of its groups once the entry is applied here. It stamps
+// format, cluster time and wall clock; the caller sets the rest. It blocks at most 35 s. When ctx ends it returns
+// within 5 s. Codes: no_leader, busy and disk_full if the entry is certainly not in the log; unknown if it may be: then
+// try again with the same request id.
 func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	p, err := s.Submit(ctx, e)
 	if err != nil {
@@ -50,9 +50,9 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 	return p.Wait(ctx)
 }
 
-// Submit puts an entry into the queue of the log and does not wait for its outcome, so that many can be under way;
-// entries submitted by one goroutine are logged in that order. It blocks at most 5 s. Codes: no_leader, busy,
-// disk_full, invalid: the entry is certainly not in the log.
+// Submit puts an entry into the queue of the log and does not wait for its outcome, so that many can be under way.
+// Entries submitted by one goroutine are logged in that order. It blocks at most 5 s. Codes: no_leader, busy,
+// disk_full, invalid, timeout: the entry is certainly not in the log.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
@@ -72,7 +72,7 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	return &Pending{s, s.raft.Apply(data, enqueueTimeout)}, nil
 }
 
-// Wait blocks until the entry is applied, ctx ends, or 30 s are over. Codes as Propose.
+// Wait blocks until the entry is applied, ctx ends, or 30 s have passed. Codes as Propose.
 func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	if end, ok := ctx.Deadline(); !ok || time.Until(end) > outcomeTimeout {
 		var cancel context.CancelFunc
@@ -91,7 +91,7 @@ func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	return results, nil
 }
 
-// outcome tells apart what certainly did not happen from what may have.
+// outcome separates errors of entries that are certainly not in the log from errors of those that may be.
 func (s *Server) outcome(err error) *model.Error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
@@ -107,7 +107,7 @@ func unknownOutcome(err error) *model.Error {
 		WithHint("try again with the same request id")
 }
 
-// noLeader is the refusal of what only a leader can do.
+// noLeader is the error for a call that only a leader can serve.
 func (s *Server) noLeader() *model.Error {
 	if leader, self, ok := s.Leader(); ok && !self {
 		return model.Refuse(model.CodeNoLeader, "this server does not lead").
@@ -125,10 +125,9 @@ func (s *Server) raftBarrier(ctx context.Context) error {
 	return err
 }
 
-// ReadBarrier returns once this leader has applied everything that was committed before the call, so that a read
-// of the state after it is linearizable. All who wait share one Barrier; VerifyLeader would be cheaper, but a
-// leader that was paused verifies itself with answers from before. Codes: no_leader, timeout,
-// disk_full.
+// ReadBarrier returns once this leader has applied everything that was committed before the call, so that a later read
+// of the state is linearizable. Concurrent callers share one Barrier. VerifyLeader would be cheaper, but a leader that
+// was paused verifies itself with answers from before. Codes: no_leader, timeout, disk_full.
 func (s *Server) ReadBarrier(ctx context.Context) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
@@ -155,8 +154,8 @@ func (s *Server) confirmLeader(ctx context.Context) error {
 	return s.barrier.wait(ctx)
 }
 
-// coalescer lets any number of callers share one run of a function, which always begins after the call did: who
-// comes while one is under way waits for the next.
+// coalescer lets any number of callers share one run of a function. The run always begins after the call: callers that
+// come during a run wait for the next one.
 type coalescer struct {
 	run func(context.Context) error
 
@@ -190,7 +189,7 @@ func (c *coalescer) wait(ctx context.Context) error {
 	}
 }
 
-// loop ends when nobody waits; each run has its own deadline.
+// loop ends when nobody waits. Each run has its own deadline.
 func (c *coalescer) loop() {
 	for {
 		c.mu.Lock()
@@ -206,14 +205,14 @@ func (c *coalescer) loop() {
 	}
 }
 
-// transferWatch notices a leadership transfer that never ends: raft can keep a flag that refuses every entry, even
-// after it is elected again, and only a new process clears it.
+// transferWatch detects a leadership transfer that never ends. raft can keep a flag that refuses every entry, even
+// after a new election, and only a new process clears it.
 type transferWatch struct {
 	mu    sync.Mutex
 	since time.Time
 }
 
-// note takes the outcome of an entry or a barrier.
+// note takes in the outcome of an entry or a barrier.
 func (t *transferWatch) note(s *Server, err error) {
 	limit := 2 * s.cfg.Raft.electionTimeout()
 	if t.stuck(err, limit) && !plant.Is(plant.StuckTransfer) {

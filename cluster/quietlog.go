@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	repeatAfter  = 30 * time.Second // a line of raft about one peer is written that often at most
+	repeatAfter  = 30 * time.Second // a line of raft about one peer is written at most this often
 	repeatedMost = 1000             // lines that are remembered
 )
 
-// quietLog is raft's log. Raft tells of a peer that does not answer with each try, several times a second: the first
-// line is written, and one with the number of those left
-// out while it goes on. Two lines are the same if they say the same of the same peer, whatever the error. Safe for
-// many goroutines.
+// quietLog is raft's log with fewer repetitions. raft logs a peer that does not answer at every try, several times a
+// second. quietLog writes the first line, and then at most one line per repeatAfter, with the number of those left out.
+// Two lines are the same if their text and their peer are, whatever the error. It is safe for many goroutines.
 type quietLog struct {
 	hclog.Logger
 	seen *repeats
@@ -34,7 +33,7 @@ type repeats struct {
 
 type repeated struct {
 	at   time.Time
-	left int // out since then
+	left int // lines left out since then
 }
 
 // Warn implements hclog.Logger.
@@ -82,7 +81,7 @@ func (r *repeats) let(text string, args []any) ([]any, bool) {
 	return args, true
 }
 
-// peerOf is the peer that the facts of a line of raft are about; "" if they are about none.
+// peerOf returns the peer that the arguments of a line of raft name; "" if they name none.
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {

@@ -19,31 +19,32 @@ import (
 
 // RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
 type RaftConfig struct {
-	// Multiplier stretches every timeout of elections, for slow machines; default 1: a failover takes 2-3 s. Each
-	// step adds as much again.
+	// Multiplier stretches every timeout of elections, for slow machines; default 1: a failover takes 2-3 s. Each step
+	// adds the same time again.
 	Multiplier int
-	// SnapshotInterval is how often raft looks whether to snapshot; default 30 s, staggered up to twice that.
+	// SnapshotInterval is how often raft checks whether to take a snapshot; default 30 s, staggered up to twice that.
 	SnapshotInterval time.Duration
-	// SnapshotThreshold is after how many entries it does; default 8192. Fewer cost disk, more make a restart longer.
+	// SnapshotThreshold is the number of entries after which it does; default 8192. Fewer cost disk writes, more make a
+	// restart longer.
 	SnapshotThreshold uint64
-	// TrailingLogs is how many entries stay behind a snapshot; default 65536. With few, a server that was away for a
+	// TrailingLogs is how many entries are kept before a snapshot; default 65536. With few, a server that was away for a
 	// moment needs a whole snapshot.
 	TrailingLogs uint64
 	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
 	MaxLogBytes int64
-	// SettleFor is for how long a new server must have kept up before it gets a vote; default 10 s.
+	// SettleFor is how long a new server must have kept up before it gets a vote; default 10 s.
 	SettleFor time.Duration
 }
 
 const (
 	snapshotsKept   = 3
-	maxLogLag       = 250 // entries: a server behind by less has caught up
+	maxLogLag       = 250 // entries: a server that lags by no more has caught up
 	raftPool        = 3   // connections kept to each peer
 	raftTimeout     = 10 * time.Second
-	maxRPCsInFlight = 1 // with more, one failed append wedges the replication to that server for ever
+	maxRPCsInFlight = 1 // with more, one failed append stops the replication to that server for ever
 )
 
-// inFlight is how many requests to a server may wait for their answers.
+// inFlight returns how many requests to a server may wait for their answers.
 func inFlight() int {
 	if plant.Is(plant.WedgedFollower) {
 		return raft.DefaultMaxRPCsInFlight
@@ -73,13 +74,14 @@ func (c RaftConfig) withDefaults() RaftConfig {
 	return c
 }
 
-// electionTimeout is how long a server waits for a leader before it stands for election, up to twice that.
+// electionTimeout is how long a server waits for a leader before it stands for election; raft randomizes it up to twice
+// that.
 func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Multiplier) * time.Second }
 
 // leaseTimeout is how long a leader goes on without hearing from a majority.
 func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
 
-// raft makes the library's configuration. What is not named here keeps the library's default.
+// raft returns the library's configuration. What is not named here keeps the library's default.
 func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
 	out := raft.DefaultConfig()
 	out.LocalID = raft.ServerID(id)
@@ -107,18 +109,18 @@ type machineFSM struct {
 	fatal    func(error)
 	applied  func(time.Duration)           // may be nil
 	installs atomic.Uint64                 // snapshots restored since the start of raft
-	config   atomic.Pointer[configuration] // the newest committed one; nil after a restore: the snapshot knows it
+	config   atomic.Pointer[configuration] // the newest committed one; nil after a restore: then the snapshot has it
 	handed   atomic.Pointer[handedState]
-	saving   chan struct{} // holds one: raft's own snapshot, until raft has noted it, or a restore
+	saving   chan struct{} // capacity 1: held by raft's own snapshot until raft has noted it, or by a restore
 }
 
-// configuration is who votes since the entry at index was committed.
+// configuration holds the voters since the entry at index was committed.
 type configuration struct {
 	index  uint64
 	voters []model.ServerID
 }
 
-// restoredConfig is the configuration of the snapshot that was restored last.
+// restoredConfig is the configuration of the last restored snapshot.
 type restoredConfig struct {
 	configuration
 	installs uint64 // how many had been restored then
@@ -133,8 +135,8 @@ func votersOf(c raft.Configuration) (voters []model.ServerID) {
 	return voters
 }
 
-// handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them
-// back to be restored, and reading 100,000 instances again takes most of a second.
+// handedState is a state that this server gives to raft as a snapshot, with the checksum of its bytes. raft gives the
+// bytes back to be restored, and decoding 100,000 instances again takes most of a second.
 type handedState struct {
 	state fsm.State
 	sum   [sha256.Size]byte
@@ -144,13 +146,13 @@ type handedState struct {
 func (m *machineFSM) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch implements raft.BatchingFSM. An entry that can't be applied ends the server: skipping it would make this
-// replica differ from the others. A panic passes through, for the same reason.
+// replica differ from the others. Panics pass through, for the same reason.
 func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
 	entries := make([]fsm.Logged, 0, len(logs))
 	for _, l := range logs {
 		if l.Type == raft.LogConfiguration {
-			// raft itself does not tell the index of a configuration, which a change has to name
+			// raft itself does not report the index of a configuration, which a change has to name
 			m.config.Store(&configuration{l.Index, votersOf(raft.DecodeConfiguration(l.Data))})
 			continue
 		}
@@ -174,11 +176,11 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// batchBytes bounds what is applied before it is published: about one large entry.
+// batchBytes bounds the bytes applied before the state is published: about one large entry.
 const batchBytes = 256 << 10
 
-// batch returns how many of the logs are applied before the state is published. Readers shall not wait for long, and
-// between two boundaries of checkpoints there is a state that every server has published.
+// batch returns how many of the logs to apply before the state is published. Readers should not wait for long. A batch
+// never crosses a checkpoint boundary, so that every server publishes the same state there.
 func batch(logs []*raft.Log) int {
 	bytes, stretch := 0, logs[0].Index/checkpointEvery
 	for i, l := range logs {
@@ -189,9 +191,9 @@ func batch(logs []*raft.Log) int {
 	return len(logs)
 }
 
-// Snapshot implements raft.FSM. A State is a value, so it takes no time. There is none while a state is restored: raft
-// would note the older snapshot as its last one after the restore, and from then on send the restored state to
-// followers without end.
+// Snapshot implements raft.FSM. A State is a value, so it takes no time. It refuses while a state is restored:
+// otherwise raft would note the older snapshot as its last one after the restore, and would send the restored state to
+// followers again and again.
 func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	select {
 	case m.saving <- struct{}{}:
@@ -201,7 +203,7 @@ func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	}
 }
 
-// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout, and keeps it from beginning one until
+// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout. raft can't begin another one until
 // resume is called. Code: timeout.
 func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
@@ -227,7 +229,7 @@ func (m *machineFSM) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// restore reads a snapshot, unless it is the one whose state was handed over.
+// restore reads a snapshot, unless it is the one whose state this server handed to raft.
 func (m *machineFSM) restore(r io.Reader) error {
 	handed := m.handed.Swap(nil)
 	if handed == nil {
@@ -262,18 +264,18 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot. raft has noted the snapshot by then.
 func (s machineSnapshot) Release() { <-s.saving }
 
-// roomySnapshots refuses to write a snapshot while there is little room: raft tries again later, and what is left
-// of the disk belongs to the log. Errors of reading come late, see slowly.
+// roomySnapshots refuses to write a snapshot while there is little room. raft tries again later, and the log needs the
+// rest of the disk. It delays errors of reading; see slowly.
 type roomySnapshots struct {
 	raft.SnapshotStore
 	room func() Room
 }
 
-// snapshotPause is how long an error of reading snapshots is kept back.
+// snapshotPause is how long an error of reading snapshots is delayed.
 const snapshotPause = 100 * time.Millisecond
 
-// slowly keeps an error back for a while. raft asks for a snapshot again without a pause while it hands leadership to a
-// server that needs one, and would take a whole processor, and fill the log with errors, for as long as that lasts.
+// slowly delays an error. While raft hands leadership to a server that needs a snapshot, it asks for one again and
+// again without a pause. It would use up a core and fill the log with errors for as long as that lasts.
 func slowly(err error) error {
 	if err != nil {
 		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Each of these was measured; moving one brings a trap back.
+// Each of these was measured. A change brings a trap back.
 func TestRaftSettings(t *testing.T) {
 	c := RaftConfig{}.withDefaults().raft("s1", nil, hclog.NewNullLogger())
 	if err := raft.ValidateConfig(c); err != nil {
@@ -71,8 +71,8 @@ func TestPeerTransport(t *testing.T) {
 	}
 }
 
-// What is committed together is published together, but never across a boundary of checkpoints: there every server
-// keeps the same state, however raft cut the log.
+// Entries that are committed together are published together, but never across a checkpoint boundary. There every
+// server keeps the same state, however raft cut the log.
 func TestBatches(t *testing.T) {
 	const first = checkpointEvery - 3
 	voting :=
@@ -108,7 +108,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A state that was handed over is taken for the snapshot with its bytes, once, and for no other.
+// A handed state is used for the snapshot with its bytes, once, and for no other.
 func TestHandedState(t *testing.T) {
 	snapshot := func(entry uint64) (fsm.State, []byte) {
 		m := fsm.NewMachine()
@@ -124,7 +124,7 @@ func TestHandedState(t *testing.T) {
 	own, ownBytes := snapshot(5)
 	other, otherBytes := snapshot(6)
 	marked := own
-	marked.Hold.Active = true // tells whose state it is: what is handed over has its bytes in truth
+	marked.Hold.Active = true // shows which state it is; a real handed state equals its bytes
 	for _, tt := range []struct {
 		name   string
 		body   []byte

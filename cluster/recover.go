@@ -18,25 +18,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// RecoverConfig says what Recover does. DataDir, Cluster and Address are required.
+// RecoverConfig configures Recover. DataDir, Cluster and Address are required.
 type RecoverConfig struct {
 	DataDir string
 	Cluster string // its configured name
 	Address string // host:port of this server's TLS listener, as others will reach it
-	// Snapshot is a saved state to begin from, where no server's directory is left; DataDir must then be empty or
-	// missing. Nil: what DataDir holds.
+	// Snapshot is a saved state to begin from, when no server's directory is left; DataDir must then be empty or missing.
+	// If it is nil, Recover uses what DataDir holds.
 	Snapshot io.Reader
 	// Supersedes is the lineage of an earlier recovery that left this server behind and is lost itself.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
-// Recover makes a stopped server the only one of its cluster, where a majority is lost for good; others join it with
-// empty directories. Everything in its log counts as committed afterwards, so what was written but never acknowledged
-// may become true, and what was acknowledged last may be missing: the server raises the incarnation before it answers
-// anybody, as a restore does, so that agents tell all again and stop nothing that the state does not know until an
-// operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster, with
-// nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
+// Recover makes a stopped server the only one of its cluster, after a majority is lost for good. Others join it with
+// empty directories. Afterwards everything in its log counts as committed. So writes that were never acknowledged may
+// become true, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
+// answers anyone, as a restore does. Then agents report everything again, and stop nothing that the state does not know
+// until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster,
+// with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -70,9 +70,9 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside
-	// the servers that it left. One with the new lineage and the old configuration would end the others, so the
-	// directory starts with neither.
+	// The lineage comes first. A server with the new configuration and the old lineage could acknowledge writes beside the
+	// servers that it left. One with the new lineage and the old configuration would end the others. So the server refuses
+	// to start with a directory that has only one of the two.
 	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
@@ -104,7 +104,7 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
-// newest is the id of the newest snapshot, empty if there is none.
+// newest returns the id of the newest snapshot, empty if there is none.
 func newest(snaps raft.SnapshotStore) string {
 	all, err := snaps.List()
 	if err != nil || len(all) == 0 {
@@ -113,8 +113,8 @@ func newest(snaps raft.SnapshotStore) string {
 	return all[0].ID
 }
 
-// otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What
-// can't be read is left out: who is not found here is found by gossip.
+// otherServers returns the members except self, by the newest configuration in the log, or else by the newest snapshot.
+// What can't be read is left out: gossip finds the servers that are missing here.
 func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
@@ -138,12 +138,12 @@ func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore)
 	return others
 }
 
-// alone is the configuration with one server.
+// alone returns the configuration with one server.
 func alone(id model.ServerID, address string) raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
 }
 
-// recoverSnapshot makes a server's directory of a saved state. A failure leaves the directory as it was.
+// recoverSnapshot makes a server's directory from a saved state. A failure leaves the directory as it was.
 func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	state, err := fsm.ReadSnapshot(io.LimitReader(cfg.Snapshot, maxSnapshot))
 	if err != nil {
@@ -174,7 +174,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	return writeRecovered(cfg, state)
 }
 
-// clearDir takes out of a directory that was empty or missing what was written since.
+// clearDir removes what was written since from a directory that was empty or missing.
 func clearDir(path string, missing bool) error {
 	if missing {
 		return os.RemoveAll(path)
@@ -186,7 +186,7 @@ func clearDir(path string, missing bool) error {
 	return err
 }
 
-// writeRecovered writes what a server finds at its start: who it is, the state as a snapshot, and raft's term.
+// writeRecovered writes what a server reads at its start: its identity, the state as a snapshot, and raft's term.
 func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) {
 	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
 	if err != nil {
@@ -211,7 +211,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	if err != nil {
 		return "", err
 	}
-	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
+	_, trans := raft.NewInmemTransport("") // nothing is sent; raft needs one to write a snapshot
 	sink, err := snaps.Create(raft.SnapshotVersionMax, state.Index, state.LogTerm,
 		alone(dir.id, cfg.Address), state.Index, trans)
 	if err != nil {
@@ -235,13 +235,13 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 // keyCurrentTerm is where raft keeps its term. New entries must not have a lower one than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// rewrite replaces the servers, and returns the state at the end of the log.
+// rewrite replaces the configuration of the servers, and returns the state at the end of the log.
 func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
 	log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1),
 		fatal: func(err error) { failure = errors.Join(failure, err) }}
-	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
+	_, trans := raft.NewInmemTransport("") // nothing is sent; raft needs one to write a snapshot
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("an entry of the log can't be applied")
@@ -255,7 +255,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	return machine.machine.State(), nil
 }
 
-// dirRecovered is what a directory keeps from Recover until the state tells of it.
+// dirRecovered is what a directory keeps from Recover until the state records the recovery.
 type dirRecovered struct {
 	Incarnation uint64 `json:"incarnation"` // of the state that was recovered
 }
@@ -268,8 +268,8 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 	return writeFile(d.file(fileRecovered), append(text, '\n'))
 }
 
-// markRecovery raises the incarnation of a state that was recovered, unless another server did. Nobody is answered by
-// this server before: what agents remember of the entries that are lost must not be taken for news.
+// markRecovery raises the incarnation of a recovered state, unless another server did. This server answers nobody
+// before that: what agents remember of lost entries must not pass for news.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -48,8 +48,7 @@ func TestRecover(t *testing.T) {
 		if got := state.Nodes.Len(); got != 11 {
 			t.Errorf("%d nodes, want 11", got)
 		}
-		// What was acknowledged last may be lost: epochs must not come again, and agents stop nothing that they alone
-		// know.
+		// The last acknowledged writes may be lost. Epochs must not come again, and agents must not stop what only they know.
 		if state.Incarnation != 1 || !state.Unconfirmed {
 			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
 		}

@@ -19,16 +19,16 @@ const (
 	rejoinEvery = 30 * time.Second // while a server is alive
 	joinEvery   = time.Second      // while none is known to be
 	maxNudged   = 64
-	// servers that are missing and not wanted tried each time: gossip alone says that they are servers
+	// missing servers without a vote that are tried each time: only gossip says that they are servers
 	rejoinServers = 16
-	rejoinOthers  = 3               // known but missing members tried each time, beside every wanted one
+	rejoinOthers  = 3               // known but missing members tried each time, in addition to every wanted one
 	joinTimeout   = 5 * time.Second // for one member
 	resolveLimit  = 5 * time.Second // for one name or one program that prints addresses
 	forgetAfter   = 24 * time.Hour  // a dead member is dropped from the pool's memory
 )
 
-// rejoin contacts the members that should be there and are not. memberlist forgets a dead member after 30 s and
-// never tries it again, so without this a healed partition of some minutes would stay two pools for ever.
+// rejoin contacts members that should be there and are not. memberlist forgets a dead member after 30 s and never tries
+// it again. Without rejoin, two sides of a network partition of some minutes would never find each other again.
 func (p *Pool) rejoin(ctx context.Context) {
 	tick := time.NewTicker(joinEvery)
 	defer tick.Stop()
@@ -41,7 +41,7 @@ func (p *Pool) rejoin(ctx context.Context) {
 		nudged := p.takeNudged()
 		for _, address := range append(addresses, nudged...) { // one by one, so that a stop waits for one dial at most
 			if slices.Contains(nudged, address) && p.aliveAt(address) {
-				continue // the one before told of it
+				continue // an earlier address already brought news of it
 			}
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
@@ -60,8 +60,8 @@ func (p *Pool) rejoin(ctx context.Context) {
 	}
 }
 
-// deserted reports whether this member knows nobody alive, or servers and none of them alive: then it is this one that
-// has to find them, since servers that were all restarted at once know no agent that could be told of.
+// deserted reports whether this member knows no living member, or knows servers but no living one. Then this member has
+// to find them: servers that were all restarted at once know no agents.
 func (p *Pool) deserted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +96,8 @@ func (p *Pool) aliveAt(address string) bool {
 	return false
 }
 
-// missing lists the addresses to contact now: each wanted member, some servers and some others that were known, and the
-// configured ones while a wanted one or everybody is missing.
+// missing lists the addresses to contact now: each missing wanted member, and some servers and others that were known.
+// While a wanted member or everybody is missing, it adds the configured addresses.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var servers, dead []string
 	alone := true
@@ -130,14 +130,14 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	return slices.Compact(addresses)
 }
 
-// someOf picks at most so many addresses by chance.
+// someOf picks at most this many addresses at random.
 func someOf(addresses []string, most int) []string {
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	return addresses[:min(most, len(addresses))]
 }
 
-// configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over
-// TCP without a deadline.
+// configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over TCP
+// without a deadline.
 func (p *Pool) configured(ctx context.Context) []string {
 	var out []string
 	for _, entry := range p.cfg.Join {
@@ -150,13 +150,13 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
-// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that
-// can't be resolved, or names nobody, is silent.
+// silent asks the configured addresses that have not answered yet, and returns those that still don't. An entry that
+// can't be resolved, or gives no address, counts as silent.
 func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	var silent []string
 	for _, entry := range p.cfg.Join {
 		found, err := resolveJoin(ctx, entry)
-		if err != nil || len(found) == 0 { // a program that prints no address yet tells nothing
+		if err != nil || len(found) == 0 { // a program that prints no address yet has not answered
 			silent = append(silent, entry)
 		}
 		for _, address := range found {
@@ -171,8 +171,8 @@ func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	return silent
 }
 
-// resolveJoin turns one entry of retry_join into IP:port addresses. "exec:/path" runs a program whose output is
-// such entries, separated by white space. It blocks for at most 5 s for each name or program.
+// resolveJoin turns one entry of retry_join into IP:port addresses. "exec:/path" runs a program that prints entries,
+// separated by white space. It blocks for at most 5 s for each entry.
 func resolveJoin(ctx context.Context, entry string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()

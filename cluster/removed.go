@@ -9,16 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// errNotMember refuses a vote to a server that is not in the configuration that this one knows.
+// errNotMember refuses a vote to a server that is not in the configuration known here.
 var errNotMember = errors.New("this server is not a member of the cluster")
 
-// removedSettle is how long a server that is no member waits for a leader: one that is being taken in again hears of
-// it.
+// removedSettle is how long a server that is no longer a member waits for a leader, which may be taking it in again.
 const removedSettle = 10 * time.Second
 
-// removed reports whether this server was taken out and no leader turns to it: the configuration that it knows lacks
-// it, or it was away meanwhile and more than half of the other voters that it knows say so. A new server knows none
-// yet.
+// removed reports whether this server was removed and has no leader. Either its configuration lacks it, or it was away
+// meanwhile, and more than half of the other voters that it knows say so. A new server knows no configuration yet.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()
@@ -38,7 +36,7 @@ func (s *Server) removed() bool {
 	return len(all) > 0 && !member || len(others) > 0 && 2*s.disk.trans.refused.count(others) > len(others)
 }
 
-// knows reports whether a server is a member as far as this one knows.
+// knows reports whether a server is a member, as far as this one knows.
 func (s *Server) knows(id raft.ServerID) bool {
 	if !s.opened.Load() {
 		return true
@@ -47,13 +45,14 @@ func (s *Server) knows(id raft.ServerID) bool {
 	return len(all) == 0 || slices.ContainsFunc(all, func(one raft.Server) bool { return one.ID == id })
 }
 
-// refusals are the servers that last refused this one their vote because it is no member. Safe for many goroutines.
+// refusals holds the servers whose last answer refused this one a vote because it is no member. It is safe for many
+// goroutines.
 type refusals struct {
 	mu sync.Mutex
 	by map[raft.ServerID]bool
 }
 
-// note takes a server's answer to a request for its vote. The error comes over the wire, as its text.
+// note takes in a server's answer to a request for its vote. The error comes over the wire, as its text.
 func (r *refusals) note(id raft.ServerID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +73,7 @@ func (r *refusals) forget() {
 	clear(r.by)
 }
 
-// count is how many of these servers refused.
+// count returns how many of these servers refused.
 func (r *refusals) count(of []raft.ServerID) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

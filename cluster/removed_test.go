@@ -10,7 +10,7 @@ import (
 )
 
 // A server is removed while the others can't reach it, so its own configuration still has it. When it reaches them
-// again it says that it was removed, and ends; the leader goes on.
+// again it reports that it was removed, and ends. The leader goes on.
 func TestRemovedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -48,7 +48,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	})
 }
 
-// Servers that were cut off from each other, and are members, go on when they meet again.
+// Servers that were cut off from each other, but are members, go on when they meet again.
 func TestAwayIsNotRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

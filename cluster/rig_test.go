@@ -34,7 +34,7 @@ type rig struct {
 	certificates map[string]string // the name in a server's certificate, by host
 }
 
-// rigServer is one server of a rig; it may be stopped and started again on the same directory.
+// rigServer is one server of a rig. It may be stopped and started again on the same directory.
 type rigServer struct {
 	*Server
 	rig     *rig
@@ -48,7 +48,7 @@ type rigServer struct {
 
 	mu  sync.Mutex
 	led []uint64 // terms in which Lead ran
-	now bool     // Lead runs
+	now bool     // Lead is running
 }
 
 // memStream is raft's stream over the network in memory.
@@ -63,7 +63,7 @@ func (r *rig) stream(host string) memStream {
 	return memStream{r.net.Listen(host + ":7640"), r.net, host, r}
 }
 
-// Close breaks what was accepted too, as the TLS port's does.
+// Close also breaks accepted connections, as the TLS port's Close does.
 func (s memStream) Close() error { return s.CloseAll() }
 
 func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, error) {
@@ -72,7 +72,7 @@ func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, er
 	return s.net.Dial(ctx, s.host, address)
 }
 
-// PeerName is the name of the server that lives at the other end, or what the test says.
+// PeerName returns the name of the server at the other end, or what the test says.
 func (s memStream) PeerName(conn net.Conn) string {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	s.rig.mu.Lock()
@@ -91,7 +91,7 @@ func (a memAsker) AskPeer(ctx context.Context, address, question string, body []
 	to := a.rig.servers[memnet.Host(address)]
 	a.rig.mu.Unlock()
 	if to == nil || to.Server == nil || !a.rig.net.Reach(a.host, memnet.Host(address)) {
-		<-ctx.Done() // a lost packet is not an error that comes back
+		<-ctx.Done() // a lost packet causes no error
 		return nil, ctx.Err()
 	}
 	return to.AnswerPeer(ctx, question, body)
@@ -118,7 +118,7 @@ func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	return s
 }
 
-// open is start for a server whose Open may fail; err tells.
+// open is start for a server whose Open may fail; it returns the error.
 func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := &rigServer{rig: r, host: host(i), machine: fsm.NewMachine(), done: make(chan struct{})}
@@ -167,7 +167,7 @@ func (s *rigServer) stop() {
 	<-s.done
 }
 
-// crash ends a server without a word to anybody: it is cut off first.
+// crash ends a server without telling anyone: it is cut off first.
 func (s *rigServer) crash() {
 	s.rig.isolate(s.host)
 	s.stop()
@@ -215,7 +215,7 @@ func compareStrings(a, b string) int {
 	return 0
 }
 
-// running lists the servers whose Run goes on.
+// running returns the servers whose Run goes on.
 func (r *rig) running() []*rigServer {
 	return slices.DeleteFunc(r.all(), func(s *rigServer) bool {
 		select {
@@ -261,7 +261,8 @@ func (r *rig) threeServersRunning(edit func(*Config)) {
 	r.leader(20 * time.Second)
 }
 
-// fewLogs has a server take snapshots often and keep few entries behind them: one that was away needs a snapshot then.
+// fewLogs makes a server take snapshots often and keep few entries before them, so that a server that was away needs a
+// snapshot.
 func fewLogs(c *Config) {
 	c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
 }
@@ -280,7 +281,7 @@ func (r *rig) oneBehind(edit func(*Config)) (leader, away *rigServer) {
 	return r.leader(time.Second), away
 }
 
-// other is a running server beside s.
+// other returns a running server other than s.
 func (r *rig) other(s *rigServer) *rigServer {
 	r.t.Helper()
 	for _, o := range r.running() {
@@ -313,7 +314,7 @@ func nodeEntry(name string) fsm.Entry {
 	}}}}
 }
 
-// mustRegister registers at whoever leads, trying again while nobody does.
+// mustRegister registers at the leader, and tries again while nobody leads.
 func (r *rig) mustRegister(name string) {
 	r.t.Helper()
 	eventually(r.t, 30*time.Second, "register "+name, func() bool {

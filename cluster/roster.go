@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roster finds the members among the servers that the leader knows. It holds no others: gossip may have made up
-// thousands of those, and each of them is looked at. It points into the servers of the Membership that it is of.
+// roster indexes the members among the servers that the leader knows. It leaves out all others: gossip may invent
+// thousands, and each of them is checked against the roster. It points into the servers of its Membership.
 type roster struct {
 	Format    uint16
 	LastIndex uint64
@@ -16,7 +16,7 @@ type roster struct {
 
 	byID    map[model.ServerID]*ServerView
 	address map[string]*ServerView
-	name    map[string][]*ServerView // of those that live
+	name    map[string][]*ServerView // of those alive
 	voters  []*ServerView
 }
 
@@ -44,8 +44,8 @@ func (m Membership) roster() *roster {
 	return r
 }
 
-// namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names
-// it could not say which one is meant.
+// namesake returns a living member with the name of another server, or nil. A second server with the same name is not
+// taken in, because its name in a command would be ambiguous.
 func (r *roster) namesake(s ServerView) *ServerView {
 	for _, one := range r.name[s.Name] {
 		if one.ID != s.ID {
@@ -55,7 +55,7 @@ func (r *roster) namesake(s ServerView) *ServerView {
 	return nil
 }
 
-// at is the member that the configuration has at an address.
+// at returns the member with this address in the configuration.
 func (r *roster) at(address string) *ServerView { return r.address[address] }
 
 func (r *roster) move(s ServerView) (Change, bool) {
@@ -65,7 +65,8 @@ func (r *roster) move(s ServerView) (Change, bool) {
 	return Change{Kind: ChangeMove, ID: s.ID, Address: s.Address, Voter: s.Voter, Reason: "it has a new address"}, true
 }
 
-// replace removes a member whose address a fresh server has: its directory was wiped, so it will not come back.
+// replace removes a dead member whose address a fresh server has. The member's directory was wiped, so it will not come
+// back.
 func (r *roster) replace(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
 		return Change{}, false
@@ -78,8 +79,8 @@ func (r *roster) replace(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
-// add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
-// has to decide about it.
+// add takes in a server that has no state. A server with state was removed before or belongs to another cluster; an
+// operator has to decide about it.
 func (r *roster) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {
@@ -95,8 +96,7 @@ func (r *roster) promote(s ServerView) (Change, bool) {
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
 }
 
-// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another
-// address.
+// succeed removes a dead member if a living voter has its name. That voter was made in its place, at another address.
 func (r *roster) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false
@@ -109,8 +109,8 @@ func (r *roster) succeed(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
 }
 
-// checkPromote says why a server can't get a vote now. Codes: not_found; conflict (it has one, or is too far
-// behind).
+// checkPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
+// is too far behind).
 func (r *roster) checkPromote(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	switch {
@@ -127,8 +127,8 @@ func (r *roster) checkPromote(id model.ServerID) *model.Error {
 	return nil
 }
 
-// checkRemove says why a server can't be taken out now. Codes: not_found; conflict where the rest would have no
-// majority that works.
+// checkRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
+// majority.
 func (r *roster) checkRemove(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	if !ok {

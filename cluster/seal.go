@@ -15,16 +15,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft has
-// one of the state alone, and a bit that turns a digit of an index leaves JSON that can be read: the server would go on
-// behind entries that it never applied.
+// sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft
+// itself has a checksum of the state only. A flipped bit can change a digit of an index and leave valid JSON. The
+// server would then continue after entries that it never applied.
 type sealedSnapshots struct {
 	raft.SnapshotStore
 	dir string // of all snapshots
 	log hclog.Logger
 }
 
-// fileSeal stands beside the file that it is of.
+// fileSeal is written beside the file that it is the checksum of.
 const fileSeal = "meta.crc32c"
 
 // newSealedSnapshots opens the snapshots of a data directory.
@@ -36,7 +36,7 @@ func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, e
 	return sealedSnapshots{files, filepath.Join(dataDir, dirSnapshots), log}, nil
 }
 
-// List implements raft.SnapshotStore. A snapshot whose seal is broken does not count, so that an older one does.
+// List implements raft.SnapshotStore. It leaves out snapshots with a broken seal, so that an older one is used.
 func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.SnapshotStore.List()
 	whole := all[:0]
@@ -50,7 +50,7 @@ func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	return whole, err
 }
 
-// check compares what was listed with the directory that it names, and that with its seal.
+// check compares a listed snapshot with the meta.json in its directory, and that file with its seal.
 func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	dir := filepath.Join(s.dir, meta.ID)
 	text, err := os.ReadFile(filepath.Join(dir, snapshotMeta))
@@ -64,8 +64,8 @@ func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	return checkSeal(dir, text)
 }
 
-// checkSeal compares what raft noted of the snapshot in a directory with its seal. One without a seal was written as
-// the server ended, or by an older program, and counts.
+// checkSeal compares what raft noted of the snapshot in a directory with its seal. A snapshot without a seal is
+// accepted: the server ended while it wrote the snapshot, or an older program wrote it.
 func checkSeal(dir string, meta []byte) error {
 	want, err := os.ReadFile(filepath.Join(dir, fileSeal))
 	switch got := sealOf(meta); {
@@ -93,7 +93,7 @@ func (s sealedSnapshots) Create(version raft.SnapshotVersion, index, term uint64
 	return sealedSink{sink, s}, nil
 }
 
-// sealedSink seals a snapshot once it is whole.
+// sealedSink seals a snapshot once it is complete.
 type sealedSink struct {
 	raft.SnapshotSink
 	store sealedSnapshots

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A snapshot counts only as it was written: no bit of what raft notes of it may turn. One without a seal counts.
+// A snapshot counts only as it was written: no bit of what raft notes of it may change. One without a seal counts.
 func TestSealedSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
@@ -65,8 +65,8 @@ func TestSealedSnapshots(t *testing.T) {
 	}
 }
 
-// A turned digit in the index of a snapshot would have the server pass over the entries in between, and answer without
-// them. It begins with the one before.
+// A changed digit in the index of a snapshot would make the server skip the entries in between, and answer without
+// them. It begins with the older snapshot instead.
 func TestTurnedIndexOfASnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

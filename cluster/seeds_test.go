@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// stormSeeds are those of testdata/seeds, or the one in OUTSPAN_SEED. With OUTSPAN_SIM=1 some fresh ones are added.
+// stormSeeds returns the seeds of testdata/seeds, or the one in OUTSPAN_SEED. With OUTSPAN_SIM=1 it adds some fresh
+// ones.
 func stormSeeds(t *testing.T) (seeds []uint64) {
 	t.Helper()
 	if text := os.Getenv("OUTSPAN_SEED"); text != "" {

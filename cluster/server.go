@@ -24,33 +24,33 @@ type Config struct {
 	Version string // of the program
 	Cluster string // the configured name; a data directory of another one is refused
 
-	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0 = never
-	// begin one, wait to be taken in.
+	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0: never begin
+	// one, wait to be taken in.
 	BootstrapExpect int
-	// Settings seed the replicated ones when the cluster begins; later they change nothing.
+	// Settings are the first replicated settings of a new cluster. Later they have no effect.
 	Settings model.Settings
 
-	Machine *fsm.Machine // at its beginning; the Server restores it
+	Machine *fsm.Machine // new and empty; the Server restores it
 	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
 	Asker   Asker        // puts questions to other servers
 	Gossip  PoolConfig   // Name, Cluster and Meta are filled in
 
-	// Lead runs while this server leads: from its first Barrier of a term on, until ctx ends, and then it must return
-	// soon. Default: nothing.
+	// Lead runs while this server leads: from its first Barrier of a term until ctx ends. Then it must return soon.
+	// Optional.
 	Lead func(ctx context.Context, term uint64) error
-	// Fatal ends the process at once: this server must not go on. Where it returns, because a test runs several in
-	// one process, the Server stops by itself and Run returns the error.
+	// Fatal ends the process at once, because this server must not go on. If it returns, as in tests with several servers
+	// in one process, the Server stops on its own and Run returns the error.
 	Fatal func(error)
 
-	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default
+	// Wall returns the wall clock, which each entry carries for people. It may jump: no decision rests on it. Default
 	// time.Now.
 	Wall func() time.Time
 
-	// Certificates tells what people should know of certificates; it must not block. Default: nothing is known.
+	// Certificates returns what people should know of certificates. It must not block. Default: nothing is known.
 	Certificates func() Certificates
 
 	// Applied gets the time that it took to apply entries that were committed together, for metrics. It must not block.
-	// Default: nobody.
+	// Optional.
 	Applied func(time.Duration)
 
 	Raft    RaftConfig
@@ -59,18 +59,18 @@ type Config struct {
 	Logger  hclog.Logger
 }
 
-// DiskConfig says how the disk is used. The zero value means the defaults.
+// DiskConfig configures the use of the disk. The zero value means the defaults.
 type DiskConfig struct {
 	// OpenLog opens the log store; default OpenBolt.
 	OpenLog func(path string) (LogStore, error)
-	// Space tells the free space; default Statfs.
+	// Space returns the free space; default Statfs.
 	Space SpaceFunc
 	// BallastBytes is how much is kept aside for a full disk; default 64 MiB, at most an eighth of the file system.
 	BallastBytes int64
 }
 
-// Server is one control-plane process's part in the cluster. Open makes it, Run drives it, Close frees what Run did
-// not. Its methods are safe for many goroutines.
+// Server is one control-plane process's part in the cluster. Open makes it, Run drives it, Close frees what Run did not
+// free. Its methods are safe for many goroutines.
 type Server struct {
 	cfg   Config
 	log   hclog.Logger
@@ -94,7 +94,7 @@ type Server struct {
 	once      sync.Once
 }
 
-// disk is what a server keeps on it.
+// disk is what a server keeps on its disk.
 type disk struct {
 	store *guardedStore
 	snaps raft.SnapshotStore
@@ -103,7 +103,7 @@ type disk struct {
 	used  bool // there was a log or a snapshot at the start
 }
 
-// sight is what a server sees of others.
+// sight is what a server knows of others.
 type sight struct {
 	pool   *Pool
 	hearts *Hearts
@@ -127,12 +127,12 @@ type serverState struct {
 	history  atomic.Pointer[model.History]
 
 	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
-	medianAhead atomic.Int64 // of the servers' wall clocks before this one's, in ns, while this server leads
+	medianAhead atomic.Int64 // of the servers' wall clocks relative to this one's, in ns, while this server leads
 }
 
-// Open reads the data directory, restores the state and joins the gossip. It blocks while it does, which takes some
-// seconds for a large state. Codes: conflict for the data directory of another cluster or one in use; needs_format
-// for that of a newer program; state_differs for one whose state a majority contradicted.
+// Open reads the data directory, restores the state and joins the gossip. It blocks meanwhile, some seconds for a large
+// state. Codes: conflict for the data directory of another cluster or one in use; needs_format for that of a newer
+// program; state_differs for one whose state a majority contradicted.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// openDisk takes the lock on the data directory and finds out who this server is.
+// openDisk locks the data directory and reads who this server is.
 func (s *Server) openDisk() error {
 	if err := makeDataDir(s.cfg.DataDir); err != nil {
 		return err
@@ -264,12 +264,13 @@ func (s *Server) openSight() error {
 	return s.readGivenUp()
 }
 
-// cachedEntries are kept in memory after they were written, at most 16 MiB. Each of raft's heartbeats looks at the last
-// one, and followers are sent the latest: a seventh of an idle leader's time was spent reading them from the file
-// again.
+// cachedEntries is how many written entries stay in memory, at most 16 MiB. raft looks at the last entry for each
+// heartbeat, and sends the latest entries to followers. An idle leader spent a seventh of its time reading them from
+// the file again.
 const cachedEntries = 64
 
-// openRaft starts consensus on what the disk holds. raft panics on a store that fails now, which is an error here.
+// openRaft starts consensus on what the disk holds. raft panics if the store fails here; openRaft turns that into an
+// error.
 func (s *Server) openRaft() (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -309,7 +310,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { defer close(terms); s.followTerms(ctx, drained) }()
 	select {
 	case <-ctx.Done():
-		if s.failure() == nil { // else raft may answer nobody any more
+		if s.failure() == nil { // else raft may not answer any more
 			s.handOver()
 		}
 	case <-s.state.failed:
@@ -343,7 +344,7 @@ func (s *Server) handOver() {
 // releaseTimeout bounds each step of stopping.
 const releaseTimeout = 10 * time.Second
 
-// Close stops a server whose Run was never called or has returned; else end Run's context instead.
+// Close stops a server whose Run was never called or has returned. To stop a running server, end Run's context.
 func (s *Server) Close() error {
 	s.release()
 	return s.failure()
@@ -355,7 +356,7 @@ func (s *Server) release() {
 		close(s.stopped)
 		failed := s.failure() != nil
 		if s.raft != nil {
-			// raft waits for its goroutines; one that hangs in the disk must not hold up the end of the process.
+			// raft waits for its goroutines. One that hangs on the disk must not delay the end of the process.
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			if err := await(ctx, s.raft.Shutdown()); err != nil {
 				s.log.Error("raft does not stop", "error", err)
@@ -383,7 +384,7 @@ func (s *Server) release() {
 // fatal ends this server. In production Config.Fatal does not return.
 func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
 
-// failWith is fatal after something has been done; whoever else finds a reason meanwhile waits.
+// failWith is fatal after first has run. Concurrent callers with another reason wait.
 func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {
 		first()

@@ -82,7 +82,7 @@ func TestPlannedStopHandsOver(t *testing.T) {
 	})
 }
 
-// Leadership is isolated again and again; what was acknowledged stays, and never do two lead in one term.
+// Leaders are isolated again and again. What was acknowledged stays, and two servers never lead in one term.
 func TestIsolationLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

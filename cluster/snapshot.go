@@ -18,12 +18,12 @@ import (
 const (
 	logCheck        = 30 * time.Second
 	snapshotTimeout = 5 * time.Minute
-	maxSnapshot     = 8 << 30 // of a snapshot that is restored
+	maxSnapshot     = 8 << 30 // bytes of a snapshot that is restored
 )
 
-// Save writes the whole state as a snapshot, as of a moment within the call. On the leader it holds everything
-// that was acknowledged before. When that was is shown to people. It blocks as long as w does. Codes: no_leader; errors
-// of w are wrapped.
+// Save writes the whole state as a snapshot, as of a moment within the call. It holds everything that was acknowledged
+// before the call. The time of the last save is shown to people. Save blocks as long as w does. Codes: those of
+// ReadBarrier; errors of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
@@ -35,11 +35,11 @@ func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Restore replaces the state of the whole cluster by a snapshot's. Everything is read and checked before anything
-// changes. The restored state has a higher incarnation than any before, so agents report what they run and stop
-// nothing that it does not know until an operator confirms; its index and its clock do not go back. Writes that are
-// under way are lost, with an unknown outcome. Codes: no_leader; needs_format and invalid for a bad snapshot;
-// conflict for that of another cluster; disk_full.
+// Restore replaces the state of the whole cluster by a snapshot's. It reads and checks everything before anything
+// changes. The restored state gets a higher incarnation than any before. So agents report what they run, and stop
+// nothing that the state does not know until an operator confirms. Its index and its clock do not go back. Writes that
+// are under way are lost, with an unknown outcome. Codes: no_leader; needs_format and invalid for a bad snapshot;
+// conflict for that of another cluster; disk_full; timeout; unknown.
 func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -94,8 +94,8 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	}
 }
 
-// restore hands a state to raft, which gives it to every server as a snapshot. It goes through a file, because raft
-// wants to know the size, and stops on a stream that ends too early.
+// restore hands a state to raft, which gives it to every server as a snapshot. It uses a file, because raft needs the
+// size in advance, and stops on a stream that ends too early.
 func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	f, err := os.OpenFile(s.dir.file(restoreBuffer), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	return s.ReadBarrier(ctx)
 }
 
-// watchLog takes a snapshot early when the log has grown by too many bytes: raft counts entries only.
+// watchLog takes a snapshot early when the log has grown by too many bytes. raft itself counts only entries.
 func (s *Server) watchLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, logCheck)
@@ -145,7 +145,7 @@ func (s *Server) watchLog(ctx context.Context) {
 	}
 }
 
-// shortenLog snapshots and keeps so few entries behind that they take half of the bytes allowed.
+// shortenLog takes a snapshot. It keeps only as many entries before it as take half of the allowed bytes.
 func (s *Server) shortenLog(ctx context.Context) error {
 	first, err := s.disk.store.inner.FirstIndex()
 	if err != nil {

@@ -32,7 +32,7 @@ func TestSaveAndRestore(t *testing.T) {
 			r.mustRegister(fmt.Sprintf("later%d", i))
 		}
 		before := leader.machine.State()
-		for round := uint64(1); round <= 2; round++ { // the second time its incarnation is one it had already
+		for round := uint64(1); round <= 2; round++ { // the second time the state already had its incarnation
 			if err := leader.Restore(ctx, bytes.NewReader(saved.Bytes())); err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestRestoreRefusesBadSnapshots(t *testing.T) {
 	})
 }
 
-// With few entries kept behind, a server that was away needs a snapshot; and so does a new one.
+// With few entries kept, a server that was away needs a snapshot, and so does a new one.
 func TestServersCatchUpBySnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -127,8 +127,8 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 	})
 }
 
-// A restore waits for a snapshot that raft writes meanwhile, and raft begins none during one: the older snapshot would
-// be noted last, and followers sent the restored state without end.
+// A restore waits for a snapshot that raft is writing, and raft begins none during a restore. Otherwise raft would note
+// the older snapshot last, and send the restored state to followers again and again.
 func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -170,7 +170,7 @@ func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	})
 }
 
-// The log is counted in entries by raft; large ones need an earlier snapshot, and fewer kept behind it.
+// raft counts the log in entries. Large ones need an earlier snapshot, and fewer entries kept before it.
 func TestLargeLogIsShortened(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -195,9 +195,8 @@ func TestLargeLogIsShortened(t *testing.T) {
 	})
 }
 
-// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause.
-// Where the snapshots can't be read that must not take the whole processor: in fake time it would be the end of all
-// time.
+// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause. If
+// the snapshots can't be read, that must not take the whole processor: fake time would never go on.
 func TestTransferWithoutSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -217,7 +216,7 @@ func TestTransferWithoutSnapshots(t *testing.T) {
 		back := r.start(hostNumber(away.host), fewLogs)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		// one for whom no request has failed: raft would wait longer and longer then
+		// a server with no failed request: after failures raft would wait longer and longer
 		if err := first.TransferLeader(ctx, second.ID()); err != nil {
 			t.Fatal(err)
 		}

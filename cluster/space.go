@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpaceFunc tells how many bytes an ordinary process can still write to the file system that holds dir, and how
-// large that file system is.
+// SpaceFunc returns how many bytes an ordinary process can still write to the file system that holds dir, and the size
+// of that file system.
 type SpaceFunc func(dir string) (free, total int64, err error)
 
 // Statfs is the SpaceFunc of the real disk.
@@ -27,13 +27,13 @@ func Statfs(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }
 
-// Room says how much space there is, in steps that each ask for something else.
+// Room says how much space there is, in steps. Each step needs another reaction.
 type Room int32
 
 // The steps of Room.
 const (
 	RoomEnough Room = iota // everything works
-	RoomLow                // ballast released: hand leadership over, no snapshots, no new writes on a majority
+	RoomLow                // ballast released: hand leadership over, no snapshots, no new writes if a majority is low
 	RoomNone               // nothing is appended any more, so that the log store never sees ENOSPC
 )
 
@@ -50,18 +50,18 @@ func (r Room) String() string {
 	return fmt.Sprintf("Room(%d)", int32(r))
 }
 
-// ballastBytes is the default size of the ballast file. On a small file system it is an eighth of it.
+// ballastBytes is the default size of the ballast file. On a small file system it is an eighth of that.
 const ballastBytes = 64 << 20
 
-// spaceCheck is how often the free space is looked at beside the look before each append.
+// spaceCheck is the time between looks at the free space. Each append looks at it too.
 const spaceCheck = time.Second
 
 // spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still
-// something to give back. A write error would end the process, and two of those end the cluster.
+// something to release. A write error would end the process, and two such ends would end a cluster of three.
 //
-// Low begins when less than half a ballast is free, and gives the ballast back. None begins when less than an
-// eighth of a ballast is free after that, and ends at a quarter. Enough comes back only when there is room for the
-// ballast and as much again, so that a disk near a line does not flap.
+// Low begins when less than half a ballast is free, and releases the ballast. None begins when, after that, less than
+// an eighth of a ballast is free, and ends at a quarter. Enough returns only when there is room for the ballast and as
+// much again, so that the state does not flap.
 type spaceWatch struct {
 	dir    string
 	path   string // the ballast file
@@ -77,8 +77,8 @@ type spaceWatch struct {
 	held bool       // the ballast file exists
 }
 
-// newSpaceWatch takes the size of the ballast in bytes, 0 for the default, and makes or releases the ballast at
-// once. A file system that can't be asked counts as having enough: the log store's own errors then tell.
+// newSpaceWatch takes the size of the ballast in bytes, 0 for the default, and makes or releases the ballast at once. A
+// file system whose space can't be read counts as having enough; then only the log store's own errors show a full disk.
 func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logger) *spaceWatch {
 	if space == nil {
 		space = Statfs
@@ -113,17 +113,18 @@ func (s *spaceWatch) run(ctx context.Context) {
 	}
 }
 
-// room is what the last look found. It never blocks.
+// room returns what the last look found. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
 
-// seen is what the last look found, in bytes. It never blocks.
+// seen returns what the last look found, in bytes. It never blocks.
 func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.Load() }
 
 // changed returns a channel that is closed when the room changes. Take it before asking for the room.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
-// look asks the file system and acts on the ballast. It is called before each append too, because a log that is
-// written at full speed can use up the margin between two ticks; a statfs is short against the fsync that follows.
+// look reads the free space and makes or releases the ballast. It is also called before each append, because a log that
+// is written at full speed can use up the margin between two ticks. A statfs is short compared with the fsync that
+// follows.
 func (s *spaceWatch) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *spaceWatch) next(was Room, free int64) Room {
 	return RoomLow
 }
 
-// release deletes the ballast and reports whether that gave its bytes back.
+// release deletes the ballast. It reports whether the ballast is gone.
 func (s *spaceWatch) release() bool {
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.log.Error("can't release the ballast file", "path", s.path, "error", err)
@@ -180,7 +181,7 @@ func (s *spaceWatch) release() bool {
 	return true
 }
 
-// refill writes the ballast again and reports whether it stands.
+// refill writes the ballast again and reports whether that worked.
 func (s *spaceWatch) refill() bool {
 	if err := allocate(s.path, s.size); err != nil {
 		s.log.Warn("can't make the ballast file", "path", s.path, "bytes", s.size, "error", err)
@@ -191,7 +192,7 @@ func (s *spaceWatch) refill() bool {
 	return true
 }
 
-// allocate makes a file whose blocks are really taken: a sparse ballast gives nothing back.
+// allocate makes a file whose blocks are really allocated: deleting a sparse ballast would free nothing.
 func allocate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

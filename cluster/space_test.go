@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// fakeDisk counts the ballast against a disk of which others use a part.
+// fakeDisk counts the ballast as part of a disk that others use too.
 type fakeDisk struct {
 	ballast string
 	total   int64
@@ -31,13 +31,13 @@ func TestSpaceStepsAsideBeforeTheDiskIsFull(t *testing.T) {
 	disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 1024 * mib}
 	s := newSpaceWatch(dir, disk.ballast, 8*mib, disk.space, hclog.NewNullLogger())
 	for _, step := range []struct {
-		free    int64 // as if there were no ballast
+		free    int64 // without the ballast
 		want    Room
 		ballast bool
 	}{
 		{1024 * mib, RoomEnough, true},
 		{20 * mib, RoomEnough, true},
-		{11 * mib, RoomLow, false}, // 3 MiB beside the ballast, less than half of it
+		{11 * mib, RoomLow, false}, // 3 MiB free beside the ballast, less than half of it
 		{15 * mib, RoomLow, false}, // more again, but not enough to refill with a margin
 		{1 * mib, RoomLow, false},
 		{mib / 2, RoomNone, false},

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// durationOf turns a duration of the state into one of the clock.
+// durationOf converts a duration of the state into a time.Duration.
 func durationOf(d model.Duration) time.Duration {
 	if d >= model.Duration(1<<62/time.Millisecond) {
 		return 1 << 62
@@ -16,9 +16,9 @@ func durationOf(d model.Duration) time.Duration {
 	return time.Duration(d) * time.Millisecond
 }
 
-// stallWatch notices that this process was paused or starved: SIGSTOP, a suspended machine, a box with no time to
-// give. What it did not hear meanwhile says nothing about others. It counts as calm only from its own regular
-// ticks, so a question asked right after a pause, before the next tick, finds it not calm.
+// stallWatch notices that this process was paused or starved, for example by SIGSTOP, a suspended machine or an
+// overloaded one. What the process did not hear meanwhile says nothing about others. Only its own regular ticks show
+// that it is calm, so a question right after a pause, before the next tick, finds it not calm.
 type stallWatch struct {
 	mu    sync.Mutex
 	every time.Duration // between ticks
@@ -26,12 +26,12 @@ type stallWatch struct {
 	last  time.Time     // tick
 	since time.Time     // calm since
 
-	gap    time.Duration // a tick that is later than this behind the last one is a pause; 0: none is
+	gap    time.Duration // a tick later than this after the last one is a pause; 0: pauses are not noticed
 	paused time.Time     // when the last pause was noticed
 	woken  chan struct{} // has a value after a pause
 }
 
-// stallTick is the longest time between ticks: short against the leader's lease.
+// stallTick is the longest time between ticks. It is short compared with the leader's lease.
 const stallTick = 200 * time.Millisecond
 
 func newStallWatch(heartbeat time.Duration) *stallWatch {
@@ -55,7 +55,7 @@ func (s *stallWatch) run(ctx context.Context) {
 	}
 }
 
-// setHeartbeat follows the setting.
+// setHeartbeat sets the slack after the setting changed.
 func (s *stallWatch) setHeartbeat(h time.Duration) {
 	s.mu.Lock()
 	s.slack = h
@@ -78,7 +78,7 @@ func (s *stallWatch) tick(now time.Time) {
 	s.last = now
 }
 
-// lastPause is when the last pause longer than the gap was noticed; zero: there was none.
+// lastPause returns when the last pause longer than the gap was noticed; zero: there was none.
 func (s *stallWatch) lastPause() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *stallWatch) lastPause() time.Time {
 
 func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > s.every+s.slack }
 
-// calm is for how long the process has run without a stall; 0 right after one.
+// calm returns how long the process has run without a stall; 0 right after one.
 func (s *stallWatch) calm() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *stallWatch) calm() time.Duration {
 	return now.Sub(s.since)
 }
 
-// ticking reports whether the process has run within the limit.
+// ticking reports whether the last tick is no older than the limit.
 func (s *stallWatch) ticking(limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

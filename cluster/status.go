@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ServerStatus is one server as this one sees it. What only the leader knows is zero elsewhere.
+// ServerStatus is one server as this one sees it. Fields that only the leader knows are zero elsewhere.
 type ServerStatus struct {
 	ID        model.ServerID
 	Name      string
@@ -28,16 +28,16 @@ type ServerStatus struct {
 	Installs  uint64 // snapshots that it had to install since it started; leader only
 	ClusterID string
 
-	ClockAhead time.Duration // its wall clock before the median of the servers'; leader only
-	Condition  Condition     // as it answered last; of the others leader only
+	ClockAhead time.Duration // its wall clock minus the median of the servers'; leader only
+	Condition  Condition     // as it answered last; for other servers, leader only
 	Silent     time.Duration // since it answered last; leader only
 
-	// Listens are host:port of its listeners, as far as the configuration or the server itself told them over TLS. What
-	// gossip alone claims is not among them. That of its gossip is known of others on the leader only.
+	// Listens are the host:port of its listeners that the configuration has, or that the server itself reported over TLS.
+	// Claims in gossip are left out. Only the leader knows the gossip address of other servers.
 	Listens []string
 }
 
-// Status is this server's own part.
+// Status is this server's own status.
 type Status struct {
 	ID           model.ServerID
 	Leads        bool
@@ -53,13 +53,13 @@ type Status struct {
 	Installs     uint64
 }
 
-// ID names this server for ever.
+// ID returns this server's permanent id.
 func (s *Server) ID() model.ServerID { return s.dir.id }
 
-// Pool is this server's gossip.
+// Pool returns this server's gossip.
 func (s *Server) Pool() *Pool { return s.sight.pool }
 
-// Status blocks only for a look at the list of snapshots.
+// Status returns this server's own status. It blocks only to list the snapshots.
 func (s *Server) Status() Status {
 	_, leads, _ := s.Leader()
 	out := Status{
@@ -74,7 +74,7 @@ func (s *Server) Status() Status {
 	return out
 }
 
-// Servers lists every server in the configuration or alive in gossip, in order of id. It does not block.
+// Servers returns every server in the configuration or alive in gossip, in order of id. It does not block.
 func (s *Server) Servers() []ServerStatus {
 	_, leader := s.raft.LeaderWithID()
 	m := s.membership()
@@ -124,10 +124,10 @@ func (s *Server) listens(v ServerView, one ServerStatus) (list []string) {
 	return list
 }
 
-// ClusterID names the cluster, once it has begun; else it is empty.
+// ClusterID returns the cluster's id; empty until this server knows it.
 func (s *Server) ClusterID() string { return s.History().Cluster }
 
-// History is the cluster and the lineages that this server is of; zero before it has joined one.
+// History returns the cluster and the lineages that this server belongs to; zero before it has joined a cluster.
 func (s *Server) History() model.History {
 	if h := s.state.history.Load(); h != nil {
 		return *h
@@ -137,8 +137,8 @@ func (s *Server) History() model.History {
 
 func (s *Server) setHistory(h model.History) { s.state.history.Store(&h) }
 
-// noteCluster writes the cluster's id into the data directory once the first entry has told it. Code: conflict if
-// the directory belongs to another cluster.
+// noteCluster writes the cluster's id into the data directory once the first entry is applied. Code: conflict if the
+// directory belongs to another cluster.
 func (s *Server) noteCluster(state fsm.State) error {
 	if state.Cluster.ID == "" || state.Cluster.ID == s.ClusterID() {
 		return nil
@@ -150,7 +150,7 @@ func (s *Server) noteCluster(state fsm.State) error {
 	return nil
 }
 
-// receive takes what comes by gossip.
+// receive hands gossip messages to Hearts.
 func (s *Server) receive(ctx context.Context) {
 	for {
 		select {
@@ -162,10 +162,11 @@ func (s *Server) receive(ctx context.Context) {
 	}
 }
 
-// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it.
+// describe keeps what this server claims of itself in gossip up to date. It ends the server if only servers of another
+// cluster are in sight, or if this server was removed.
 func (s *Server) describe(ctx context.Context) {
-	var since time.Time // only another cluster's servers have been in sight
-	var out time.Time   // this server has been no member, and no leader has turned to it
+	var since time.Time // since when only another cluster's servers are in sight
+	var out time.Time   // since when this server is no member and has no leader
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.sight.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
@@ -203,12 +204,12 @@ func (s *Server) describe(ctx context.Context) {
 	}
 }
 
-// strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its
-// own may be heard of a moment later than one that was here by mistake.
+// strangersSettle is how long only servers of another cluster must be in sight of a server that needs others to lead.
+// Its own servers may be heard of a moment later than one that is here by mistake.
 const strangersSettle = 3 * time.Second
 
-// leadsAlone reports whether this server needs no other one to lead. It will, about a second after its start, so it
-// can't wait to find out where it is.
+// leadsAlone reports whether this server needs no other one to lead. Then it leads about a second after its start, so
+// it can't wait to find out where it is.
 func (s *Server) leadsAlone() bool {
 	voters := 0
 	for _, one := range s.servers() {
@@ -219,8 +220,8 @@ func (s *Server) leadsAlone() bool {
 	return voters == 1
 }
 
-// strangers returns the id of another cluster if all servers in sight are of it and this one has nobody of its own:
-// then the data directory is in the wrong place. Servers that have a leader never mind.
+// strangers returns the id of another cluster if all servers in sight belong to that cluster. Then this data directory
+// is in the wrong place. A server that has a leader never looks for strangers.
 func (s *Server) strangers() (other string) {
 	own := s.ClusterID()
 	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
@@ -238,20 +239,20 @@ func (s *Server) strangers() (other string) {
 	return other
 }
 
-// watchState follows what the state says about the cluster and its nodes. It looks when that changes, not at each
-// entry.
+// watchState follows what the state says about the cluster and its nodes. It wakes when the settings change, not at
+// each entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()
 	for ctx.Err() == nil {
-		changed, cancel := s.cfg.Machine.WatchTopic("settings") // the id of the cluster comes with them
+		changed, cancel := s.cfg.Machine.WatchTopic("settings") // the id of the cluster changes together with them
 		state, next := s.cfg.Machine.Watch()
 		switch err := s.noteCluster(state); {
 		case err == nil:
 			next = nil
 		case errors.Is(err, &model.Error{Code: model.CodeConflict}):
 			s.refuse(err)
-		default: // a full disk, say: it is tried again at the next entry
+		default: // such as a full disk: tried again at the next entry
 			s.log.Warn("can't note the id of the cluster", "error", err)
 		}
 		s.sight.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
@@ -268,7 +269,7 @@ func (s *Server) watchState(ctx context.Context) {
 	}
 }
 
-// refuse ends Run with an error that a person has to solve; nothing is wrong with this process.
+// refuse ends Run with an error that a person has to solve. This process itself works.
 func (s *Server) refuse(err error) {
 	s.state.failOnce.Do(func() {
 		s.log.Error("this server can't be part of the cluster", "error", err)

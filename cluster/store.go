@@ -27,9 +27,9 @@ type LogStore interface {
 // lockTimeout bounds the wait for another process's lock on the log file.
 const lockTimeout = 2 * time.Second
 
-// OpenBolt opens the log store of a data directory, and creates it where there is none. It blocks for at most 2 s
-// while another process holds the file. NoFreelistSync and the map freelist make a commit half as long and a
-// reopen of a large file some hundred times shorter.
+// OpenBolt opens the log store of a data directory, and creates it if there is none. It waits at most 2 s while another
+// process holds the file. NoFreelistSync and the map freelist make a commit half as long and a reopen of a large file
+// some hundred times shorter.
 func OpenBolt(path string) (LogStore, error) {
 	return raftboltdb.New(raftboltdb.Options{
 		Path: path,
@@ -41,8 +41,8 @@ func OpenBolt(path string) (LogStore, error) {
 	})
 }
 
-// storeHangs is how long a store call may take. A leader whose disk hangs stays leader for ever, because its
-// heartbeats need no disk; so the process has to end for another to take over.
+// storeHangs is how long a store call may take. A leader with a hanging disk stays leader for ever, because its
+// heartbeats need no disk. So its process has to end before another server can take over.
 const storeHangs = 10 * time.Second
 
 var (
@@ -50,25 +50,25 @@ var (
 	errStoreFailed = errors.New("the log store has failed")
 )
 
-// guardedStore stands between raft and its store. It is fail-stop: after one failed write nothing more is written
-// or read, because a raft that goes on after such an error can wedge replication or forget a vote. It watches for
-// calls that never return, and it says that its indexes have no gaps, which lets raft heal a divergent tail.
+// guardedStore stands between raft and its store. It is fail-stop: after one failed write it writes and reads nothing
+// more. After such an error raft could wedge replication or forget a vote. It watches for calls that never return. It
+// also says that its indexes have no gaps, which lets raft heal a divergent tail.
 //
-// Until arm is called errors are only returned, so that opening can fail in peace. From then on a failure calls
-// fatal, which ends the process. Where fatal returns (a test stops one server of several in one process), the
-// goroutine of raft that made the call ends: raft must neither see the error nor go on as if there were none.
+// Before arm, it only returns errors, so that a failed opening doesn't end the process. After arm, a failure calls
+// fatal, which ends the process. Where fatal returns (a test stops one server of several in one process), the goroutine
+// of raft that made the call ends: raft must neither see the error nor go on as if there were none.
 type guardedStore struct {
 	inner  LogStore
 	fatal  func(error)
 	log    hclog.Logger
 	hangs  time.Duration
-	before func() // called before each append: looks at the free space
+	before func() // called before each append: reads the free space
 
 	armed    atomic.Bool
 	closed   atomic.Bool
 	failed   atomic.Bool
 	appended atomic.Int64 // bytes of entries since resetAppended
-	appends  atomic.Int64 // begun and ended: odd while one is under way, for raft appends one at a time
+	appends  atomic.Int64 // begun plus ended appends: odd during one, because raft appends one at a time
 	failing  sync.Once
 }
 
@@ -83,7 +83,7 @@ func newGuardedStore(inner LogStore, fatal func(error), before func(), log hclog
 // a snapshot installed onto a divergent tail is installed again and again.
 func (g *guardedStore) IsMonotonic() bool { return !plant.Is(plant.DivergentSnapshot) }
 
-// arm makes failures from now on end the process.
+// arm makes every later failure end the process.
 func (g *guardedStore) arm() { g.armed.Store(true) }
 
 // FirstIndex implements raft.LogStore.
@@ -98,7 +98,7 @@ func (g *guardedStore) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// GetLog implements raft.LogStore. A log that isn't there is an answer, not a failure.
+// GetLog implements raft.LogStore. A missing entry is an answer, not a failure.
 func (g *guardedStore) GetLog(index uint64, log *raft.Log) error {
 	missing := false
 	err := g.call("read log", func() error {
@@ -129,7 +129,7 @@ func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
 }
 
-// awaitAppend waits until no append is under way, or the one that was has ended. It reports false if ctx ended first.
+// awaitAppend waits until the append that is under way, if any, has ended. It returns false if ctx ended first.
 func (g *guardedStore) awaitAppend(ctx context.Context) bool {
 	for seen := g.appends.Load(); seen%2 == 1 && g.appends.Load() == seen; pause(ctx, appendLook) {
 		if ctx.Err() != nil {
@@ -152,7 +152,7 @@ func (g *guardedStore) Set(key, value []byte) error {
 	return g.call("store value", func() error { return g.inner.Set(key, value) })
 }
 
-// Get implements raft.StableStore. raft knows "not found" by the text of the error, which passes unchanged.
+// Get implements raft.StableStore. raft recognizes "not found" by the text of the error, which passes unchanged.
 func (g *guardedStore) Get(key []byte) (value []byte, err error) {
 	err = g.lookup("read value", func() error { value, err = g.inner.Get(key); return err })
 	return value, err
@@ -186,7 +186,7 @@ func (g *guardedStore) lookup(what string, fn func() error) error {
 	return err
 }
 
-// call runs one store operation under the watchdog and turns its error into the end of this server.
+// call runs one store operation under the watchdog. An error ends this server.
 func (g *guardedStore) call(what string, fn func() error) error {
 	if g.closed.Load() {
 		return errStoreClosed
@@ -233,8 +233,9 @@ func (g *guardedStore) fail(err error) {
 	})
 }
 
-// watch fails the server when the call it guards doesn't return in time. The deadline has two parts: a process that
-// was paused in the middle of a call wakes up with the first part over, and has the second to finish the call.
+// watch fails the server when the call it guards doesn't return in time. The deadline has two parts. A process that was
+// paused in the middle of a call may find the first part over when it wakes up. It still has the second part to finish
+// the call.
 func (g *guardedStore) watch(what string) (done func()) {
 	if plant.Is(plant.HungDisk) {
 		return func() {}
@@ -254,18 +255,18 @@ func (g *guardedStore) watch(what string) (done func()) {
 	}
 }
 
-// goroutines is a dump of all stacks, at most 1 MiB.
+// goroutines returns a dump of all stacks, at most 1 MiB.
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// appendedBytes is about how many bytes of entries were appended since the last reset.
+// appendedBytes returns about how many bytes of entries were appended since the last reset.
 func (g *guardedStore) appendedBytes() int64 { return g.appended.Load() }
 
 func (g *guardedStore) resetAppended() { g.appended.Store(0) }
 
-// Close closes the store. raft must have been shut down; a late reader gets an error, which ends nothing.
+// Close closes the store. raft must have been shut down. A later call gets an error, which does not end the process.
 func (g *guardedStore) Close() error {
 	if g.closed.Swap(true) {
 		return nil

@@ -55,7 +55,7 @@ func (f *faultyStore) SetUint64(key []byte, v uint64) error {
 
 func (f *faultyStore) Close() error { return nil }
 
-// inGoroutine runs fn as raft would and reports whether it came back.
+// inGoroutine runs fn as raft would, and reports whether it returned.
 func inGoroutine(fn func()) (returned bool) {
 	done := make(chan struct{})
 	go func() {
@@ -127,7 +127,7 @@ func TestStoreAbsenceIsNoFailure(t *testing.T) {
 	}
 }
 
-// The lock is held by an open store: a second server on the same directory is told so within seconds.
+// An open store holds the lock: a second server on the same directory gets an error within seconds.
 func TestStoreLockHasATimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
 	store, err := OpenBolt(path)
@@ -171,7 +171,7 @@ func TestStoreWatchdog(t *testing.T) {
 	})
 }
 
-// A call that is merely slow, or was paused together with the process and then finished, ends nothing.
+// A call that is merely slow, or was paused together with the process and then finished, has no consequences.
 func TestStoreSlowCallIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFaultyStore()

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stormDisk is a disk that can fail. Its faults are those of entries: they are the bulk of what is written.
+// stormDisk is a disk that can fail. Its faults are those of entries, which are most of what is written.
 type stormDisk struct {
 	dir  string
 	mu   sync.Mutex
@@ -20,7 +20,7 @@ type stormDisk struct {
 	hang chan struct{}
 }
 
-// stormLog is a log on it.
+// stormLog is a log on a stormDisk.
 type stormLog struct {
 	LogStore
 	disk *stormDisk
@@ -77,7 +77,7 @@ func (l stormLog) StoreLogs(logs []*raft.Log) error {
 	return l.LogStore.StoreLogs(logs)
 }
 
-// memoryDir is a directory that needs no real disk, where the system has a place for such.
+// memoryDir returns a directory that needs no real disk, if the system has a place for one.
 func memoryDir(t *testing.T) string {
 	const memory = "/dev/shm"
 	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // that would be on a real disk

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fault is something that may happen to a server, and its end. limit is for how long a majority may be without a leader
-// from the beginning on.
+// fault is something that may happen to a server, and its end. limit is how long a majority may be without a leader
+// from its beginning.
 type fault struct {
 	name  string
 	limit time.Duration
@@ -52,7 +52,7 @@ func (s *storm) revive(i int) {
 	s.begin(i)
 }
 
-// transfer asks for leadership to move to a server, whether that can be or not.
+// transfer asks for leadership to move to a server, possible or not.
 func (s *storm) transfer() {
 	to := s.server(1 + s.random.IntN(3))
 	for _, one := range s.running() {
@@ -66,7 +66,7 @@ func (s *storm) transfer() {
 	}
 }
 
-// burst sends many writes at once to who leads, and waits for none of them.
+// burst sends many writes at once to the leader, and waits for none of them.
 func (s *storm) burst() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {
@@ -104,7 +104,7 @@ func (s *storm) flap() {
 	s.say("flapped")
 }
 
-// blink cuts whoever leads off from all others for a moment that is long enough to lose leadership.
+// blink cuts the leader off from all others just long enough to lose leadership.
 func (s *storm) blink() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {

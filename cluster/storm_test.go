@@ -67,8 +67,8 @@ func (s *storm) say(format string, args ...any) {
 	s.said = append(s.said, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// begin starts a server. What it does while it leads is not quick to end: it may wait for an outcome. A server that
-// fails is gone at once, as its process is.
+// begin starts a server. Its work as leader does not end quickly: it may wait for an outcome. A server that fails is
+// gone at once, like its process.
 func (s *storm) begin(i int) {
 	late := time.Duration(s.random.IntN(3)) * time.Second
 	s.net.Revive(host(i))
@@ -95,7 +95,8 @@ func (s *storm) server(i int) *rigServer {
 	return s.servers[host(i)]
 }
 
-// supervise starts again what ended by itself, as the system's supervisor does. Who has no disk does not come up.
+// supervise restarts servers that ended on their own, as the system's supervisor does. A server without a disk does not
+// start.
 func (s *storm) supervise() {
 	for i := 1; i <= 3; i++ {
 		if s.down[i] || s.disks[i].broken() {
@@ -110,7 +111,7 @@ func (s *storm) supervise() {
 	}
 }
 
-// write tries to commit something at whoever says that it leads, and reports whether it was acknowledged.
+// write tries to commit something at a server that says that it leads, and reports whether it was acknowledged.
 func (s *storm) write() bool {
 	s.writes++
 	name := fmt.Sprintf("n%04d", s.writes)
@@ -129,7 +130,7 @@ func (s *storm) write() bool {
 	return false
 }
 
-// work lets time pass with writes, and with one of some other things now and then.
+// work lets time pass with writes, and now and then does one of some other things.
 func (s *storm) work(d time.Duration, things ...func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		s.supervise()
@@ -187,7 +188,7 @@ func (s *storm) round() {
 	s.lean(i)
 }
 
-// lean takes away a server that is not needed, so that the one that has just recovered is.
+// lean takes away a server that is not needed, so that the majority needs the one that has just recovered.
 func (s *storm) lean(on int) {
 	i := on
 	for i == on || i == s.leads() {
@@ -205,7 +206,7 @@ func (s *storm) lean(on int) {
 	s.work(stormRecover)
 }
 
-// leads is the number of the server that leads, or of the first one.
+// leads returns the number of the server that leads, or of the first one.
 func (s *storm) leads() int {
 	for i := 1; i <= 3; i++ {
 		if s.server(i).Term() != 0 {
@@ -276,9 +277,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// inLeakyBubble is inBubble for what interrupts transfers of leadership. When a server loses leadership in the middle
-// of one, raft can leave two goroutines that wait for ever (and a flag that refuses every write, for which such a
-// server ends itself). Nothing else may be left.
+// inLeakyBubble is inBubble for tests that interrupt transfers of leadership. When a server loses leadership during a
+// transfer, raft can leave two goroutines that wait for ever, and a flag that refuses every write. A server with that
+// flag ends itself. Nothing else may be left.
 func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	defer func() {

@@ -8,13 +8,13 @@ import (
 
 const (
 	tailCheck = time.Second
-	tailLooks = 3 // in a row: a change of the log may be under way at one of them
+	tailLooks = 3 // in a row, because the log may be changing at one of them
 )
 
-// watchTail ends this server when raft believes in entries that its store no longer has. That is what an installed
-// snapshot leaves behind where it replaced a longer tail that was never committed: the store is emptied (IsMonotonic),
-// but raft goes on to say that its log ends where the tail did, refuses what follows the snapshot, and is sent the
-// snapshot again, for ever. What is on the disk is right, so a start heals it.
+// watchTail ends this server when raft believes in entries that its store no longer has. An installed snapshot can
+// cause that if it replaced a longer tail that was never committed. The store is emptied (IsMonotonic), but raft still
+// believes that its log ends where the tail did. It refuses what follows the snapshot, and the leader sends the
+// snapshot again, for ever. The disk is right, so a restart heals it.
 func (s *Server) watchTail(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {
@@ -32,8 +32,8 @@ func (s *Server) watchTail(ctx context.Context) {
 	}
 }
 
-// lostTail tells where raft believes that its log ends, and whether neither its store nor its newest snapshot goes as
-// far.
+// lostTail returns where raft believes that its log ends, and whether both its store and its newest snapshot end before
+// that.
 func (s *Server) lostTail() (believed uint64, lost bool) {
 	if s.fsm.installs.Load() == 0 {
 		return 0, false

@@ -13,30 +13,30 @@ import (
 const (
 	tickEvery   = time.Second
 	tickTimeout = time.Second
-	// announceRound is the round of ticks after which the leader writes that it leads although it knows too few clocks.
+	// announceRound is the round of ticks after which the leader writes that it leads even if it knows too few clocks.
 	announceRound = 5
-	lagPatience   = 30 * time.Second // a server in contact that stays behind for so long is reported
+	lagPatience   = 30 * time.Second // a server that answers but lags this long is logged
 )
 
-// followers is what the leader knows of the other servers by their answers to its ticks.
+// followers is what the leader knows of the other servers from their answers to its ticks.
 type followers struct {
 	mu    sync.Mutex
 	all   map[model.ServerID]follower
-	began time.Time // of the ticks of this term
+	began time.Time // when the ticks of this term began
 }
 
 type follower struct {
 	reply    tickReply
 	at       time.Time     // of the reply
-	ahead    time.Duration // of the leader's wall clock: its own, as the reply told it
+	ahead    time.Duration // its wall clock minus the leader's, from the reply
 	clocked  bool          // ahead is known
-	healthy  time.Time     // answered and close behind since then; zero: not now
-	lagging  time.Time     // answered but far behind since then; zero: not now
-	reported bool          // the lag, in the log
+	healthy  time.Time     // since when it has answered and been close behind; zero: not now
+	lagging  time.Time     // since when it has answered but been far behind; zero: not now
+	reported bool          // the lag was logged
 }
 
-// note takes the outcome of one tick; reply is nil when there was none. It returns the follower if its lag should
-// be reported.
+// note takes in the outcome of one tick; reply is nil if there was no answer. It returns whether the lag should be
+// reported.
 func (f *followers) note(id model.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,14 +71,14 @@ func (f *followers) get(id model.ServerID) follower {
 	return f.all[id]
 }
 
-// clear forgets everything: it was another term.
+// clear forgets everything, because a new term begins.
 func (f *followers) clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all, f.began = nil, time.Now()
 }
 
-// silentFor is how long ago a server last answered, or the ticks began.
+// silentFor returns how long ago a server last answered, or the ticks began if that is later.
 func (f *followers) silentFor(id model.ServerID) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +104,8 @@ func (f follower) healthyFor() time.Duration {
 	return time.Since(f.healthy)
 }
 
-// ticks tells every other server the cluster time once a second, outside the log, and learns how each is. So a new
-// leader's clock goes on where this one's stops.
+// ticks sends the cluster time to every other server once a second, outside the log, and learns how each server is. So
+// a new leader's clock goes on where this one's stops.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	s.state.medianAhead.Store(0)
@@ -140,8 +140,8 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	wg.Wait()
 }
 
-// tickOne sends two ticks, one behind the other. The second one tells the server that its reply to the first was heard:
-// so it knows that what it is told is no older than that. It may get lost.
+// tickOne sends two ticks, one after the other. The second one, which may get lost, tells the server that the leader
+// has its reply to the first. So the server knows that the second tick's content is no older than that reply.
 func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	lastIndex := s.raft.LastIndex()
 	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)
@@ -160,13 +160,13 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	}
 }
 
-// tick tells one server where the leader is, after its reply with the mark heard.
+// tick sends one server the position of the leader. heard is the mark of the last reply that the leader has.
 func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard uint64) (tickReply, error) {
 	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
 	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
 
-// answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
+// answerTick takes over the leader's time and returns how this server is. It ignores the time of a deposed leader.
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
 		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
@@ -180,26 +180,26 @@ func (s *Server) answerTick(t tick) tickReply {
 	return reply
 }
 
-// marksKept is how many replies to ticks are remembered. The leader tells the last one that it heard.
+// marksKept is how many replies to ticks are remembered. The leader names the last one that it got.
 const marksKept = 8
 
 // progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket,
-// for any time: all that is known is that the leader sent it after the reply whose mark it names. raft's own contact
-// with the leader says nothing: heartbeats come through while entries wait for their next try.
+// for any time. It is only certain that the leader sent it after the reply whose mark it names. raft's own contact with
+// the leader shows nothing: heartbeats come through while entries wait for their next try.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
 	goal     uint64    // index of the leader's state at its first tick
-	fresh    time.Time // this server had everything then
+	fresh    time.Time // this server had everything at that time
 
 	want    uint64    // index that the leader had at some time; 0: nothing is waited for
-	wanted  time.Time // that time
+	wanted  time.Time // when the leader had it
 	mark    uint64    // of the last reply
 	replies [marksKept]time.Time
 }
 
-// told takes the index of the leader's state, not older than this server's reply with the mark heard. It returns the
-// mark of the reply to come.
+// told takes in the index of the leader's state. That index is no older than this server's reply with the mark heard.
+// told returns the mark of the next reply.
 func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	}
 	p.reach(own)
 	if p.mark == 0 {
-		p.mark = rand.Uint64N(1<<60) + marksKept // a mark of an earlier process of this server is none of these
+		p.mark = rand.Uint64N(1<<60) + marksKept // so that marks of an earlier process of this server match none of these
 	}
 	if at := p.replies[heard%marksKept]; p.want == 0 && !at.IsZero() && heard <= p.mark && heard+marksKept > p.mark {
 		p.want, p.wanted = leader, at
@@ -222,7 +222,7 @@ func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	return p.mark
 }
 
-// reach notes that this server has everything up to an index; p.mu is held.
+// reach notes that this server has everything up to the index own. p.mu is held.
 func (p *progress) reach(own uint64) {
 	if p.want == 0 || own < p.want {
 		return
@@ -233,15 +233,15 @@ func (p *progress) reach(own uint64) {
 	}
 }
 
-// leads notes that this server led at a time, and so had everything.
+// leads notes that this server led at a time, and so had everything then.
 func (p *progress) leads(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.want, p.fresh = 0, now
 }
 
-// CaughtUp is false from the start until everything that was committed before is applied here. A server serves
-// agents only then.
+// CaughtUp is false from the start until everything that was committed before the start is applied here. Only then does
+// a server serve agents.
 func (s *Server) CaughtUp() bool {
 	if s.state.progress.caughtUp.Load() {
 		return true
@@ -255,8 +255,8 @@ func (s *Server) CaughtUp() bool {
 	return p.caughtUp.Load()
 }
 
-// StaleFor is how long ago this server last knew that it had everything, at least; 0 while it leads. While the leader
-// is heard that is between a moment and a second or two. It does not block.
+// StaleFor returns how long ago this server last provably had everything; 0 while it leads. With a reachable leader it
+// is up to a second or two. It does not block.
 func (s *Server) StaleFor() time.Duration {
 	if _, self, _ := s.Leader(); self {
 		return 0
@@ -271,9 +271,9 @@ func (s *Server) StaleFor() time.Duration {
 	return time.Since(p.fresh)
 }
 
-// TakesEntries is false while the disk has no room for the log. What is committed meanwhile comes when there is room
-// again. It does not block.
+// TakesEntries is false while the disk has no room for the log. Entries that are committed meanwhile arrive when there
+// is room again. It does not block.
 func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
 
-// Now is cluster time on this server. It never goes back.
+// Now returns the cluster time on this server. It never goes back.
 func (s *Server) Now() model.Time { return s.clock.now() }

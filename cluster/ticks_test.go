@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// What a server says of its age is never too little: not when a tick was under way for long, not when it names a reply
-// of an earlier process, not while entries are missing. A busy leader, whose last entry is always missing, doesn't make
-// it old.
+// The reported age is never too small: not when a tick was under way for long, not when it names a reply of an earlier
+// process, not while entries are missing. A busy leader, whose last entry is always missing, doesn't make it large.
 func TestProgressIsNoFresherThanKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p progress
@@ -29,7 +28,7 @@ func TestProgressIsNoFresherThanKnown(t *testing.T) {
 		if got := age(5); got != -1 {
 			t.Errorf("a tick that names the reply of another process: age %s", got)
 		}
-		time.Sleep(10 * time.Second) // so long the next one is under way
+		time.Sleep(10 * time.Second) // how long the next one is under way
 		last := p.told(5, first, 5)
 		if got := age(5); got != 10*time.Second {
 			t.Errorf("a late tick: age %s, want 10s", got)

@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The wall clock that entries carry is for people. One server's clock may be wrong, so the leader takes the median of
-// the servers' clocks, which it learns by its ticks.
+// The wall clock in entries is for people. One server's clock may be wrong, so the leader takes the median of the
+// servers' clocks, which it learns from its ticks.
 
-// clockSkew is how far a server's clock may be from the median before the log says so.
+// clockSkew is how far a server's clock may be from the median before that is logged.
 const clockSkew = 2 * time.Second
 
-// clockRepeat is how often the log says so again.
+// clockRepeat is the time between logs about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock notes what a server's wall clock showed when the leader's showed own.
+// clock notes what a server's wall clock showed when the leader's clock showed own.
 func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return
@@ -31,7 +31,7 @@ func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	f.all[id] = one
 }
 
-// aheads are how far the clocks of the servers that answer are ahead of the leader's.
+// aheads returns how far the clocks of the servers that answer are ahead of the leader's.
 func (f *followers) aheads() map[model.ServerID]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,13 +44,13 @@ func (f *followers) aheads() map[model.ServerID]time.Duration {
 	return list
 }
 
-// clocksKnown reports whether the median is that of a majority of the servers' clocks.
+// clocksKnown reports whether the leader knows the clocks of a majority of the servers.
 func (s *Server) clocksKnown() bool {
 	return (len(s.state.follower.aheads())+1)*2 > len(s.servers())
 }
 
-// medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle
-// the nearer to the leader's counts.
+// medianAhead returns how far the median of all clocks is ahead of the leader's, which is one of them. If there are two
+// in the middle, the one nearer to the leader's counts.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {
@@ -64,13 +64,13 @@ func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	return high
 }
 
-// wall is the time for people, in Unix ms.
+// wall returns the wall clock for people, in Unix ms.
 func (s *Server) wall() int64 {
 	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
 }
 
-// clockAhead is how far a server's wall clock is ahead of the median; 0 where that is not known. Only the leader knows
-// it.
+// clockAhead returns how far a server's wall clock is ahead of the median; 0 if that is not known. Only the leader
+// knows it.
 func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0
@@ -83,7 +83,7 @@ func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	return ahead - medianAhead(all)
 }
 
-// clockWatch keeps the median up to date, and says in the log which clocks are wrong. It is of the goroutine of ticks.
+// clockWatch keeps the median up to date, and logs which clocks are wrong. Only the goroutine of ticks uses it.
 type clockWatch struct{ said map[model.ServerID]time.Time }
 
 func (w *clockWatch) look(s *Server) {

@@ -31,7 +31,7 @@ func TestMedianAhead(t *testing.T) {
 	}
 }
 
-// A server whose clock is an hour ahead leads for a while: shown times stay right but for a moment, and the servers
+// A server whose clock is an hour ahead leads for a while. Shown times stay right except for a moment, and the servers
 // know whose clock is wrong.
 func TestLeaderWithAWrongClock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -18,26 +18,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Stream is raft's share of the TLS port: transport.RaftStream, or pipes in a test. Connections are authenticated:
-// both ends have the role server.
+// Stream is raft's share of the TLS port: transport.RaftStream, or pipes in a test. Both ends of a connection are
+// authenticated with the role server.
 type Stream interface {
 	net.Listener
 	// DialRaft connects to another server within the timeout.
 	DialRaft(address string, timeout time.Duration) (net.Conn, error)
-	// PeerName is the name in the certificate of the other end of a connection that DialRaft made; empty if there is
+	// PeerName returns the name in the certificate of the other end of a connection that DialRaft made; empty if there is
 	// none.
 	PeerName(net.Conn) string
 }
 
 var errNoRoom = errors.New("too little free space on this server's disk")
 
-// peerTransport is the transport that raft sees: NetworkTransport without pipelining, over connections that begin
-// with both ends naming themselves, and with a gate for appends while the disk is full.
+// peerTransport is the transport that raft sees. It is a NetworkTransport without pipelining. At the start of each
+// connection both ends are named. While the disk is full it refuses appends.
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
 	member   func(raft.ServerID) bool // as far as this server knows
-	refused  refusals                 // its requests for votes
+	refused  refusals                 // servers that refused this one a vote
 	installs atomic.Uint64            // requests to install a snapshot that were sent
 	rpcs     chan raft.RPC
 	done     chan struct{}
@@ -61,13 +61,14 @@ func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvid
 // Consumer implements raft.Transport.
 func (t *peerTransport) Consumer() <-chan raft.RPC { return t.rpcs }
 
-// EncodePeer implements raft.Transport: the plain address, without the id that the address provider puts before it.
+// EncodePeer implements raft.Transport. It returns the plain address, without the id that the address provider puts
+// before it.
 func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) []byte {
 	return []byte(address)
 }
 
-// RequestPreVote implements raft.WithPreVote. A server that can't append must not lead: the first thing that a
-// leader does is to append. One that was removed while it was away learns so from the answers.
+// RequestPreVote implements raft.WithPreVote. A server that can't append must not lead, because a leader appends first
+// of all. A server that was removed while it was away learns that from the answers.
 func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
 	resp *raft.RequestPreVoteResponse) error {
 	if t.room() == RoomNone {
@@ -87,9 +88,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft, but refuses snapshots that were overtaken, and whatever needs room when there is
-// none. The leader sees a failed request and tries again with growing delay; heartbeats don't come this way, so it
-// stays leader, and nothing has to be healed when there is room again.
+// pump passes requests on to raft. It refuses overtaken snapshots, votes for servers that are no members, and, while
+// the disk is full, whatever needs room. The leader sees a failed request and tries again with growing delay.
+// Heartbeats bypass pump, so it stays leader, and nothing has to be healed when there is room again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
 	var seen installSeen
@@ -127,7 +128,7 @@ func (t *peerTransport) refuses(rpc raft.RPC, seen *installSeen) error {
 	return nil
 }
 
-// strange reports whether somebody stands for election who is no member.
+// strange reports whether a server that is no member stands for election.
 func (t *peerTransport) strange(rpc raft.RPC) bool {
 	cmd, ok := rpc.Command.(*raft.RequestPreVoteRequest)
 	return ok && !t.member(raft.ServerID(cmd.ID))
@@ -143,16 +144,16 @@ func needsRoom(rpc raft.RPC) bool {
 	return false
 }
 
-// helloLayer is a raft.StreamLayer whose connections begin with a hello: who calls, of which cluster, and whom it
-// means to reach. raft itself addresses by host:port only. Without this a leader would replicate to whatever
-// server has come to live at a peer's address: a wiped one that has lost its votes, or one of another cluster.
+// helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's cluster and id, and the id of the
+// server that it means to reach. raft itself addresses by host:port only. Without the hello a leader would replicate to
+// any server that now has a peer's address: a wiped one that has lost its votes, or one of another cluster.
 type helloLayer struct {
 	Stream
 	self     model.ServerID
 	history  func() model.History      // of this server; zero while unknown
 	join     func(model.History) error // a server with lineages takes this one in, which has no history yet
 	replaced func(by model.History)    // another server was recovered, and this one must not go on
-	// configured and claimed are the addresses of a server in the configuration and in gossip, or empty.
+	// configured and claimed return the address of a server in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
 	proven              func(id model.ServerID, hostPort string) // the server answered there
 	log                 hclog.Logger
@@ -164,16 +165,16 @@ const (
 	helloTimeout = 5 * time.Second
 	helloYes     = 'y'
 	helloNo      = 'n'
-	helloOlder   = 'o' // as no, because the caller's lineage was replaced; a line with the history follows
+	helloOlder   = 'o' // like no, because the caller's lineage was replaced; a line with the history follows
 )
 
-// peerAddress is what raft carries around as an address: id@host:port.
+// peerAddress returns what raft handles as an address: id@host:port.
 func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. Beside the address it tries those of the configuration and of gossip, which proves
-// nothing.
+// Dial implements raft.StreamLayer. It also tries the addresses of the configuration and of gossip, because the hello
+// checks who answers.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
@@ -192,7 +193,7 @@ func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 	return h.dialAny(id, addresses, timeout)
 }
 
-// dialAt connects to the server at an address, and makes sure that it is that server.
+// dialAt connects to the server at an address, and makes sure that it is the right server.
 func (h *helloLayer) dialAt(id model.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
 	address := peerAddress(id, hostPort)
 	began := time.Now()
@@ -234,8 +235,8 @@ func (h *helloLayer) greet(conn net.Conn, to model.ServerID, deadline time.Time)
 	return conn.SetDeadline(time.Time{})
 }
 
-// Accept implements net.Listener. The hello is read by the connection's own reader, so that a silent peer holds up
-// nobody else.
+// Accept implements net.Listener. The connection's own reader reads the hello, so that a silent peer delays nobody
+// else.
 func (h *helloLayer) Accept() (net.Conn, error) {
 	conn, err := h.Stream.Accept()
 	if err != nil {
@@ -244,11 +245,11 @@ func (h *helloLayer) Accept() (net.Conn, error) {
 	return &helloConn{Conn: conn, layer: h}, nil
 }
 
-// helloConn takes the hello before its first byte is read.
+// helloConn reads the hello before it returns any bytes.
 type helloConn struct {
 	net.Conn
 	layer *helloLayer
-	met   bool // used by the one reader only
+	met   bool // used only by the one reader
 }
 
 // Read implements net.Conn.
@@ -283,7 +284,7 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history of a server that refused this one as one of a lineage that was replaced.
+// older reads the history of a server that refused this one because its lineage was replaced.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
@@ -299,7 +300,7 @@ func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	return fmt.Errorf("the server there is of the lineage %s, which replaced that of this one", theirs.Lineage())
 }
 
-// check judges a hello. With an error comes what to answer.
+// check judges a hello. With an error it returns the answer to send.
 func (h *helloLayer) check(line string) (answer string, err error) {
 	no := string(rune(helloNo))
 	words := strings.Split(line, " ")
@@ -341,7 +342,7 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 	return "", nil
 }
 
-// readLine reads up to a newline, byte by byte: what follows belongs to raft.
+// readLine reads up to a newline, byte by byte, because what follows belongs to raft.
 func readLine(r io.Reader, limit int) (string, error) {
 	var line []byte
 	var b [1]byte

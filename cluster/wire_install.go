@@ -9,14 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// installMark begins what a leader writes into each request to install a snapshot: which of its requests it is. It
-// stands in the field of peers, which only servers that take snapshots of version 0 read.
+// installMark precedes the request number that a leader writes into each request to install a snapshot. It uses the
+// field for peers, which only servers that take snapshots of version 0 read.
 const installMark = "outspan-install "
 
 var errOvertaken = errors.New("a later snapshot of the same leader was taken already")
 
-// InstallSnapshot implements raft.Transport. Requests are numbered: a leader that waited in vain asks again over
-// another connection, and what was under way on the first may still arrive. See overtaken.
+// InstallSnapshot implements raft.Transport. It numbers the requests. After a timeout a leader asks again over another
+// connection, and the first request may still arrive later. See overtaken.
 func (t *peerTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest,
 	resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	marked := *args
@@ -32,8 +32,8 @@ type installSeen struct {
 }
 
 // overtaken reports whether a request to install a snapshot came after a later one of the same leader and term. raft
-// would take it: the state would go back behind what was applied, and the log would lose entries that the leader counts
-// on. Only pump calls it.
+// would take it: the state would go back to before entries that were applied, and the log would lose entries that the
+// leader counts on. Only pump calls it.
 func (s *installSeen) overtaken(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
 	if !ok {

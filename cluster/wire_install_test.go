@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// slowStream is a stream whose next connection with a snapshot keeps what is written to it, as sockets do whose packets
-// are lost: the bytes arrive when they are let go, also when the writer gave up long ago.
+// slowStream is a stream whose next connection with a snapshot holds back what is written to it, like sockets whose
+// packets are lost. The bytes arrive when they are released, even if the writer gave up long ago.
 type slowStream struct {
 	Stream
 	to string
@@ -67,21 +67,21 @@ func (s *slowStream) arm() {
 	s.armed = true
 }
 
-// givenUp reports whether the writer of what is held has closed its end.
+// givenUp reports whether the writer of the held bytes has closed its end.
 func (s *slowStream) givenUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held != nil && s.held.closed
 }
 
-// letGo has what was held arrive.
+// letGo delivers the held bytes.
 func (s *slowStream) letGo(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.held
 	s.held = nil
-	_ = c.Conn.SetDeadline(time.Time{}) // of a writer that waits no more
+	_ = c.Conn.SetDeadline(time.Time{}) // of a writer that no longer waits
 	if _, err := c.Conn.Write(c.kept); err != nil {
 		t.Fatalf("the late snapshot does not arrive: %v", err)
 	}

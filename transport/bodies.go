@@ -21,7 +21,7 @@ type Bodies struct {
 	of   map[Identity]int64
 }
 
-// NewBodies bounds the bytes of one caller and of all callers together; zeros mean 8 MiB and 128 MiB.
+// NewBodies bounds the bytes of one caller, and of all callers together. Zeros mean 8 MiB and 128 MiB.
 func NewBodies(perCaller, inAll int64) *Bodies {
 	if perCaller <= 0 {
 		perCaller = defaultBodiesPerCaller
@@ -32,8 +32,8 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[Identity]int64{}}
 }
 
-// Take counts n bytes of a caller until Give is called with the same arguments. Other servers, which pass on what many
-// callers sent, are only bounded by the sum. It doesn't block. Code: busy.
+// Take counts n bytes of a caller until Give is called with the same arguments. Other servers forward the requests of
+// many callers, so only the sum bounds them. It doesn't block. Code: busy.
 func (b *Bodies) Take(who Identity, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,7 +51,7 @@ func (b *Bodies) Take(who Identity, n int64) error {
 	return nil
 }
 
-// Give ends what Take began.
+// Give releases bytes that Take counted.
 func (b *Bodies) Give(who Identity, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,7 +25,7 @@ func TestBodies(t *testing.T) {
 		{Identity{Role: RoleServer, Name: "s1"}, 50, nil},
 		{Identity{Role: RoleServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // it passes on what many sent
+		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // it forwards what many sent
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)

@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has, so
-// it also shows that nothing is left behind.
+// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has ended, so it also
+// shows that no goroutine is left.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -55,7 +55,7 @@ func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
 	}
 }
 
-// stopInTime: the rude poll gets the five seconds that are the default, and no more.
+// stopInTime: the rude poll gets the default five seconds, and no more.
 func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *station, p *poller) {
 	for len(p.entered) > 0 {
 		<-p.entered
@@ -73,9 +73,9 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 	}
 }
 
-// A peer that falls silent without a word, such as a machine that lost its power or a server that hangs, is noticed
-// within five seconds also by a long poll, which expects no answer for a minute: until then its agent would hear of
-// nothing.
+// A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs.
+// That is noticed within five seconds, even by a long poll that expects no answer for a minute. Until then its agent
+// would get no news.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -101,7 +101,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// muffled is a connection on which nothing comes or goes any more once it is silent.
+// muffled is a connection that carries nothing any more once it is silent.
 type muffled struct {
 	net.Conn
 	silent *atomic.Bool
@@ -123,8 +123,8 @@ func (m *muffled) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestSlowHandshake: a peer that sends its hello byte by byte is closed after exactly the two seconds that are the
-// default, however busy it looks; so is one that never says anything.
+// TestSlowHandshake: a peer that sends its hello byte by byte is closed after exactly the default two seconds. So is
+// one that never sends anything.
 func TestSlowHandshake(t *testing.T) {
 	hello := clientHello(t)
 	for name, pause := range map[string]time.Duration{"drip": 50 * time.Millisecond, "silent": time.Hour} {
@@ -170,7 +170,7 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 	}
 }
 
-// TestNobodyServes: a connection that proved itself but that nobody takes is closed after two seconds more.
+// TestNobodyServes: an authenticated connection that nobody takes is closed after another two seconds.
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// gate is a raw connection that leaves the account it stands in when it is closed, whoever closes it: http.Server,
-// raft, a limit. It lies below TLS, because net/http wants to see a *tls.Conn itself.
+// gate is a raw connection that leaves its account when it is closed, whether http.Server, raft or a limit closes it.
+// It lies below TLS, because net/http needs the *tls.Conn itself.
 type gate struct {
 	net.Conn
 	source string              // address without the port
-	since  time.Time           // when it was let in
-	proof  []*x509.Certificate // what the peer showed; set before it enters an account
+	since  time.Time           // when it was admitted
+	proof  []*x509.Certificate // the peer's certificates; set before it enters an account
 
 	mu     sync.Mutex
 	closed bool
@@ -34,8 +34,8 @@ func newGate(c net.Conn) *gate {
 	return g
 }
 
-// Close closes the connection and leaves its account. Safe to call many times; when any call returns, both are done: a
-// second caller waits for the first.
+// Close closes the connection and leaves its account. It is safe to call many times. When any call returns, both are
+// done: a second caller waits for the first.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +47,7 @@ func (g *gate) Close() error {
 	return err
 }
 
-// enter puts the gate into an account, unless it is closed already or the account refuses it.
+// enter puts the gate into an account. It returns false if the gate is closed already or the account is full.
 func (g *gate) enter(account *budget, peer string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,8 +58,8 @@ func (g *gate) enter(account *budget, peer string) bool {
 	return true
 }
 
-// budget counts open connections of one kind, in all and per peer. Over the limit a new one is refused: those that
-// are open proved who they are and do work.
+// budget counts open connections of one kind, in total and per peer. Above a limit it refuses new ones: the open ones
+// have proved their identity and do work.
 type budget struct {
 	mu      sync.Mutex
 	max     int
@@ -109,11 +109,11 @@ func (b *budget) len() int {
 	return len(b.open)
 }
 
-// closeIf closes those of which wrong is true.
+// closeIf closes the connections for which wrong is true, and returns how many.
 func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
 	b.mu.Lock()
 	list := slices.Collect(maps.Keys(b.open))
-	b.mu.Unlock() // to look takes time, and a gate's Close comes back to remove
+	b.mu.Unlock() // wrong takes time, and a gate's Close calls remove
 	for _, g := range list {
 		if wrong(g) {
 			closed++
@@ -123,7 +123,7 @@ func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
 	return closed
 }
 
-// closeAll refuses newcomers from now on and closes what is open.
+// closeAll refuses new connections from now on and closes the open ones.
 func (b *budget) closeAll() {
 	b.mu.Lock()
 	b.closed = true
@@ -131,17 +131,17 @@ func (b *budget) closeAll() {
 	for g := range b.open {
 		all = append(all, g)
 	}
-	b.mu.Unlock() // a gate's Close comes back to remove
+	b.mu.Unlock() // a gate's Close calls remove
 	for _, g := range all {
 		_ = g.Close()
 	}
 }
 
-// waiting holds the connections that have not yet proved who they are. When it is full a newcomer is let in and
-// another has to go: of the crowd with the most connections the oldest. A crowd is one source address, and in it
-// those that said hello stand apart from the silent. So idle strangers push out each other, strangers that speak
-// push out each other, and a handshake that makes progress is over before its turn comes. Nobody has to go before
-// minStay: in a burst the newcomers wait in the kernel's queue instead.
+// waiting holds the connections that have not yet proved their identity. When it is full, it admits a newcomer and
+// closes another one: the oldest of the largest crowd. A crowd has one source address; connections that sent a whole
+// hello are a crowd apart from the silent ones. So idle connections push out each other, talking ones push out each
+// other, and a handshake that makes progress ends before its turn comes. No connection is closed before minStay: in a
+// burst, newcomers wait in the kernel's queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int
@@ -151,8 +151,8 @@ type waiting struct {
 	freed  chan struct{} // holds a token when a place may have become free
 }
 
-// minStay is enough to read a hello that is under way. With MaxPending it bounds how many strangers a second are let
-// in: 2,560 by default.
+// minStay is enough to read a hello that is under way. With MaxPending it bounds how many new connections are admitted
+// each second: 2,560 by default.
 const minStay = 100 * time.Millisecond
 
 type crowd struct {
@@ -177,8 +177,8 @@ func (w *waiting) setMax(limit int) {
 	w.max = limit
 }
 
-// add lets g in and returns who has to go for it, or nil. The caller closes that one. If nobody may be sent away yet
-// g is not let in, and wait says when to ask again at the latest.
+// add admits g and returns the connection that the caller must close for it, or nil. If none may be closed yet, g is
+// not admitted, and wait is when to call again at the latest.
 func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	return victim, 0
 }
 
-// heard notes that g said a whole hello.
+// heard notes that g sent a whole hello.
 func (w *waiting) heard(g *gate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *waiting) oldestOf(c crowd) *gate {
 	}
 }
 
-// remove takes g out; false means that it had to go already.
+// remove takes g out; false means that it was already pushed out.
 func (w *waiting) remove(g *gate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Lifetimes, and how far a certificate's start lies back, so that a machine whose clock is a little behind takes it.
+// Lifetimes, and how far a certificate's start lies in the past, so that a machine with a slow clock accepts it.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour
 	backdate       = 5 * time.Minute
 )
 
-// Authority is a certificate authority of one cluster, with its key. Safe for many goroutines.
+// Authority is a certificate authority of one cluster, with its key. It is safe for many goroutines.
 type Authority struct {
 	cluster string
 	cert    *x509.Certificate
@@ -37,10 +37,10 @@ type CertRequest struct {
 	Role Role
 	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@".
 	Name string
-	// Hosts are further DNS names and IP addresses a server or agent is reached by. Diallers of outspan need none;
-	// browsers and curl do. localhost and the loopback addresses are always there.
+	// Hosts are further DNS names and IP addresses of a server or agent. outspan's own clients need none; browsers and
+	// curl do. localhost and the loopback addresses are always included.
 	Hosts []string
-	// TTL is the lifetime; default DefaultCertTTL, or what is left of the CA's if that is less. One that would
+	// TTL is the lifetime; default DefaultCertTTL, or the CA's remaining lifetime if that is less. A TTL that would
 	// outlive the CA is refused.
 	TTL time.Duration
 }
@@ -108,13 +108,13 @@ func authorityCluster(cert *x509.Certificate) (string, bool) {
 	return cluster, ok && validCluster(cluster)
 }
 
-// Cluster is the name of the cluster whose certificates this CA issues.
+// Cluster returns the name of the cluster whose certificates this CA issues.
 func (a *Authority) Cluster() string { return a.cluster }
 
-// NotAfter is when the CA, and all it issued, ends.
+// NotAfter returns when the CA, and everything it issued, expires.
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 
-// PEM is the CA's certificate, without its key.
+// PEM returns the CA's certificate, without its key.
 func (a *Authority) PEM() []byte { return encodeCert(a.cert) }
 
 // Issue makes a key and a certificate, both as PEM. Errors: invalid.
@@ -180,8 +180,8 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 	return now.Add(r.TTL), nil
 }
 
-// addHosts makes the certificate fit to answer connections. A cli's never does: it couldn't be used to pose as a
-// server even if the role in it were overlooked.
+// addHosts makes the certificate fit to answer connections. It leaves out cli certificates: they can't pose as a server
+// even if a check of the role were missing.
 func addHosts(t *x509.Certificate, r CertRequest) error {
 	if !r.Role.listens() {
 		if len(r.Hosts) > 0 {
@@ -241,7 +241,7 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.S
 	return cert, nil
 }
 
-// serial is 127 random bits: positive, and never the same twice.
+// serial returns 127 random bits: positive, and practically never the same twice.
 func serial() *big.Int {
 	var b [16]byte
 	rand.Read(b[:]) // never fails: the runtime ends the process if there is no randomness

@@ -31,8 +31,8 @@ func newAgentCodec() (c struct {
 // EncodeCBOR writes a value of the agents' protocol: core deterministic, integer keys.
 func EncodeCBOR(v any) ([]byte, error) { return agentCodec.enc.Marshal(v) }
 
-// DecodeCBOR reads one. It is strict: unknown fields, keys given twice, indefinite lengths and bytes after the value
-// are refused, and nesting is bounded. Code: invalid.
+// DecodeCBOR reads a value of the agents' protocol. It is strict: it refuses unknown fields, duplicate keys, indefinite
+// lengths and bytes after the value, and it bounds the nesting. Code: invalid.
 func DecodeCBOR(data []byte, v any) error {
 	if err := agentCodec.dec.Unmarshal(data, v); err != nil {
 		return model.Refuse(model.CodeInvalid, "the message can't be decoded: %v", err).

@@ -11,29 +11,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ClientConfig says where the servers are and who asks.
+// ClientConfig configures a Client: the servers' addresses and the caller's identity.
 type ClientConfig struct {
 	// Addresses are tried in order, the last one that answered first: https://host:port or unix:///path. Required.
 	Addresses []string
 	// Credentials are required for https.
 	Credentials *Credentials
-	// ServerName replaces the DNS name asked of the servers' certificates; see Dialer.
+	// ServerName replaces the DNS name that the servers' certificates must have; see Dialer.
 	ServerName string
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
-	// call ends with its context in any case.
+	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A call
+	// always ends with its context.
 	RetryFor time.Duration
 	// Dial opens the connection below TLS; default net.Dialer. For a unix address network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client calls the servers as an agent does, and as package client does, with the retries of both. Safe for many
+// Client makes an agent's calls to the servers, and the calls of package client, both with retries. It is safe for many
 // goroutines.
 type Client struct {
 	*reach.Caller
 	lines []*agentLine // one for each server; nil at a unix socket
 }
 
-// NewClient checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
+// NewClient checks the addresses. It does not connect. Codes: invalid, certificate_invalid.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
 	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Dial: cfg.Dial}
@@ -55,7 +55,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Close closes idle connections. Calls under way go on.
+// Close closes idle connections. Calls under way continue.
 func (c *Client) Close() {
 	c.Caller.Close()
 	for _, line := range c.lines {
@@ -65,7 +65,7 @@ func (c *Client) Close() {
 	}
 }
 
-// ask is one call of an agent to one server.
+// ask makes one call of an agent to one server.
 func (c *Client) ask(ctx context.Context, server int, limit time.Duration, call AgentCall,
 	question []byte) ([]byte, error) {
 	shown, line := c.Servers()[server].Shown, c.lines[server]

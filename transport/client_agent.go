@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Register makes this agent's node known. It blocks until the registration is committed or ctx ends. Codes: name_taken,
+// Register registers this agent's node. It blocks until the registration is committed or ctx ends. Codes: name_taken,
 // invalid, forbidden, and those of Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
 	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
@@ -22,22 +22,22 @@ func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, erro
 	return askAgent[ReportReply](ctx, c, CallReport, r, 0)
 }
 
-// Assignments waits for what this agent must run, at most r.Wait. Codes: not_caught_up, and those of Send.
+// Assignments waits at most r.Wait for what this agent must run. Codes: not_caught_up, and those of Send.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (Assignments, error) {
 	return askAgent[Assignments](ctx, c, CallAssignments, r, r.Wait)
 }
 
-// Services waits for the services and their backends, at most r.Wait. Codes as Assignments.
+// Services waits at most r.Wait for the services and their backends. Codes as Assignments.
 func (c *Client) Services(ctx context.Context, r ServicesRequest) (Services, error) {
 	return askAgent[Services](ctx, c, CallServices, r, r.Wait)
 }
 
-// Peers waits for news of groups that have an instance on this agent's node, at most r.Wait. Codes as Assignments.
+// Peers waits at most r.Wait for news of groups that have an instance on this agent's node. Codes as Assignments.
 func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
 	return askAgent[Peers](ctx, c, CallPeers, r, r.Wait)
 }
 
-// askAgent is one call of the agents' protocol, to whichever server answers. All of them are idempotent.
+// askAgent makes one call of the agents' protocol, to the first server that answers. All calls are idempotent.
 func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any,
 	wait model.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)
@@ -58,22 +58,22 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	return answer, err
 }
 
-// PathPeer is where servers put questions to each other; the question's name follows.
+// PathPeer is where servers ask each other questions; the question's name follows.
 const PathPeer = "/v1/peer/"
 
 // PathPeerRelay is where a server asks the leader for its agents.
 const PathPeerRelay = PathPeer + "relay"
 
-// PeerClient calls other servers, as a server. Safe for many goroutines.
+// PeerClient calls other servers, as a server. It is safe for many goroutines.
 type PeerClient struct{ via *reach.HTTPTransport }
 
-// NewPeerClient needs a server's credentials. dial opens the connection below TLS; nil: net.Dialer.
+// NewPeerClient makes a PeerClient. d needs a server's credentials.
 func NewPeerClient(d Dialer) *PeerClient {
 	d.Peer = RoleServer
 	return &PeerClient{via: d.HTTPTransport()}
 }
 
-// NewAgentTransport calls agents, as a server: for logs.
+// NewAgentTransport returns a transport for calls of a server or an agent to agents.
 func NewAgentTransport(d Dialer) *reach.HTTPTransport {
 	d.Peer = RoleAgent
 	return d.HTTPTransport()
@@ -85,8 +85,8 @@ func (p *PeerClient) RoundTrip(r *http.Request) (*http.Response, error) { return
 // Close closes idle connections.
 func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
 
-// AskPeer puts a question to the server at address (host:port) and returns its answer; once, until ctx ends. Codes:
-// unreachable, certificate_refused, and those of the answer.
+// AskPeer asks the server at address (host:port) a question and returns its answer. It tries once, until ctx ends.
+// Codes: unreachable, certificate_refused, and those of the answer.
 func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	got, err := reach.To(address, p.via).Send(ctx, reach.Request{
 		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,

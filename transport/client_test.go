@@ -51,7 +51,7 @@ func newClient(t testing.TB, ca *transport.Authority, retry time.Duration, addre
 	return c
 }
 
-// closedPort is an address on which nobody listens.
+// closedPort returns an address on which nobody listens.
 func closedPort(t testing.TB) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -59,7 +59,7 @@ func closedPort(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// A server that is away is passed over, and the one that answered is asked first from then on.
+// A server that is away is skipped, and from then on the one that answered is asked first.
 func TestClientFailsOver(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -140,7 +140,7 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
-// A refusal is final, and comes with all that the server said.
+// A refusal is final, and has all that the server said.
 func TestClientRefusal(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -156,7 +156,7 @@ func TestClientRefusal(t *testing.T) {
 	}
 }
 
-// A server that takes the request and then hangs is left for another one.
+// If a server takes the request and then hangs, another one is asked.
 func TestClientLeavesAHangingServer(t *testing.T) {
 	ca := authority(t, "test")
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -171,7 +171,7 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
-// The caller's own end of a call is told from a server's silence.
+// The caller's own end of a call differs from a server's silence.
 func TestClientContext(t *testing.T) {
 	ca := authority(t, "test")
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -187,7 +187,7 @@ func TestClientContext(t *testing.T) {
 	}
 }
 
-// What isn't outspan's is said to be so.
+// Servers that are not outspan's are reported as such.
 func TestClientForeignServer(t *testing.T) {
 	ca := authority(t, "test")
 	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hello", http.StatusTeapot) })
@@ -214,8 +214,8 @@ func TestCBORIsStrict(t *testing.T) {
 	}
 }
 
-// A server of a lineage that the agent left behind refuses it with a conflict: another one may answer. What all refuse
-// stays refused.
+// A server of a lineage that the agent no longer follows refuses it with a conflict: another server may answer. What
+// all servers refuse stays refused.
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32

@@ -9,21 +9,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Dialer opens authenticated connections. The zero value plus Credentials dials TCP. Safe for many goroutines.
+// Dialer opens authenticated connections. The zero value plus Credentials dials TCP. It is safe for many goroutines.
 type Dialer struct {
 	Credentials *Credentials
 	// Peer is the role the other end must have; default RoleServer.
 	Peer Role
-	// ServerName replaces the DNS name asked of the certificate, for certificates not made by outspan. The role in
-	// it is asked for all the same.
+	// ServerName replaces the DNS name that the certificate must have, for certificates not made by outspan. The role in
+	// the certificate is still checked.
 	ServerName string
-	// Dial opens the connection below TLS; default net.Dialer. In a synctest bubble it gives one end of a net.Pipe.
+	// Dial opens the connection below TLS; default net.Dialer. Tests in a synctest bubble return one end of a net.Pipe.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // DialAPI opens a connection for HTTP/2 or HTTP/1.1. It fits http.Transport.DialTLSContext. It blocks until the
-// handshake is done, ctx ends or 5 s are over. Errors: certificate_refused, not_tls; others come as the network
-// gave them.
+// handshake is done, ctx ends or 5 s have passed. Errors: certificate_refused, not_tls; others are the network's own.
 func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	if err != nil {
@@ -47,7 +46,7 @@ func (d Dialer) DialAgent(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoAgent, "the agents' protocol")
 }
 
-// dialOnly wants one protocol and no other.
+// dialOnly opens a connection that must negotiate the given protocol.
 func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Conn, error) {
 	conn, err := d.dial(ctx, "tcp", addr, proto)
 	if err != nil {
@@ -89,14 +88,14 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	}
 	out.proof = conn.ConnectionState().PeerCertificates
 	out.account.enter(out)
-	if !d.Credentials.Trusts(out.proof) { // its CA was taken away meanwhile
+	if !d.Credentials.Trusts(out.proof) { // its CA was removed meanwhile
 		_ = out.Close()
 		return nil, model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
 	}
 	return conn, nil
 }
 
-// checkPeer refuses a peer that is not the one that is expected.
+// checkPeer fails for a peer other than the expected one.
 func checkPeer(addr, want string, state tls.ConnectionState) error {
 	if want == "" {
 		return nil
@@ -109,5 +108,5 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 	return err
 }
 
-// HTTPTransport makes a transport whose connections this dialer opens.
+// HTTPTransport returns a transport that opens its connections with this dialer.
 func (d Dialer) HTTPTransport() *reach.HTTPTransport { return reach.NewHTTPTransport(d.dial) }

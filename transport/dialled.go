@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// dialled is the connections that one Credentials opened and that are open. The zero value is empty and ready for use.
-// Safe for many goroutines.
+// dialled holds the open connections that one Credentials opened. The zero value is ready to use. It is safe for many
+// goroutines.
 type dialled struct {
 	mu   sync.Mutex
 	open map[*outward]struct{}
 }
 
-// outward is a connection of ours to a peer, below TLS. It leaves the account when it is closed.
+// outward is a connection that this process opened, below TLS. It leaves the account when it is closed.
 type outward struct {
 	net.Conn
 	account *dialled
-	proof   []*x509.Certificate // what the peer showed; set before it enters
+	proof   []*x509.Certificate // the peer's certificates; set before it enters
 }
 
-// enter takes a connection into the account.
+// enter adds a connection to the account.
 func (d *dialled) enter(o *outward) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +38,7 @@ func (o *outward) Close() error {
 	return o.Conn.Close()
 }
 
-// closeIf closes those to a peer whose certificates are wrong, and says how many.
+// closeIf closes the connections to peers whose certificates are wrong, and returns how many.
 func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
 	d.mu.Lock()
 	var list []*outward
@@ -49,7 +49,7 @@ func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
 	}
 	d.mu.Unlock()
 	for _, o := range list {
-		_ = o.Close() // its users see that it ended
+		_ = o.Close() // its users notice that it ended
 	}
 	return len(list)
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }): a CA whose key every
-// process may use to issue itself a certificate, and the gossip key. What is missing is created, 0700 and 0600;
-// any number of processes may do so at once and all get the same. The caller must then bind loopback only.
+// OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }). The directory holds the
+// gossip key and a CA, whose key every process may use to issue itself a certificate. OpenDir creates what is missing,
+// with modes 0700 and 0600. Any number of processes may do so at once, and all get the same. The caller must then bind
+// loopback only.
 //
 // Errors: certificate_invalid (a CA of another cluster, or damaged), gossip_key_invalid, file_error.
 func OpenDir(dir, cluster string) (*Authority, GossipKey, error) {
@@ -59,8 +60,8 @@ func openDirAuthority(dir, cluster string) (*Authority, error) {
 	return ca, nil
 }
 
-// checkDir refuses a directory where other users could swap the CA. An empty one that was made beforehand is taken
-// over and closed to others.
+// checkDir refuses a directory where other users could swap the CA. It accepts an empty directory that was made
+// beforehand, and closes it to others.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

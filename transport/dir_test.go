@@ -199,8 +199,8 @@ func TestOpenDirRefusals(t *testing.T) {
 	})
 }
 
-// TestDirCredentials: processes that issue themselves certificates from one directory trust each other, also after
-// a reload.
+// TestDirCredentials: processes that issue themselves certificates from one directory trust each other, even after a
+// reload.
 func TestDirCredentials(t *testing.T) {
 	cfg := transport.CredentialsConfig{Dir: filepath.Join(t.TempDir(), "tls"), Cluster: "c1",
 		Role: transport.RoleServer, Name: "s1"}

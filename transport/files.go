@@ -21,10 +21,10 @@ const (
 	gossipFile = "gossip.key"
 )
 
-// lockWait bounds how long a process waits for another that is making the files of a directory.
+// lockWait bounds how long a process waits for another one that makes the files of a directory.
 const lockWait = 10 * time.Second
 
-// CertFiles names the files that were written.
+// CertFiles names the written files.
 type CertFiles struct{ Cert, Key string }
 
 // CAOptions describes a CA to create.
@@ -33,7 +33,7 @@ type CAOptions struct {
 	Cluster string
 	// TTL is the CA's lifetime; default DefaultCATTL.
 	TTL time.Duration
-	// Force replaces a CA that is there: every certificate it issued is refused from then on.
+	// Force replaces an existing CA: every certificate that it issued is refused from then on.
 	Force bool
 }
 
@@ -116,7 +116,7 @@ func refuseExisting(force bool, files CertFiles) error {
 	return nil
 }
 
-// writeAuthority writes the key first: a CA is there when its certificate is.
+// writeAuthority writes the key first, because a CA exists once its certificate does.
 func writeAuthority(dir string, ca *Authority) error {
 	key, err := encodeKey(ca.key)
 	if err != nil {
@@ -158,8 +158,8 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// locked runs f while this process alone holds the lock on dir. It waits at most lockWait. The lock is on the
-// directory itself: no lock file is left behind, and the kernel drops it with the process.
+// locked runs f while this process alone holds the lock on dir. It waits at most lockWait. It locks the directory
+// itself: no lock file is left, and the kernel drops the lock with the process.
 func locked(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -184,13 +184,13 @@ func locked(dir string, f func() error) error {
 	}
 }
 
-// writeFile replaces path in one step: a reader sees the old file or the whole new one, also after a crash.
+// writeFile replaces path in one step: a reader sees the old file or the whole new one, even after a crash.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
 		return fileError("write", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed after success
 	_, err = tmp.Write(data)
 	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
 	if err == nil {
@@ -221,7 +221,7 @@ func fileError(verb, path string, err error) *model.Error {
 	return e
 }
 
-// bareError drops what os puts before the cause: the message names the file already.
+// bareError drops what os puts before the cause, because the message already names the file.
 func bareError(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()
@@ -232,7 +232,7 @@ func bareError(err error) string {
 	return err.Error()
 }
 
-// reason is the message of an error without code and hint, to stand inside another message.
+// reason returns the message of an error without code and hint, for use inside another message.
 func reason(err error) string {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e.Message

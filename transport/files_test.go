@@ -193,7 +193,7 @@ func TestLoadRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignCA: certificates of another maker work if they carry one identity; none or two is refused.
+// TestForeignCA: certificates from another tool work if they carry one identity; none or two is refused.
 func TestForeignCA(t *testing.T) {
 	tests := map[string]struct {
 		uris []string
@@ -220,7 +220,7 @@ func TestForeignCA(t *testing.T) {
 	}
 }
 
-// foreign makes a CA and a certificate with these URIs by means of the standard library alone.
+// foreign makes a CA and a certificate with these URIs, using only the standard library.
 func foreign(t *testing.T, uris []string) transport.CredentialsConfig {
 	t.Helper()
 	dir := t.TempDir()

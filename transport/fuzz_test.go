@@ -10,8 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// FuzzAgentMessages: what an agent may send is read whole or refused with a code, and what was read comes back the
-// same.
+// FuzzAgentMessages: an agent's message is read whole or refused with a code, and encodes the same again.
 func FuzzAgentMessages(f *testing.F) {
 	code := 137
 	for _, message := range []any{
@@ -58,7 +57,7 @@ func FuzzAgentMessages(f *testing.F) {
 	})
 }
 
-// FuzzParseGossipKey: only keys of the right length are taken, and no error repeats what was given.
+// FuzzParseGossipKey: only keys of the right length are accepted, and no error repeats the input.
 func FuzzParseGossipKey(f *testing.F) {
 	f.Add("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n")
 	f.Add("AAECAwQFBgcICQoLDA0ODw==")

@@ -13,8 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// GossipKey encrypts gossip: 16, 24 or 32 bytes. Whoever has it is believed by gossip, so it is never printed by
-// accident.
+// GossipKey encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has it, so its String methods hide it.
 type GossipKey []byte
 
 // String hides the key.
@@ -23,7 +22,7 @@ func (GossipKey) String() string { return "[gossip key]" }
 // GoString hides the key.
 func (GossipKey) GoString() string { return "[gossip key]" }
 
-// Encode gives the key as it stands in a key file: base64, one line without its end.
+// Encode returns the key as in a key file: base64, without the newline.
 func (k GossipKey) Encode() string { return base64.StdEncoding.EncodeToString(k) }
 
 func (k GossipKey) encode() []byte { return []byte(k.Encode() + "\n") }

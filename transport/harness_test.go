@@ -46,7 +46,7 @@ func wantCode(t testing.TB, err error, code model.Code, parts ...string) {
 	}
 }
 
-// eventually waits until ok says yes.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
@@ -110,7 +110,7 @@ func start(t testing.TB, creds *transport.Credentials, cfg stationConfig) *stati
 	return s
 }
 
-// background starts run; the function it returns ends it and gives its error, and may be called again.
+// background starts run. The returned function ends it and returns its error, and may be called again.
 func background(run func(context.Context) error) func() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -126,7 +126,7 @@ func background(run func(context.Context) error) func() error {
 	}
 }
 
-// whoami answers with the protocol and who the caller proved to be.
+// whoami answers with the protocol and the caller's proven identity.
 func whoami(w http.ResponseWriter, r *http.Request) {
 	id, ok := transport.IdentityFrom(r.Context())
 	if !ok {
@@ -136,7 +136,7 @@ func whoami(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s", r.Proto, id.URI())
 }
 
-// client gives an http.Client whose connections end with the test.
+// client returns an http.Client whose connections end with the test.
 func client(t testing.TB, d transport.Dialer) *http.Client {
 	tr := d.HTTPTransport()
 	t.Cleanup(tr.CloseIdleConnections)
@@ -157,7 +157,7 @@ func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	return string(b), err
 }
 
-// echoRaft answers every accepted raft connection by what it sent; it ends when the stream is closed.
+// echoRaft sends back what each accepted raft connection sends. It ends when the stream is closed.
 func echoRaft(t testing.TB, s *station) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -178,7 +178,7 @@ func echoRaft(t testing.TB, s *station) {
 	})
 }
 
-// ping sends a line over a raft connection and wants it back.
+// ping sends a line over a raft connection and expects it back.
 func ping(c net.Conn) error {
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.WriteString(c, "ping"); err != nil {
@@ -194,7 +194,7 @@ func ping(c net.Conn) error {
 	return nil
 }
 
-// certFiles makes a CA and one certificate in a directory and gives the config that loads them.
+// certFiles makes a CA and one certificate in a directory, and returns the config that loads them.
 func certFiles(t testing.TB, cluster string, r transport.CertRequest) (dir string, cfg transport.CredentialsConfig) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "certs")

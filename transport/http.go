@@ -14,28 +14,28 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DefaultMaxBody is the most a request may carry, in bytes, unless its operation streams.
+// DefaultMaxBody is the most that a request body may have, in bytes, unless its operation streams.
 const DefaultMaxBody = 1 << 20
 
-// HTTPConfig bounds what one API connection may cost.
+// HTTPConfig bounds the cost of an API connection.
 type HTTPConfig struct {
-	// ReadHeaderTimeout is for a request's header, the first one's wait included; default 10 s. HTTP/2 has its own
-	// 10 s for the preface.
+	// ReadHeaderTimeout bounds reading a request's header, including the wait for the first one; default 10 s. HTTP/2 has
+	// its own 10 s for the preface.
 	ReadHeaderTimeout time.Duration
-	// IdleTimeout closes a connection without a request; default 3 min. Less makes clients dial more often.
+	// IdleTimeout closes a connection without a request; default 3 min. With less, clients dial more often.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes; default 64 KiB.
 	MaxHeaderBytes int
-	// MaxStreams is how many requests one HTTP/2 connection may have open; default 512. A server that forwards many
-	// long polls opens more connections beyond it.
+	// MaxStreams is how many requests one HTTP/2 connection may have open; default 512. A server that forwards more long
+	// polls opens further connections.
 	MaxStreams int
-	// ShutdownTimeout is how long running requests get at the end; default 5 s. After it they are cut off.
+	// ShutdownTimeout is how long running requests get at the end; default 5 s. Then they are cut off.
 	ShutdownTimeout time.Duration
-	// Agents answers the calls of agents, which come over a protocol of their own; nil: their connections are closed.
+	// Agents answers the calls of agents, which use their own protocol. Nil: their connections are closed.
 	Agents AnswerAgent
 	// Bodies bounds the bytes of agents' calls under way; default: NewBodies(0, 0).
 	Bodies *Bodies
-	// Refused gets the reason why an agent's call was refused unread; it must not block. Default: none.
+	// Refused gets the error of each agent's call that was refused unread. It must not block. Optional.
 	Refused func(error)
 	// Logger; default: none.
 	Logger hclog.Logger
@@ -68,8 +68,8 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	return c
 }
 
-// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and the calls of agents. The contexts
-// of requests and calls answer IdentityFrom and Stopping.
+// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and serves the calls of agents.
+// IdentityFrom and Stopping work with the contexts of requests and calls.
 type HTTPServer struct {
 	srv     *http.Server
 	limit   time.Duration
@@ -84,7 +84,7 @@ type HTTPServer struct {
 }
 
 // NewHTTPServer prepares a server; Run starts it. There is no limit on how long an answer takes, because watches and
-// log streams are endless; a peer that takes nothing for 30 s (HTTP/2) or is dead is cut off.
+// log streams are endless. A peer that reads nothing for 30 s (HTTP/2) or is dead is cut off.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
 	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies,
@@ -105,11 +105,11 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 		},
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: ConnContext,
-		// What peers can provoke stays at debug.
+		// Errors that peers can provoke are logged at debug.
 		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 	if s.agents != nil {
-		s.srv.Protocols = new(http.Protocols) // said aloud, since TLSNextProto with no "h2" in it would take HTTP/2 away
+		s.srv.Protocols = new(http.Protocols) // explicit, because TLSNextProto without "h2" would turn HTTP/2 off
 		s.srv.Protocols.SetHTTP1(true)
 		s.srv.Protocols.SetHTTP2(true)
 		s.srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){protoAgent: s.serveAgent}
@@ -117,9 +117,9 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	return s
 }
 
-// Run serves the listeners until ctx ends, then stops: Stopping tells long polls to answer now, running requests get
-// ShutdownTimeout, what is left is cut off. It returns nil when all ended by itself. Errors: shutdown_timeout when
-// requests had to be cut off, listen_failed when a listener failed before ctx ended. Call it once.
+// Run serves the listeners until ctx ends, and then stops. Stopping tells long polls to answer at once. Running
+// requests get ShutdownTimeout, then they are cut off. It returns nil if all requests ended in time. Errors:
+// shutdown_timeout if requests had to be cut off, listen_failed if a listener failed before ctx ended. Call it once.
 func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	ended := make(chan error, len(listeners))
 	var serving sync.WaitGroup
@@ -151,7 +151,7 @@ func (s *HTTPServer) stop() error {
 	if err != nil {
 		_ = s.srv.Close() // its listeners are closed already
 	}
-	// Shutdown and Close know connections; a handler may outlive its own.
+	// Shutdown and Close only count connections; a handler may outlive its connection.
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
@@ -165,14 +165,14 @@ func (s *HTTPServer) stop() error {
 
 type stoppingKey struct{}
 
-// Stopping is closed when the server of a request has begun to stop: long polls and streams then end by themselves.
-// Outside of a server it is nil, which is never ready.
+// Stopping returns a channel that is closed when the request's server begins to stop. Long polls and streams then end.
+// Outside a server it is nil, which is never ready.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return c
 }
 
-// running counts the handlers at work.
+// running counts the handlers that run.
 type running struct {
 	mu   sync.Mutex
 	n    int
@@ -197,7 +197,7 @@ func (r *running) add(d int) {
 	}
 }
 
-// wait returns how many handlers are left when none is, or ctx ends. One caller at a time.
+// wait blocks until no handler runs or ctx ends, and returns how many are left. One caller at a time.
 func (r *running) wait(ctx context.Context) int {
 	r.mu.Lock()
 	if r.n == 0 {

@@ -30,7 +30,7 @@ func (p *poller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-stopping:
 		fmt.Fprint(w, r.Proto, " stopping")
 	case <-r.Context().Done():
-		panic(http.ErrAbortHandler) // else an empty answer may be faster than the end of the connection
+		panic(http.ErrAbortHandler) // else an empty answer may arrive before the end of the connection
 	case <-time.After(60 * time.Second):
 		fmt.Fprint(w, r.Proto, " waited")
 	}
@@ -113,7 +113,7 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 	return c
 }
 
-// TestDeafHandler: a handler that ignores everything doesn't hold the process up.
+// TestDeafHandler: a handler that ignores everything doesn't delay the end of the process.
 func TestDeafHandler(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -160,7 +160,7 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestStoppedEarly: a listener that ends before its time is an error, not silence.
+// TestStoppedEarly: a listener that ends early causes an error.
 func TestStoppedEarly(t *testing.T) {
 	s := transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -13,8 +13,7 @@ import (
 // Role is what a certificate allows its holder to be.
 type Role string
 
-// The roles. Only RoleServer speaks raft; an agent acts for the node that bears its name; a cli is a person or a
-// script.
+// The roles. Only RoleServer speaks raft. An agent acts for the node with its name. A cli is a person or a script.
 const (
 	RoleServer Role = "server"
 	RoleAgent  Role = "agent"
@@ -30,18 +29,18 @@ func (r Role) Valid() bool {
 	return false
 }
 
-// String returns the role as it stands in a certificate.
+// String returns the role as written in a certificate.
 func (r Role) String() string { return string(r) }
 
-// serverName is the DNS name in every certificate that may answer a connection. Peers are dialled by IP, so
-// diallers ask for this name and the role in it can't be mistaken.
+// serverName is the DNS name in every certificate that may answer a connection. Peers are dialled by IP, so dialling
+// processes ask for this name. This also checks the role.
 func (r Role) serverName() string { return string(r) + ".outspan" }
 
 // listens reports whether processes of this role accept TLS connections.
 func (r Role) listens() bool { return r == RoleServer || r == RoleAgent }
 
-// Identity says who is at the other end of a connection. It is proven: by a certificate of the cluster's CA, or by
-// the kernel for the unix socket.
+// Identity says who is at the other end of a connection. It is proven by a certificate of the cluster's CA, or by the
+// kernel for the unix socket.
 type Identity struct {
 	Cluster string
 	Role    Role
@@ -52,15 +51,15 @@ type Identity struct {
 
 const uriScheme = "outspan://"
 
-// URI is the form that stands in the certificate: outspan://<cluster>/<role>/<name>.
+// URI returns the identity as written in the certificate: outspan://<cluster>/<role>/<name>.
 func (i Identity) URI() string {
 	return uriScheme + i.Cluster + "/" + string(i.Role) + "/" + i.Name
 }
 
-// String is the short form, as shown for an actor: role/name.
+// String returns the short form, as shown for an actor: role/name.
 func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
 
-// ParseIdentity reads the URI form. It is strict: whatever it accepts, URI gives back unchanged. Errors:
+// ParseIdentity reads the URI form. It is strict: URI returns every accepted input unchanged. Errors:
 // certificate_refused.
 func ParseIdentity(uri string) (Identity, error) {
 	rest, ok := strings.CutPrefix(uri, uriScheme)
@@ -84,8 +83,8 @@ func ParseIdentity(uri string) (Identity, error) {
 	return id, nil
 }
 
-// PeerIdentity reads the identity of a verified peer. Errors: certificate_refused when the peer showed no
-// certificate that was verified, or one without exactly one identity.
+// PeerIdentity reads the identity of a verified peer. Errors: certificate_refused if the peer showed no verified
+// certificate, or one without exactly one identity.
 func PeerIdentity(state tls.ConnectionState) (Identity, error) {
 	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
@@ -93,7 +92,7 @@ func PeerIdentity(state tls.ConnectionState) (Identity, error) {
 	return certIdentity(state.PeerCertificates[0])
 }
 
-// certIdentity refuses a certificate with two identities: which of them counts would be a guess.
+// certIdentity refuses a certificate with two identities, because either could be meant.
 func certIdentity(cert *x509.Certificate) (Identity, error) {
 	found := ""
 	for _, u := range cert.URIs {
@@ -116,12 +115,12 @@ func certIdentity(cert *x509.Certificate) (Identity, error) {
 	return ParseIdentity(found)
 }
 
-// validCluster allows what is also safe as the host of a URI and as a gossip label: at most 63 letters, digits,
+// validCluster accepts names that are also safe as the host of a URI and as a gossip label: at most 63 letters, digits,
 // '-' and '_', the first a letter or digit.
 func validCluster(s string) bool { return wellFormed(s, 63, "-_") }
 
-// validName allows what is safe in a path, a file name and a log line: at most 128 letters, digits and "-_.@", the
-// first a letter or digit.
+// validName accepts names that are safe in a path, a file name and a log line: at most 128 letters, digits and "-_.@",
+// the first a letter or digit.
 func validName(s string) bool { return wellFormed(s, 128, "-_.@") }
 
 func wellFormed(s string, most int, also string) bool {
@@ -138,7 +137,7 @@ func wellFormed(s string, most int, also string) bool {
 	return true
 }
 
-// clip keeps hostile input from filling logs.
+// clip shortens hostile input in logs.
 func clip(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -154,8 +153,8 @@ func WithIdentity(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// IdentityFrom tells who sent a request, given the request's context. ok is false for a connection that proved
-// nothing; handlers must refuse such a request.
+// IdentityFrom returns who sent a request, given the request's context. ok is false for a connection without proof;
+// handlers must refuse such requests.
 func IdentityFrom(ctx context.Context) (id Identity, ok bool) {
 	id, ok = ctx.Value(identityKey{}).(Identity)
 	return id, ok

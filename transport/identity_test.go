@@ -50,8 +50,8 @@ func TestParseIdentity(t *testing.T) {
 
 func rep(s string, n int) string { return strings.Repeat(s, n) }
 
-// FuzzParseIdentity: what is accepted comes back unchanged, is a URI that net/url reads the same way, and survives
-// the way through a certificate.
+// FuzzParseIdentity: an accepted identity comes back unchanged, is a URI that net/url reads the same way, and survives
+// in a certificate.
 func FuzzParseIdentity(f *testing.F) {
 	f.Add("outspan://outspan/server/s1")
 	f.Add("outspan://c/cli/alice@example.com")

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Lifetime is from when until when a certificate is good.
+// Lifetime is the validity of a certificate.
 type Lifetime struct{ From, Until time.Time }
 
-// endsSoon is how long before its end people are told of a certificate.
+// endsSoon is how long before its end a certificate is reported.
 const endsSoon = 14 * 24 * time.Hour
 
 // NearEnd reports whether a certificate should be renewed: it ends within two weeks, and less than a third of its life
-// is left. One that has ended is near its end too; the zero value is not.
+// is left. An expired one is near its end too; the zero value is not.
 func (l Lifetime) NearEnd(now time.Time) bool {
 	left := l.Until.Sub(now)
 	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
@@ -24,14 +24,14 @@ func lifetimeOf(cert *x509.Certificate) Lifetime { return Lifetime{cert.NotBefor
 // maxSeenCerts bounds how many certificates are remembered; a cluster has 5,000 agents at most.
 const maxSeenCerts = 1 << 14
 
-// seenCerts remembers until when the certificates are good with which agents called. Safe for many goroutines. The zero
-// value is ready.
+// seenCerts remembers the validity of the certificates with which agents called. It is safe for many goroutines. The
+// zero value is ready to use.
 type seenCerts struct {
 	mu  sync.Mutex
 	all map[string]Lifetime // by the agent's name
 }
 
-// note takes the certificate of a new connection.
+// note remembers the certificate of a new connection.
 func (s *seenCerts) note(id Identity, cert *x509.Certificate) {
 	if id.Role != RoleAgent {
 		return
@@ -46,7 +46,7 @@ func (s *seenCerts) note(id Identity, cert *x509.Certificate) {
 	}
 }
 
-// nearEnd returns those that should be renewed, by name of the agent.
+// nearEnd returns the certificates that should be renewed, by agent name.
 func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
 	found := map[string]Lifetime{}
 	s.mu.Lock()
@@ -59,5 +59,5 @@ func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
 	return found
 }
 
-// AgentsNearEnd are the certificates of agents that connected and that should be renewed, by name of the agent.
+// AgentsNearEnd returns the certificates of connected agents that should be renewed, by agent name.
 func (l *Listener) AgentsNearEnd(now time.Time) map[string]Lifetime { return l.seen.nearEnd(now) }

@@ -19,17 +19,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Limits bounds the connections of a Listener, each kind apart, so that none can take another's place. A process
-// needs one file descriptor for each: raise RLIMIT_NOFILE along with them.
+// Limits bounds the connections of a Listener, separately for each kind, so that no kind can use up another's places. A
+// process needs one file descriptor per connection: raise RLIMIT_NOFILE along with them.
 type Limits struct {
-	// MaxPending is how many connections may be in their handshake; default 256. Beyond it one of the busiest source
-	// address is closed for each newcomer.
+	// MaxPending is how many connections may be in their handshake; default 256. Above it, each newcomer closes one of the
+	// busiest source address.
 	MaxPending int
 	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
 	MaxRaft int
 	// MaxAPI is how many API connections may be open; default 16,384. An agent uses one or two.
 	MaxAPI int
-	// MaxAPIPerPeer is how many of them one certificate's identity may hold; default 512.
+	// MaxAPIPerPeer is how many API connections one certificate's identity may hold; default 512.
 	MaxAPIPerPeer int
 }
 
@@ -52,15 +52,15 @@ type ListenerConfig struct {
 	Credentials *Credentials
 	// Logger; default: none.
 	Logger hclog.Logger
-	// HandshakeTimeout is from accept to the end of the handshake, and again for the hand-over to who serves the
-	// connection; default 2 s. Less refuses slow peers, more lets strangers stay longer.
+	// HandshakeTimeout bounds the time from accept to the end of the handshake, and again the hand-over to the server of
+	// the connection; default 2 s. Less refuses slow peers; with more, unauthenticated connections stay longer.
 	HandshakeTimeout time.Duration
 	// Limits bounds the connections.
 	Limits Limits
 }
 
-// Listener shares one port between raft and the API. Make it with NewListener, then Run it; API and Raft may be
-// used before Run. Safe for many goroutines.
+// Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be used
+// before Run. It is safe for many goroutines.
 type Listener struct {
 	raw     net.Listener
 	cfg     ListenerConfig
@@ -79,7 +79,7 @@ type Listener struct {
 
 type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
 
-// ListenerStats are counts since the start, and what is open now.
+// ListenerStats has counts since the start, and the connections open now.
 type ListenerStats struct {
 	Accepted, HandshakeFailed, PendingEvicted, RaftRefused, APIRefused uint64
 	Pending, Raft, API                                                 int
@@ -112,7 +112,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// config notes who said a whole hello, then goes on as the credentials want.
+// config returns the TLS configuration of the credentials, and also notes which connections sent a whole hello.
 func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
@@ -127,13 +127,13 @@ func (l *Listener) config() *tls.Config {
 	return cfg
 }
 
-// API is the listener to give to an HTTPServer. Its connections are *tls.Conn with the handshake done.
+// API returns the listener for an HTTPServer. Its connections are *tls.Conn with the handshake done.
 func (l *Listener) API() net.Listener { return l.apiQ }
 
-// Addr is the address listened on.
+// Addr returns the address that the port is open on.
 func (l *Listener) Addr() net.Addr { return l.raw.Addr() }
 
-// SetLimits changes the limits for connections to come; those open stay.
+// SetLimits changes the limits for new connections; open ones stay.
 func (l *Listener) SetLimits(lim Limits) {
 	lim = lim.withDefaults()
 	l.pending.setMax(lim.MaxPending)
@@ -141,7 +141,7 @@ func (l *Listener) SetLimits(lim Limits) {
 	l.api.setMax(lim.MaxAPI, lim.MaxAPIPerPeer)
 }
 
-// Stats may be called at any time.
+// Stats returns the current counts.
 func (l *Listener) Stats() ListenerStats {
 	return ListenerStats{
 		Accepted:        l.count.accepted.Load(),
@@ -155,9 +155,9 @@ func (l *Listener) Stats() ListenerStats {
 	}
 }
 
-// Run accepts connections until ctx ends (it then returns nil) or the listener below fails for good. When it
-// returns, the port is closed, no handshake is going on and no accepted raft connection is open; API connections
-// are their server's to end. Errors: listen_failed. Call it once.
+// Run accepts connections until ctx ends, and then returns nil, or until the listener below fails permanently. When it
+// returns, the port is closed, no handshake is going on and no accepted raft connection is open. The HTTP server ends
+// the API connections. Errors: listen_failed. Call it once.
 func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.raw.Close() })
@@ -216,7 +216,7 @@ func (l *Listener) admit(ctx context.Context, raw net.Conn) {
 	l.wg.Go(func() { l.handshake(ctx, g) })
 }
 
-// letIn makes room for g; false when ctx ended before there was any.
+// letIn makes room for g; false if ctx ended first.
 func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 	for {
 		victim, wait := l.pending.add(g)
@@ -252,7 +252,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		return
 	}
 	if !l.pending.remove(g) {
-		return // pushed out; whoever did so closed it
+		return // pushed out, and already closed
 	}
 	state := conn.ConnectionState()
 	peer, err := PeerIdentity(state)
@@ -263,13 +263,13 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	g.proof = state.PeerCertificates
 	l.seen.note(peer, state.PeerCertificates[0])
 	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
-	if !l.cfg.Credentials.Trusts(g.proof) { // its CA was taken away meanwhile
+	if !l.cfg.Credentials.Trusts(g.proof) { // its CA was removed meanwhile
 		_ = g.Close()
 	}
 }
 
-// Reload reads the credentials again, and ends the connections that were accepted from peers whose CA is trusted no
-// more. A certificate that has expired ends none. Errors: those of Credentials.Reload; everything stays as it was then.
+// Reload reads the credentials again. It ends accepted connections from peers whose CA is no longer trusted; an expired
+// certificate ends none. Errors: those of Credentials.Reload; then nothing changes.
 func (l *Listener) Reload() error {
 	ended, err := l.cfg.Credentials.reload()
 	if err != nil {
@@ -282,7 +282,7 @@ func (l *Listener) Reload() error {
 	return nil
 }
 
-// deliver moves a connection that proved itself from the strangers' account to its own and hands it over.
+// deliver moves an authenticated connection from the pending ones to its own account and hands it over.
 func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Identity, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {
@@ -300,8 +300,8 @@ func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Id
 	}
 }
 
-// reject ends a failed handshake. A peer that showed a wrong certificate still has bytes under way; closing at once
-// would reset the connection and lose the alert that tells it why.
+// reject ends a failed handshake. A peer that showed a wrong certificate still has bytes under way. Closing at once
+// would reset the connection and lose the alert with the reason.
 func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
@@ -327,8 +327,8 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 
 const lingerFor = 250 * time.Millisecond
 
-// linger lets what was written arrive. It reads at most 64 KiB, for at most 250 ms, and the connection still
-// counts as a stranger's meanwhile.
+// linger lets written bytes arrive. It reads at most 64 KiB, for at most 250 ms. Meanwhile a connection that failed its
+// handshake still counts as pending.
 func linger(g *gate) {
 	half, ok := g.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -354,7 +354,7 @@ func looksLikeHTTP(head []byte) bool {
 	return false
 }
 
-// warn logs at most once in ten seconds: strangers must not fill the disk.
+// warn logs at most once in ten seconds, so that unauthenticated peers can't fill the disk.
 func (l *Listener) warn(msg string, kv ...any) {
 	if dropped, ok := l.noise.allow(time.Now()); ok {
 		l.cfg.Logger.Warn(msg, append(kv, "not_logged", dropped)...)
@@ -394,8 +394,8 @@ func ListenTCP(ctx context.Context, addr string) (net.Listener, error) {
 		WithHint("check listen.address and listen.port")
 }
 
-// IsLoopback reports whether addr, a host or host:port, can only be reached from this machine. A name other than
-// localhost is not trusted to be; neither is an empty host, which means every interface.
+// IsLoopback reports whether addr, a host or host:port, can only be reached from this machine. The only accepted name
+// is localhost. An empty host means every interface, so it is not loopback.
 func IsLoopback(addr string) bool {
 	host := addr
 	if h, port, err := net.SplitHostPort(addr); err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestIdleStrangers: a thousand connections that say nothing, made anew whenever they are closed, keep neither an
-// API client nor a raft peer out. The handshake limit is set so high that it can't be what saves us.
+// TestIdleStrangers: a thousand silent connections, reopened whenever they are closed, keep out neither an API client
+// nor a raft peer. The handshake limit is so high that it can't be the reason.
 func TestIdleStrangers(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -68,14 +68,14 @@ func idle(ctx context.Context, addr string) {
 		c.Read(make([]byte, 1))
 		stop()
 		c.Close()
-		select { // a stranger in a tight loop would only measure how many cores there are
+		select { // in a tight loop it would only measure the number of cores
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// TestBudgetsAreApart: one kind being full refuses that kind only, and a closed connection gives its place back.
+// TestBudgetsAreApart: if one kind is full, only that kind is refused. A closed connection frees its place.
 func TestBudgetsAreApart(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -141,7 +141,7 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestGarbage: bytes that are no TLS hurt nobody.
+// TestGarbage: bytes that are not TLS do no harm.
 func TestGarbage(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -263,7 +263,7 @@ func TestIsLoopback(t *testing.T) {
 	}
 }
 
-// TestCrowds: who fills the port makes room by losing own connections, not those of others.
+// TestCrowds: a source that fills the port loses its own connections, not those of others.
 func TestCrowds(t *testing.T) {
 	s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"),
 		stationConfig{listener: transport.ListenerConfig{

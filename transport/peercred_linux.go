@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// peerCred asks the kernel who connected.
+// peerCred asks the kernel which user and process connected.
 func peerCred(c *net.UnixConn) (PeerCred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

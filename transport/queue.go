@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// queue is a net.Listener fed by the accept loop: one for the API, one for raft.
+// queue is a net.Listener that the accept loop feeds: one for the API, one for raft.
 type queue struct {
 	addr net.Addr
-	ch   chan net.Conn // unbuffered: a connection is either taken or still the accept loop's to close
+	ch   chan net.Conn // unbuffered: a connection is either taken, or the accept loop closes it
 	done chan struct{}
 	once sync.Once
 }
@@ -29,7 +29,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It does not touch connections that were taken.
+// Close implements net.Listener. It does not close connections that were taken.
 func (q *queue) Close() error {
 	q.close()
 	return nil
@@ -40,7 +40,7 @@ func (q *queue) close() { q.once.Do(func() { close(q.done) }) }
 // Addr implements net.Listener.
 func (q *queue) Addr() net.Addr { return q.addr }
 
-// push hands c over; false when nobody took it in time.
+// push hands c over; false if nobody took it in time.
 func (q *queue) push(ctx context.Context, c net.Conn, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -9,9 +9,8 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer wants, except that Dial has
-// another name there and takes raft's own address type. Closing it closes every raft connection of both
-// directions, so nothing of raft stays on the wire.
+// RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer needs, except that Dial has another
+// name there and takes raft's own address type. Closing it closes every raft connection in both directions.
 type RaftStream struct {
 	l         *Listener
 	dial      Dialer
@@ -19,11 +18,12 @@ type RaftStream struct {
 	dialled   *budget
 }
 
-// maxDialled bounds the raft connections this server opens: far above peers x pool, so that only a leak meets it.
+// maxDialled bounds the raft connections that this server opens. It is far above peers x pool, so that only a leak
+// reaches it.
 const maxDialled = 1024
 
-// Raft gives the raft side; call it once. advertise (host:port) is the address that peers dial; default the one
-// listened on.
+// Raft returns the raft side; call it once. advertise (host:port) is the address that peers dial; default the
+// listener's own.
 func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
 	s := &RaftStream{l: l, dial: d, advertise: l.raw.Addr(), dialled: newBudget(maxDialled, maxDialled)}
 	if advertise != "" {
@@ -32,19 +32,19 @@ func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
 	return s
 }
 
-// namedAddr is an address as it was configured: a DNS name in it is resolved by those who dial.
+// namedAddr is an address as configured: dialling peers resolve a DNS name in it.
 type namedAddr string
 
 func (namedAddr) Network() string  { return "tcp" }
 func (a namedAddr) String() string { return string(a) }
 
-// Accept waits for the next connection of a server. After Close it returns net.ErrClosed.
+// Accept waits for the next connection from a server. After Close it returns net.ErrClosed.
 func (s *RaftStream) Accept() (net.Conn, error) { return s.l.raftQ.Accept() }
 
-// Addr is the advertised address.
+// Addr returns the advertised address.
 func (s *RaftStream) Addr() net.Addr { return s.advertise }
 
-// Close refuses new raft connections and closes those open. It does not wait for their readers to notice.
+// Close refuses new raft connections and closes the open ones. It does not wait until their readers notice.
 func (s *RaftStream) Close() error {
 	s.l.raftQ.close()
 	s.l.raft.closeAll()
@@ -52,7 +52,7 @@ func (s *RaftStream) Close() error {
 	return nil
 }
 
-// PeerName is the name in the certificate of the other end of a connection that DialRaft made.
+// PeerName returns the name in the certificate of the other end of a connection that DialRaft made.
 func (s *RaftStream) PeerName(conn net.Conn) string {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
@@ -65,8 +65,8 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 	return id.Name
 }
 
-// DialRaft connects to another server. It blocks at most timeout, or 5 s if that is less or timeout is 0. Errors:
-// as Dialer.DialRaft; net.ErrClosed after Close.
+// DialRaft connects to another server. It blocks at most timeout, and at most 5 s. Errors: as Dialer.DialRaft;
+// net.ErrClosed after Close.
 func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {
 	if timeout <= 0 || timeout > reach.DialTimeout {
 		timeout = reach.DialTimeout

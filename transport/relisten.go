@@ -10,14 +10,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pause before a port that was taken is tried again, doubled at each try up to the most.
+// The pause before a taken port is tried again. It doubles at each try up to relistenMost.
 const (
 	relistenFirst = 250 * time.Millisecond
 	relistenMost  = 15 * time.Second
 )
 
-// PatientListener is a listener on a TCP port that another process may hold: it opens the port as soon as that is
-// free. Accept waits meanwhile.
+// PatientListener is a listener on a TCP port that another process may hold. It opens the port as soon as that is free.
+// Accept waits meanwhile.
 type PatientListener struct {
 	addr *net.TCPAddr
 	tell func(error)
@@ -28,9 +28,9 @@ type PatientListener struct {
 	raw    net.Listener // nil while the port is taken
 }
 
-// ListenPatiently opens a TCP port, or returns a listener that waits for it while another process holds it. tell hears
-// of each try that failed, and nil once the port is open; it must not block. addr is IP:port. Code: listen_failed, if
-// waiting can't help.
+// ListenPatiently opens a TCP port. While another process holds the port, it returns a listener that waits for it. tell
+// gets the error of each failed try, and nil once the port is open; it must not block. addr is IP:port. Code:
+// listen_failed, if waiting can't help.
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -104,7 +104,7 @@ func (l *PatientListener) Close() error {
 	return l.raw.Close()
 }
 
-// Addr implements net.Listener: the port that was asked for, also while another process holds it.
+// Addr implements net.Listener: the requested port, even while another process holds it.
 func (l *PatientListener) Addr() net.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()

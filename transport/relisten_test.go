@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A patient listener opens its port once the process that held it lets it go, and says both.
+// A patient listener opens its port once another process releases it, and reports both.
 func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 		}
 		accepted <- err
 	}()
-	<-said // it tried again
+	<-said // it has tried again
 	holder.Close()
 	for err = errors.New("still taken"); err != nil; err = <-said {
 		if !strings.Contains(err.Error(), "taken") && !errors.As(err, &refused) {
@@ -59,7 +59,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	}
 }
 
-// One that is closed while it waits gives up.
+// A patient listener that is closed while it waits gives up.
 func TestPatientListenerIsClosed(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// agentIdle is after how long without a call a connection to a server is closed.
+// agentIdle is the time without a call after which a connection to a server is closed.
 const agentIdle = 90 * time.Second
 
-// agentLine is the way to one server for an agent's calls: a connection that is dialled when there is none. Safe for
-// many goroutines.
+// agentLine makes an agent's calls to one server. It dials a connection when there is none. It is safe for many
+// goroutines.
 type agentLine struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
-	dialing chan struct{} // holds one: who dials
+	dialing chan struct{} // capacity 1: held by the goroutine that dials
 	now     atomic.Pointer[callConn]
 }
 
@@ -29,7 +29,7 @@ func newAgentLine(d Dialer, address string) *agentLine {
 	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: d.DialAgent}
 }
 
-// ask makes one call. It blocks until there is an answer, the connection ends, or ctx does. Errors: *Problem when the
+// ask makes one call. It blocks until there is an answer, the connection ends, or ctx ends. Errors: *api.Problem if the
 // server answered, otherwise those of the connection.
 func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
 	conn, err := l.connect(ctx)
@@ -39,7 +39,7 @@ func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([
 	return conn.ask(ctx, call, question)
 }
 
-// connect returns the connection there is, or dials.
+// connect returns the existing connection, or dials one.
 func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	if c := l.now.Load(); c != nil && c.alive() {
 		return c, nil
@@ -69,21 +69,21 @@ func (l *agentLine) close() {
 	}
 }
 
-// callConn is an agent's end of a connection. A goroutine reads from it until it ends.
+// callConn is an agent's end of a connection. One goroutine reads from it until it ends.
 type callConn struct {
 	frameConn
 	readers sync.WaitGroup
-	heard   atomic.Int64 // when something came last, in ns since began
-	sent    atomic.Int64 // the same of what went
+	heard   atomic.Int64 // when bytes last arrived, in ns since began
+	sent    atomic.Int64 // when bytes were last sent, in ns since began
 	began   time.Time
-	asked   int64 // what had been heard when the server was asked for a sign; 0: it was not. Of look
+	asked   int64 // value of heard when look last sent a ping, plus 1; 0: none sent
 
 	mu      sync.Mutex
 	last    uint32
 	open    map[uint32]chan frame
 	used    time.Time // when the last call ended
 	closing bool
-	ended   error       // why; nil while the connection lives
+	ended   error       // why it ended; nil while it lives
 	sign    *time.Timer // calls look
 }
 
@@ -97,7 +97,7 @@ func newCallConn(raw net.Conn) *callConn {
 	return c
 }
 
-// notedConn notes when something came or went, be it a piece of a large frame.
+// notedConn notes when bytes arrived or were sent, even parts of a large frame.
 type notedConn struct {
 	net.Conn
 	of *callConn
@@ -194,7 +194,7 @@ func (c *callConn) closeWhenIdle() {
 	}
 }
 
-// end closes the connection; the first reason counts. Those who wait for answers get it.
+// end closes the connection; the first reason counts. Waiting calls fail with it.
 func (c *callConn) end(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
@@ -208,8 +208,8 @@ func (c *callConn) end(why error) {
 	_ = c.Close()
 }
 
-// lost ends a connection that could not be written to. Why the other end does not want it is what it said last, if it
-// said something.
+// lost ends a connection after a failed write. The other end may have sent the reason before, so the reader gets a
+// second to find it.
 func (c *callConn) lost(err error) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	c.readers.Wait()
@@ -234,14 +234,14 @@ func (c *callConn) receive() {
 		got := c.open[f.call]
 		if c.ended == nil && got != nil {
 			delete(c.open, f.call)
-			got <- f // has room for the one answer
+			got <- f // never blocks: one answer fits
 		}
 		c.mu.Unlock()
 	}
 }
 
-// look asks a server for a sign when nothing was heard of it for reach.AskAfter, and ends the connection without one
-// within reach.AnswerWithin. While a large answer comes in it gives a sign itself, so that the server doesn't end it.
+// look pings a server that has sent nothing for reach.AskAfter, and ends the connection if nothing arrives within
+// reach.AnswerWithin. While a large answer arrives it also sends pings, so that the server doesn't end the connection.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)

@@ -16,17 +16,17 @@ import (
 //
 //	length uint32 | call uint32 | kind uint8 | body        big endian; length is that of the body
 //
-// The agent chooses the call's number; the answer bears the same. Answers come in any order.
+// The agent chooses the call's number, and the answer has the same number. Answers come in any order.
 const frameHeader = 9
 
-// frameKind says what a frame is. Those below frameAnswer are an AgentCall, or frameCancel.
+// frameKind is the kind of a frame. Kinds below frameAnswer are an AgentCall, or frameCancel.
 type frameKind uint8
 
 const (
-	frameCancel  frameKind = 0   // the agent does not wait for the call any more
+	frameCancel  frameKind = 0   // the agent no longer waits for the call
 	frameAnswer  frameKind = 128 // the body is the call's answer
-	frameProblem frameKind = 129 // the body is a api.Problem, in CBOR
-	framePing    frameKind = 130 // of the agent
+	frameProblem frameKind = 129 // the body is an api.Problem, in CBOR
+	framePing    frameKind = 130 // from the agent
 	framePong    frameKind = 131
 )
 
@@ -36,7 +36,7 @@ type frame struct {
 	body []byte
 }
 
-// frameRefused is a frame whose body was passed over.
+// frameRefused is a frame whose body was skipped.
 type frameRefused struct {
 	frame
 	why error
@@ -44,13 +44,13 @@ type frameRefused struct {
 
 func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.Error() }
 
-// frameConn writes and reads frames. Safe for many writers; one reader.
+// frameConn writes and reads frames. Many goroutines may write, one may read.
 type frameConn struct {
 	net.Conn
-	most int                 // bytes of a body that is taken in
-	take func(n int64) error // makes room for a body, or refuses it; nil: there is always room
+	most int                 // most bytes of a body that is read
+	take func(n int64) error // reserves room for a body, or returns why not; nil: there is always room
 	give func(n int64)       // frees the room of a body that did not arrive whole
-	// holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
+	// capacity 1: held by the writer. A mutex would stop fake time in a test while a peer is slow
 	writing chan struct{}
 }
 
@@ -59,13 +59,13 @@ func newFrameConn(c net.Conn, most int) frameConn {
 }
 
 const (
-	frameWriteTime = 30 * time.Second // a peer that takes nothing for so long is cut off
-	framePiece     = 64 << 10         // bytes that it has to take in that time
-	frameFirstRoom = 4 << 10          // bytes: what a peer says that it will send is not taken at its word
+	frameWriteTime = 30 * time.Second // a peer that takes nothing for this long is cut off
+	framePiece     = 64 << 10         // bytes that it must take in that time
+	frameFirstRoom = 4 << 10          // bytes allocated at first: the announced length may be false
 )
 
-// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameRefused leaves
-// the connection usable.
+// read returns the next frame. It blocks until the frame has arrived or the connection's deadline. After a
+// *frameRefused the connection is still usable.
 func (c *frameConn) read() (f frame, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
@@ -106,7 +106,7 @@ func (c *frameConn) read() (f frame, err error) {
 	}
 }
 
-// pass reads over the body of a frame that is refused.
+// pass skips the body of a refused frame.
 func (c *frameConn) pass(f frame, n int64, why error) error {
 	if _, err := io.CopyN(io.Discard, c.Conn, n); err != nil {
 		return err
@@ -114,15 +114,14 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any
-// more.
+// write sends a whole frame. It blocks while the peer takes some of it. After an error the connection is unusable.
 func (c *frameConn) write(f frame) error {
-	c.writing <- struct{}{} // at most until those before this one have written, or the connection has ended
+	c.writing <- struct{}{} // at most until earlier writers are done, or the connection has ended
 	defer func() { <-c.writing }()
 	return c.send(f, frameWriteTime)
 }
 
-// tryWrite sends a frame that doesn't matter much, unless another is being sent. It blocks at most for the time.
+// tryWrite sends an unimportant frame, unless another one is being sent. It blocks at most for limit.
 func (c *frameConn) tryWrite(f frame, limit time.Duration) {
 	select {
 	case c.writing <- struct{}{}:
@@ -131,7 +130,7 @@ func (c *frameConn) tryWrite(f frame, limit time.Duration) {
 	}
 	defer func() { <-c.writing }()
 	if c.send(f, limit) != nil {
-		_ = c.Close() // its reader sees that
+		_ = c.Close() // its reader notices
 	}
 }
 

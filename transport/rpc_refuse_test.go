@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A refusal reaches the agent with all that was said; an inner error does not.
+// A refusal reaches the agent with all its parts; an internal error does not.
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
@@ -39,7 +39,7 @@ func TestAgentRefusals(t *testing.T) {
 	}
 }
 
-// One agent's calls take a bounded amount of memory while they wait, and another agent's are answered meanwhile.
+// One agent's waiting calls take a bounded amount of memory, and another agent's are answered meanwhile.
 func TestAgentCallsAreBounded(t *testing.T) {
 	ca := authority(t, "test")
 	release := make(chan struct{})

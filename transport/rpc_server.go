@@ -12,19 +12,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// AnswerAgent answers a call of who proved to be who. The context ends with the call's time, the connection, or when
-// the caller does not wait any more, and knows Stopping. What is returned as an error reaches the caller as a *Problem.
+// AnswerAgent answers a call of an authenticated agent. The context ends with the call's time limit, with the
+// connection, or when the caller no longer waits. Stopping works with it. An error reaches the caller as an
+// *api.Problem.
 type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
 	agentCallsOpen = 32               // at once; an agent needs four
 	agentCallTime  = 90 * time.Second // as for any other request
-	agentSilence   = 25 * time.Second // an agent that waits asks for a sign every few seconds
+	agentSilence   = 25 * time.Second // a waiting agent sends a ping every few seconds
 )
 
-// agentConn is the server's end of an agent's connection. It costs one goroutine, and one more for each call that is
-// open: thousands of agents have two long polls open each, and that is what a server's memory is made of.
+// agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.
+// Thousands of agents have two long polls open each, and these dominate a server's memory.
 type agentConn struct {
 	frameConn
 	who    Identity
@@ -36,11 +37,11 @@ type agentConn struct {
 }
 
 // serveAgent fits http.Server.TLSNextProto: the connection counts there until this returns. It ends with the
-// connection, or when the server stops and all its calls have their answers.
+// connection, or when the server stops and all its calls are answered.
 func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
 	of, ok := h.(interface{ BaseContext() context.Context })
 	if !ok {
-		return // net/http gives it to those who take over a connection
+		return // net/http passes such a handler to TLSNextProto functions
 	}
 	ctx, cancel := context.WithCancel(of.BaseContext())
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
@@ -51,7 +52,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.serve(ctx, s)
 	wake()
-	if s.ending.Err() == nil { // else they are answered now, or cut off with all others
+	if s.ending.Err() == nil { // else its calls are answered now, or cut off with all others
 		cancel()
 		s.log.Debug("an agent's connection ended", "agent", c.who.Name, "remote", conn.RemoteAddr(), "error", err)
 	}
@@ -81,7 +82,7 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 		case f.kind == frameCancel:
 			c.cancel(f.call)
 		case f.kind == framePing:
-			c.tryWrite(frame{kind: framePong}, frameWriteTime) // an answer that is under way is a sign too
+			c.tryWrite(frame{kind: framePong}, frameWriteTime) // an answer that is being sent serves as a pong
 		case f.kind < frameAnswer:
 			if err = c.begin(ctx, s, f); err == nil {
 				continue
@@ -104,7 +105,7 @@ var (
 	errCallTwice    = errors.New("two open calls of one number")
 )
 
-// begin starts a call, at whose end the room of its body is free again. Code: busy.
+// begin starts a call. The room of its body is freed when the call ends. Code: busy.
 func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
 	ctx, cancel := context.WithTimeout(ctx, agentCallTime)
 	if err := c.enter(f.call, cancel); err != nil {
@@ -134,7 +135,7 @@ func (c *agentConn) enter(call uint32, cancel context.CancelFunc) error {
 	return nil
 }
 
-// run has a call answered and sends the answer.
+// run gets a call answered and sends the answer.
 func (c *agentConn) run(ctx context.Context, f frame) {
 	body, err := c.answer(ctx, c.who, AgentCall(f.kind), f.body)
 	gone := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
@@ -145,7 +146,7 @@ func (c *agentConn) run(ctx context.Context, f frame) {
 		c.refuse(f.call, err)
 	default:
 		if c.write(frame{f.call, frameAnswer, body}) != nil {
-			_ = c.Close() // its reader ends, and all else with it
+			_ = c.Close() // its reader notices and ends everything else
 		}
 	}
 }
@@ -167,6 +168,6 @@ func (c *agentConn) refuse(call uint32, refusal error) {
 		err = c.write(frame{call, frameProblem, body})
 	}
 	if err != nil {
-		_ = c.Close() // as above
+		_ = c.Close() // as in run
 	}
 }

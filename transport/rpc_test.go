@@ -47,7 +47,7 @@ func agentClientOf(t testing.TB, ca *transport.Authority, name string, addresses
 	return c
 }
 
-// answerReport answers a report with its epoch as the index; the epoch says what else happens.
+// answerReport answers a report with its epoch as the index. The epoch decides what else happens.
 func answerReport(question []byte) ([]byte, error) {
 	var q transport.ReportRequest
 	if err := transport.DecodeCBOR(question, &q); err != nil {
@@ -56,7 +56,7 @@ func answerReport(question []byte) ([]byte, error) {
 	return transport.EncodeCBOR(transport.ReportReply{Index: q.Epoch})
 }
 
-// Calls share one connection; each gets its own answer, in any order, and the server knows who asks for what.
+// Calls share one connection. Each gets its own answer, in any order, and the server knows the caller of each.
 func TestAgentCalls(t *testing.T) {
 	ca := authority(t, "test")
 	var late sync.WaitGroup
@@ -91,7 +91,7 @@ func TestAgentCalls(t *testing.T) {
 	}
 }
 
-// A large answer arrives whole, and questions do while it is under way.
+// A large answer arrives whole, and questions arrive while it is under way.
 func TestLargeAnswer(t *testing.T) {
 	ca := authority(t, "test")
 	text := strings.Repeat("0123456789", 1<<20)
@@ -115,7 +115,7 @@ func TestLargeAnswer(t *testing.T) {
 	wg.Wait()
 }
 
-// Who does not wait any more ends the call at the server too; so does the end of its connection.
+// A caller that no longer waits ends the call at the server too; so does the end of its connection.
 func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
@@ -175,7 +175,7 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	}
 }
 
-// An agent's call is cut off with the server that does not get an answer for it in time.
+// A server cuts off an agent's call that gets no answer in time.
 func TestRudeAgentCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -211,8 +211,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// A server that falls silent is left within five seconds; one that only has nothing to say is not, for an hour, and an
-// idle connection is closed.
+// An agent leaves a silent server within five seconds. A server that only has no news keeps its connection for an hour.
+// An idle connection is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -261,7 +261,7 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	})
 }
 
-// A large answer over a slow line takes longer than either end waits for a sign, and is one.
+// A large answer over a slow line takes longer than either end waits for a ping, and counts as a sign of life.
 func TestSlowAnswerToAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -309,7 +309,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// What keeps an agent from speaking is explained.
+// An agent gets an explanation if it can't speak to a server.
 func TestAgentRefused(t *testing.T) {
 	ca, other := authority(t, "test"), authority(t, "test")
 	s := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
@@ -330,7 +330,7 @@ func TestAgentRefused(t *testing.T) {
 	wantCode(t, err, model.CodeInvalid, "no address for an agent")
 }
 
-// rawConn speaks in frames of its own making.
+// rawConn sends handmade frames.
 type rawConn struct{ net.Conn }
 
 func rawAgent(t testing.TB, ca *transport.Authority, address string) rawConn {
@@ -351,7 +351,7 @@ func (c rawConn) send(t testing.TB, call uint32, kind byte, body []byte) {
 	}
 }
 
-// next is the kind and the body of the next frame.
+// next returns the kind and the body of the next frame.
 func (c rawConn) next() (kind byte, body []byte, err error) {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(c, head); err != nil {
@@ -362,7 +362,7 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 	return head[8], body, err
 }
 
-// Nonsense ends its connection and no other; too many calls are refused.
+// Nonsense ends its own connection and no other. Too many calls are refused.
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,

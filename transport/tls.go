@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The application protocols on the one TLS port. A peer that names none gets HTTP/1.1.
+// The application protocols on the one TLS port. A peer that offers none gets HTTP/1.1.
 const (
 	protoRaft  = "outspan-raft/1"
 	protoAgent = "outspan-agent/1"
@@ -24,19 +24,19 @@ type CredentialsConfig struct {
 	// Dir is the directory of a cluster on one machine. It replaces the three files; Role and Name are then
 	// required. The caller must bind loopback only.
 	Dir string
-	// Cluster, Role and Name are what the certificate must say; an empty one is taken from the certificate (with
-	// Dir, an empty Cluster is DefaultCluster).
+	// Cluster, Role and Name are what the certificate must contain. An empty one is taken from the certificate. With Dir,
+	// an empty Cluster is DefaultCluster.
 	Cluster string
 	Role    Role
 	Name    string
 }
 
-// Credentials is a process's certificate, its key, and the CAs it trusts. Safe for many goroutines; Reload replaces
-// all three at once for the connections that begin afterwards.
+// Credentials is a process's certificate, its key, and the CAs it trusts. It is safe for many goroutines. Reload
+// replaces all three at once for connections that begin afterwards.
 type Credentials struct {
 	load    func() (*material, error)
 	cur     atomic.Pointer[material]
-	dialled dialled // with them
+	dialled dialled // connections opened with these credentials
 }
 
 // material is one loaded generation; it never changes.
@@ -65,8 +65,7 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	})
 }
 
-// Credentials issues a process a certificate that exists in memory only and lasts as long as the CA. Errors:
-// invalid.
+// Credentials issues a process a certificate that exists only in memory and lasts as long as the CA. Errors: invalid.
 func (a *Authority) Credentials(role Role, name string) (*Credentials, error) {
 	return newCredentials(func() (*material, error) { return a.mint(role, name) })
 }
@@ -96,15 +95,15 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	return &material{cert: pair, roots: roots, id: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything again (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no
-// more. If reading fails, or the new certificate is for another identity, the old one stays in use and the error says
-// why. Errors: certificate_invalid.
+// Reload reads everything again (SIGHUP). It ends connections that Dialers opened to peers whose CA is no longer
+// trusted. If reading fails, or the new certificate is for another identity, the old one stays in use. Errors:
+// certificate_invalid.
 func (c *Credentials) Reload() error {
 	_, err := c.reload()
 	return err
 }
 
-// reload also says how many connections it ended.
+// reload also returns how many connections it ended.
 func (c *Credentials) reload() (ended int, err error) {
 	m, err := c.load()
 	if err != nil {
@@ -119,8 +118,8 @@ func (c *Credentials) reload() (ended int, err error) {
 	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
 }
 
-// Trusts reports whether a certificate, the first of what a peer showed, is of a CA in use. When it is valid is not
-// looked at.
+// Trusts reports whether a certificate, the first of what a peer showed, was issued by a CA in use. It ignores whether
+// the certificate is expired.
 func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	if len(shown) == 0 {
 		return false
@@ -137,17 +136,17 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	})
 }
 
-// Identity is what this process's certificate says.
+// Identity returns the identity in this process's certificate.
 func (c *Credentials) Identity() Identity { return c.cur.Load().id }
 
-// Lifetime is that of the certificate in use.
+// Lifetime returns the validity of the certificate in use.
 func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().cert.Leaf) }
 
-// NotAfter is when the certificate in use ends.
+// NotAfter returns when the certificate in use expires.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().cert.Leaf.NotAfter }
 
-// ServerConfig accepts TLS 1.3 connections of peers with a certificate of the same CA and cluster, in any role. For
-// raft only the role server passes, at both ends. It follows Reload. protos are offered by ALPN.
+// ServerConfig returns a configuration that accepts TLS 1.3 connections of peers with a certificate of the same CA and
+// cluster, in any role. For raft both ends must have the role server. It follows Reload. protos are offered by ALPN.
 func (c *Credentials) ServerConfig(protos ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -165,7 +164,7 @@ func (m *material) serverConfig(protos []string) *tls.Config {
 		Certificates: []tls.Certificate{m.cert},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    m.roots,
-		// A ticket would let a peer return after a reload took its CA away.
+		// A ticket would let a peer return after a reload removed its CA.
 		SessionTicketsDisabled: true,
 		VerifyConnection:       m.verifyClient,
 	}
@@ -182,8 +181,8 @@ func (m *material) verifyClient(state tls.ConnectionState) error {
 	return nil
 }
 
-// ClientConfig is for one connection to a peer of role want. It is a snapshot: make one per connection, as Dialer
-// does, and Reload is followed.
+// ClientConfig returns a configuration for one connection to a peer with the role want. It does not follow Reload, so
+// make one for each connection, as Dialer does.
 func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
 	m := c.cur.Load()
 	return &tls.Config{
@@ -233,7 +232,7 @@ func loadFiles(cfg CredentialsConfig) (*material, error) {
 	return m, checkLeaf(cfg, m)
 }
 
-// checkLeaf finds at start what would otherwise show as refused connections later.
+// checkLeaf finds mistakes at the start that would otherwise show later, as refused connections.
 func checkLeaf(cfg CredentialsConfig, m *material) error {
 	leaf, now := m.cert.Leaf, time.Now()
 	wrong := ""

@@ -45,8 +45,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// rawDial connects with a config of its own, as a program that does not play by the rules would, and reads one byte:
-// with TLS 1.3 a refusal of the client's certificate comes after its handshake.
+// rawDial connects with its own config, as a hostile program would, and reads one byte: with TLS 1.3 a refusal of the
+// client's certificate comes after its handshake.
 func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	t.Helper()
 	raw := must(net.DialTimeout("tcp", addr, 5*time.Second))(t)
@@ -156,7 +156,7 @@ func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role 
 	return must(transport.LoadCredentials(cfg))(t)
 }
 
-// TestClientRefuses: what our side says of a wrong server.
+// TestClientRefuses: the client's errors for a wrong server.
 func TestClientRefuses(t *testing.T) {
 	ca := authority(t, "c1")
 	me := transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1")}
@@ -212,8 +212,8 @@ func TestClientRefuses(t *testing.T) {
 	})
 }
 
-// TestRefusalReachesTheClient: the reason arrives although the client has sent its request by the time the server
-// looks at its certificate.
+// TestRefusalReachesTheClient: the reason arrives although the client has sent its request before the server checks its
+// certificate.
 func TestRefusalReachesTheClient(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c1")
 	s := start(t, credentials(t, one, transport.RoleServer, "s1"), stationConfig{})
@@ -247,7 +247,7 @@ func TestNoResumption(t *testing.T) {
 	}
 }
 
-// rawServer answers one connection by serve.
+// rawServer serves one connection with serve.
 func rawServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -268,7 +268,7 @@ func rawServer(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestReload: new connections see the new certificate and CA at once, those of a CA that was removed end, a bad reload
+// TestReload: new connections see the new certificate and CA at once. Connections of a removed CA end. A failed reload
 // changes nothing.
 func TestReload(t *testing.T) {
 	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
@@ -317,7 +317,7 @@ func TestReload(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused, "another CA")
 }
 
-// served is the certificate that a new connection is shown.
+// served returns the certificate that a new connection gets.
 func served(t *testing.T, addr string) *x509.Certificate {
 	t.Helper()
 	var cert *x509.Certificate

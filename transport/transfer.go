@@ -9,22 +9,22 @@ import (
 // TransferTask is what an agent must do for a transfer now.
 type TransferTask string
 
-// The tasks. All are idempotent: an agent that is told again looks at its disk and goes on.
+// The tasks. All are idempotent: an agent that gets one again checks its disk and continues.
 const (
-	// hand the volumes out to the agent that shows the token; no instance may use them
+	// serve the volumes to the agent that shows the token; no instance may use them
 	TaskServe   TransferTask = "serve"
-	TaskFetch   TransferTask = "fetch"   // copy them from Peer into a place beside the volumes, and verify that
+	TaskFetch   TransferTask = "fetch"   // copy them from Peer to a place beside the volumes, and verify the copy
 	TaskBackup  TransferTask = "backup"  // write them to the backup directory
 	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify that
 	TaskKeep    TransferTask = "keep"    // leave the copy that was made where it is
-	TaskFind    TransferTask = "find"    // look whether data of Epochs is there
-	TaskAttach  TransferTask = "attach"  // put the copy where instances find it; what is there is put aside
+	TaskFind    TransferTask = "find"    // check whether data of Epochs is there
+	TaskAttach  TransferTask = "attach"  // move the copy to where instances find it; what is there is put aside
 	TaskRetire  TransferTask = "retire"  // put the old copy aside
 	TaskDrop    TransferTask = "drop"    // remove what was put aside
 )
 
-// TransferOrder is one task. A transfer that is in no order any more is over: what it made beside the volumes is
-// removed, but never what was put aside.
+// TransferOrder is one task. A transfer without any order is over: the agent removes what it made beside the volumes,
+// but never what was put aside.
 type TransferOrder struct {
 	ID     model.TransferID `cbor:"1,keyasint"`
 	Task   TransferTask     `cbor:"2,keyasint"`
@@ -34,32 +34,32 @@ type TransferOrder struct {
 	Peer   string           `cbor:"6,keyasint,omitempty"` // fetch: host:port of the source's API
 	Token  string           `cbor:"7,keyasint,omitempty"` // serve and fetch
 	Backup model.BackupID   `cbor:"8,keyasint,omitempty"`
-	Sum    string           `cbor:"9,keyasint,omitempty"`  // restore: of the manifest that was written
+	Sum    string           `cbor:"9,keyasint,omitempty"`  // restore: checksum of the written manifest
 	Staged model.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
-	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
-	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
-	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
-	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of
-	// what was found, that is put to use again. It touches no other.
+	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use the volumes meanwhile
+	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was requested
+	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: the epoch that the volumes have from then on
+	// Epochs are those of the data that the task is about, in the order of Names. For an attach they are those of the old
+	// copy, or of found data that is used again. The task touches no other data.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
-	// PeerName is the name of the source's node, which its certificate has. Fetch.
+	// PeerName is the name of the source's node, as in its certificate. Fetch only.
 	PeerName string `cbor:"15,keyasint,omitempty"`
-	// User is the one that the job file names. Fetch and restore.
+	// User is the one that the job file names. Fetch and restore only.
 	User string `cbor:"16,keyasint,omitempty"`
 }
 
-// VolumeData is data of a volume on a node's disk, in use or not, as GET PathAgentVolumes of its agent lists it.
+// VolumeData is data of a volume on a node's disk, in use or not. An agent lists it at PathAgentVolumes.
 type VolumeData struct {
 	Group   model.GroupID `json:"group"`
 	Slot    int           `json:"slot"`
 	Name    string        `json:"name"`
 	Epoch   uint64        `json:"epoch"`   // see fsm.Volume.Made
-	Aside   bool          `json:"aside"`   // it was put aside, as NAME@EPOCH: no program finds it
+	Aside   bool          `json:"aside"`   // it was put aside, as NAME@EPOCH, where no program finds it
 	Written time.Time     `json:"written"` // when a file directly in it was last written
 }
 
 // PathAgentVolumes is where an agent lists the data of volumes on its disk.
 const PathAgentVolumes = "/v1/agent/volumes"
 
-// PathAgentTransfer is where an agent hands out volumes to another one; the transfer's id and what is asked for follow.
+// PathAgentTransfer is where an agent serves volumes to another one; the transfer's id and the requested part follow.
 const PathAgentTransfer = "/v1/agent/transfer/"

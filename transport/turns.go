@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// turns lets only so many handshakes compute at once; waiting for the peer takes no turn. When thousands of agents come
-// back in one moment, handshakes that all advance together all run out of time together, agents start over, and what
-// they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is finished, and
-// who can't be served yet has cost nothing.
+// turns limits how many handshakes compute at once. Waiting for the peer takes no turn. When thousands of agents return
+// in one moment, handshakes that all advance together all time out together. The agents start over, the work is lost,
+// and raft's goroutines wait for hundreds of others. With turns, handshakes that have begun are finished first, and
+// those that must wait have cost nothing.
 type turns struct {
 	mu        sync.Mutex
 	free      int
 	finishing []chan struct{} // oldest first
-	beginning []chan struct{} // oldest first; the newest is taken, since the oldest has the least time left
+	beginning []chan struct{} // oldest first; the newest is taken first, since the oldest has the least time left
 }
 
 func newTurns(n int) *turns { return &turns{free: max(1, n)} }
 
-// take blocks until it is the caller's turn or ctx ends, and then returns its error. begun says that the handshake has
-// had a turn before.
+// take blocks until it is the caller's turn, or until ctx ends, and then returns ctx's error. begun says that the
+// handshake has had a turn before.
 func (t *turns) take(ctx context.Context, begun bool) error {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -45,7 +45,7 @@ func (t *turns) take(ctx context.Context, begun bool) error {
 	}
 }
 
-// forget gives up waiting; a turn that came at the same moment is passed on.
+// forget stops waiting. It passes on a turn that came at the same moment.
 func (t *turns) forget(called chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *turns) give() {
 	t.pass()
 }
 
-// pass calls the next one; t.mu is held.
+// pass gives the turn to the next handshake; t.mu is held.
 func (t *turns) pass() {
 	var next chan struct{}
 	switch n := len(t.beginning); {
@@ -80,8 +80,8 @@ func (t *turns) pass() {
 	close(next)
 }
 
-// turnConn is a connection during its handshake: the handshake has its turn except while it reads or writes. For one
-// goroutine.
+// turnConn is a connection during its handshake. The handshake holds a turn except while it reads or writes. Only one
+// goroutine may use it.
 type turnConn struct {
 	net.Conn
 	ctx   context.Context // of the handshake

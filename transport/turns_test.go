@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// proves that no more than so many have a turn at once, that who was begun is called first, and of the others the
+// proves that only a limited number have a turn at once, that begun handshakes are called first, and of the others the
 // newest.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// proves that a turn which comes in the moment in which its waiter gives up is not lost.
+// proves that a turn is not lost if it comes at the moment in which its waiter gives up.
 func TestTurnOfWhoGaveUp(t *testing.T) {
 	for range 1000 {
 		line := newTurns(1)

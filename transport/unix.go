@@ -18,16 +18,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxSocketPath is what the kernel takes, without the final zero byte.
+// maxSocketPath is the kernel's limit, without the final zero byte.
 const maxSocketPath = 107
 
-// PeerCred is what the kernel says of the process at the other end of a unix socket, as of its connect.
+// PeerCred is what the kernel reports of the process at the other end of a unix socket, as of its connect.
 type PeerCred struct {
 	UID, GID uint32
 	PID      int32
 }
 
-// UnixListener accepts connections of the own user and of root only.
+// UnixListener accepts connections only from its own user and from root.
 type UnixListener struct {
 	raw     *net.UnixListener
 	path    string
@@ -38,21 +38,21 @@ type UnixListener struct {
 	err     error
 }
 
-// UnixConn is a connection whose peer the kernel named.
+// UnixConn is a connection whose peer the kernel identified.
 type UnixConn struct {
 	*net.UnixConn
 	id   Identity
 	cred PeerCred
 }
 
-// Identity is the actor: role cli, name "uid:0(root)".
+// Identity returns the peer's identity: role cli, name "uid:0(root)".
 func (c *UnixConn) Identity() Identity { return c.id }
 
-// PeerCred is what the kernel said.
+// PeerCred returns what the kernel reported.
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
-// ListenUnix opens the socket at path with mode 0600; a missing parent directory is made (0700). A socket file that
-// is there is replaced if nobody answers on it. cluster goes into the identities. Errors: address_in_use,
+// ListenUnix opens the socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces
+// an existing socket file if nobody answers on it. cluster goes into the identities. Errors: address_in_use,
 // listen_failed, file_error.
 func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
@@ -78,7 +78,7 @@ func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
 			WithHint("check listen.socket and the rights on its directory")
 	}
-	raw.SetUnlinkOnClose(false) // it would look for the temporary name
+	raw.SetUnlinkOnClose(false) // it would remove the temporary name
 	made, err := settle(tmp, path)
 	if err != nil {
 		_ = raw.Close()
@@ -125,8 +125,8 @@ func checkStale(path string) error {
 		WithHint("stop it, or set another listen.socket")
 }
 
-// Accept waits for the next connection whose peer may use the socket. The mode of the file says the same already;
-// asking the kernel holds also where a file system or a passed descriptor gets around it.
+// Accept waits for the next connection whose peer may use the socket. The mode of the file ensures the same already.
+// Asking the kernel also works where a file system or a passed descriptor gets around the mode.
 func (l *UnixListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.raw.AcceptUnix()
@@ -143,7 +143,7 @@ func (l *UnixListener) Accept() (net.Conn, error) {
 	}
 }
 
-// name asks for a user's name once: the answer may come over the network.
+// name looks up a user's name once, because the lookup may go over the network.
 func (l *UnixListener) name(uid uint32) string {
 	if s, ok := l.names[uid]; ok {
 		return s

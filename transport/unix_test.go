@@ -84,7 +84,7 @@ func TestUnixPeerCred(t *testing.T) {
 	}
 }
 
-// TestUnixOtherUser: even where the mode of the file lets another user in, the kernel's word does not.
+// TestUnixOtherUser: even if the mode of the file admits another user, the kernel's credentials do not.
 func TestUnixOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it connects as another user")
@@ -181,10 +181,10 @@ func TestConnectHelper(t *testing.T) {
 	}
 }
 
-// connectAs connects as another user and tells the first line of what happened.
+// connectAs connects as another user and returns the first line of what happened.
 func connectAs(t *testing.T, uid uint32, path string) string {
 	t.Helper()
-	// The test binary lies in a directory that only root may enter.
+	// The test binary is in a directory that only root may enter.
 	bin := filepath.Join(filepath.Dir(path), "bin")
 	if err := os.WriteFile(bin, readAll(t, os.Args[0]), 0o755); err != nil {
 		t.Fatal(err)

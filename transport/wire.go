@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The agent's protocol: calls over one TLS connection (see frame), each a question and an answer in CBOR. Every call is
-// authorised by the agent's certificate: its name must be the node's name. All of it is idempotent.
+// The agents' protocol: calls over one TLS connection (see frame), each with a question and an answer in CBOR. The
+// agent's certificate authorises every call: its name must be the node's name. All calls are idempotent.
 
-// AgentCall names a call of the agent's protocol.
+// AgentCall identifies a call of the agents' protocol.
 type AgentCall uint8
 
 // The calls.
@@ -39,45 +39,45 @@ func (c AgentCall) String() string {
 	return "call " + strconv.Itoa(int(c))
 }
 
-// ContentTypeCBOR is the media type of what servers say to each other over HTTP.
+// ContentTypeCBOR is the media type of messages between servers over HTTP.
 const ContentTypeCBOR = "application/cbor"
 
-// RegisterRequest makes a node known; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
+// RegisterRequest registers a node; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
 type RegisterRequest struct {
 	Node  model.NodeID    `cbor:"1,keyasint"`
 	Name  string          `cbor:"2,keyasint"`
 	Agent model.AgentInfo `cbor:"3,keyasint"`
 	Shape model.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the model.History that the node follows, as text; "" for a new node. Another cluster refuses it, so
-	// that a data directory or an address that was mixed up leaves no trace there, and so do servers that a recovery
-	// left behind.
+	// Cluster is the model.History that the node follows, as text; "" for a new node. Servers of another cluster refuse
+	// it, so a mixed-up data directory or address leaves no trace there. Servers that a recovery left behind refuse it
+	// too.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
-	// Refused tells that the agent was refused for another one of its node; see fsm.NodeRegister.
+	// Refused: the agent was refused because another agent had its node; see fsm.NodeRegister.
 	Refused bool `cbor:"7,keyasint,omitempty"`
 }
 
-// RegisterReply tells the agent what it needs to begin.
+// RegisterReply has what the agent needs to begin.
 type RegisterReply struct {
 	Epoch     uint64         `cbor:"1,keyasint"`
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
 	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
-	// the servers' model.History, as text; an agent follows only what replaces its own
+	// the servers' model.History, as text; an agent follows it only if it replaces its own
 	Cluster string `cbor:"5,keyasint"`
 
-	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older
-	// one.
+	// Voters are the voters of the servers' configuration at index Config. For leases, the agent accepts no older
+	// configuration.
 	Config uint64           `cbor:"6,keyasint,omitempty"`
 	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
 
-	// Listens are host:port of the servers' listeners, as their configuration has them or as they told them over TLS.
-	// Those in Servers may be what anybody with the gossip key claims.
+	// Listens are host:port of the servers' listeners, from their configuration or reported by them over TLS. The
+	// addresses in Servers may be claims of anyone with the gossip key.
 	Listens []string `cbor:"8,keyasint,omitempty"`
 }
 
-// ServerInfo is where a server can be reached.
+// ServerInfo has the addresses of a server.
 type ServerInfo struct {
 	ID         model.ServerID `cbor:"1,keyasint"`
 	Name       string         `cbor:"2,keyasint"`
@@ -103,7 +103,7 @@ type ReportRequest struct {
 	Self *model.SelfReport `cbor:"10,keyasint,omitempty"`
 }
 
-// ReportReply says at which index the report is in the state.
+// ReportReply returns the index at which the report is in the state.
 type ReportReply struct {
 	Index uint64 `cbor:"1,keyasint"`
 }
@@ -112,36 +112,36 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	// of the last answer; 0 for the first of an epoch, and to be told every spec again
+	// of the last answer; 0 for the first of an epoch, and to get every spec again
 	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
 
-	// the newest state whose assignments the agent acted on; it ignores what is older
+	// the newest state whose assignments the agent acted on; it ignores older ones
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
 
-// Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is
-// absent must be stopped, unless Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one
-// it has seen.
+// Assignments is everything that an agent must run now: a full snapshot, the latest wins. An instance of the node that
+// is absent must be stopped, unless Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than
+// one it has seen.
 type Assignments struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`
 	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
-	// the state does not know this epoch, or holds the node for offline: register again
+	// the state does not know this epoch, or the node is offline in it: register again
 	Register  bool            `cbor:"4,keyasint,omitempty"`
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
-	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
+	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// how long ago, at least, the last restore was confirmed; 0: there was none
+	// at least how long ago the last restore was confirmed; 0: there was none
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
-	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
+	// Keep are instances that the state does not know and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
-	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may
-	// take their grace.
+	// Grace are instances that the state does not know and that must end. Nothing else fills their slots, so they may use
+	// their grace.
 	Grace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
@@ -151,29 +151,28 @@ type Assignment struct {
 	Group      model.GroupID    `cbor:"2,keyasint"`
 	Slot       int              `cbor:"3,keyasint"`
 	Desired    model.Desired    `cbor:"4,keyasint"`
-	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as told in the epoch before
+	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as sent before in this epoch
 	Ports      map[string]int   `cbor:"6,keyasint,omitempty"`
 	RestartSeq uint64           `cbor:"7,keyasint,omitempty"`
 	Grace      *model.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
 	Memory     int64            `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
 	Job        model.JobName    `cbor:"10,keyasint"`
 	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
-	// of its own, to be looked at once more before the stop signal
+	// its own gates, to be checked once more before the stop signal
 	Gates   []string    `cbor:"12,keyasint,omitempty"`
-	Attempt uint64      `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
+	Attempt uint64      `cbor:"15,keyasint,omitempty"` // number of instances of the group that were placed before it
 	Fencing uint64      `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
 	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
-	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for
-	// it.
+	// Copies is the epoch of the data that each volume must have. A directory with other data is not for this instance.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
-	// local volumes that a program has used: their data must be there
+	// local volumes that a program has used: their data must exist
 	Held []string `cbor:"18,keyasint,omitempty"`
-	// Unsettled: another one that a restore has lost from the state may fill the slot; nothing is started in it.
+	// Unsettled: another instance that a restore lost from the state may fill the slot. The agent starts nothing in it.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
-// ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after
-// a restore, is answered at once.
+// ServicesRequest waits at most Wait for services newer than Index. If the server has not reached Index, as after a
+// restore, it answers at once.
 type ServicesRequest struct {
 	Node  model.NodeID   `cbor:"1,keyasint"`
 	Index uint64         `cbor:"2,keyasint"`
@@ -187,11 +186,11 @@ type Services struct {
 	Index    uint64            `cbor:"1,keyasint"`
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
 
-	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of two can't be compared
+	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of different incarnations can't be compared
 	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: what is missing may only be lost
 }
 
-// ServiceBackends is one service and who serves it now.
+// ServiceBackends is one service with its current backends.
 type ServiceBackends struct {
 	Name       model.ServiceName `cbor:"1,keyasint" json:"name"`
 	Expose     int               `cbor:"2,keyasint,omitempty" json:"expose,omitempty"`
@@ -199,8 +198,8 @@ type ServiceBackends struct {
 	Backends   []model.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
-// PeersRequest waits at most Wait for lists that the agent does not know. Only groups that have an instance on the node
-// are told.
+// PeersRequest waits at most Wait for lists that the agent does not know. The answer has only groups with an instance
+// on the node.
 type PeersRequest struct {
 	Node        model.NodeID   `cbor:"1,keyasint"`
 	Groups      []PeersKnown   `cbor:"2,keyasint"`
@@ -210,13 +209,14 @@ type PeersRequest struct {
 	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
 }
 
-// PeersKnown is a group and what the agent knows of it: GroupPeers.At of the list that it was told last, 0 for none.
+// PeersKnown is a group and what the agent knows of it: GroupPeers.At of the last list that it got, 0 for none.
 type PeersKnown struct {
 	Group model.GroupID `cbor:"1,keyasint"`
 	At    uint64        `cbor:"2,keyasint,omitempty"`
 }
 
-// Peers tells lists that were not known. Each is an encoded GroupPeers: all agents of a group get the same bytes.
+// Peers has the lists that the agent did not know. Each is an encoded GroupPeers: all agents of a group get the same
+// bytes.
 type Peers struct {
 	Incarnation uint64            `cbor:"1,keyasint"`
 	Lists       []cbor.RawMessage `cbor:"2,keyasint,omitempty"`
@@ -226,11 +226,11 @@ type Peers struct {
 type GroupPeers struct {
 	Group   model.GroupID `cbor:"1,keyasint" json:"group"`
 	Members []Peer        `cbor:"2,keyasint" json:"members"`
-	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the change that made it so
+	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the last change of the list
 }
 
-// How many instances of a group its instances are told of: every agent of the group hears of every change. A larger
-// group needs a service instead of a list.
+// How many instances of a group are listed to its instances: every agent of the group gets every change. A larger group
+// needs a service instead of a list.
 const (
 	MaxPeers      = 100
 	MaxPeersAsked = 1000 // with a block peers in the group

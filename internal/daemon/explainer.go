@@ -11,20 +11,21 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// explainer answers the API's questions with the code that decides: the same passes, told instead of acted on.
+// explainer answers the API's questions with the code that decides. It runs the same passes, but reports instead of
+// acting.
 type explainer struct{}
 
-// planner tells in the same way what would happen.
+// planner computes in the same way what would happen.
 type planner struct {
 	mu   sync.Mutex
 	seen *reconcile.Seen // by the last forecasts
 }
 
-// keptFor is how long what forecasts see is kept for the next ones: drains are often started one after the other, and
-// rows that have been replaced since should not be kept alive for long.
+// keptFor is how long planner keeps what a forecast saw for the next ones. Drains are often started one after the
+// other, but replaced rows should not be kept in memory for long.
 const keptFor = time.Minute
 
-// remembering runs do with what was seen lately, or with a Seen that knows nothing if another call has it now.
+// remembering runs do with what was seen lately, or with an empty Seen while another call uses that.
 func (p *planner) remembering(do func(*reconcile.Seen)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Seen))
@@ -46,15 +47,15 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of
-// what an explanation costs.
+// explained returns why things wait. It leaves out what the rescheduler would do, which in a large cluster is most of
+// the cost of an explanation.
 func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
 	in.StayPut = true
 	return reconcile.Explain(in)
 }
 
-// Why implements api.Explainer.
+// Why implements httpapi.Explainer.
 func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
@@ -67,7 +68,7 @@ func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error
 	return result, nil
 }
 
-// Waiting implements api.Explainer.
+// Waiting implements httpapi.Explainer.
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := explained(q)
 	w := httpapi.Waiting{
@@ -94,7 +95,7 @@ func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	return w
 }
 
-// DrainStatus implements api.Explainer.
+// DrainStatus implements httpapi.Explainer.
 func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
@@ -103,7 +104,7 @@ func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.Drain
 	return explained(q).Drain(d)
 }
 
-// Forecast implements api.Planner.
+// Forecast implements httpapi.Planner.
 func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
@@ -117,18 +118,18 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 	p.remembering(func(seen *reconcile.Seen) {
 		in := input(q)
 		in.Seen = seen
-		// refused if the nodes went in the meantime: there is nothing to tell
+		// refused if the nodes have gone in the meantime: then there is no forecast
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})
 	return forecast
 }
 
-// Moves implements api.Planner.
+// Moves implements httpapi.Planner.
 func (*planner) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 	return reconcile.Moves(input(q))
 }
 
-// Plan implements api.Planner.
+// Plan implements httpapi.Planner.
 func (*planner) Plan(q httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {

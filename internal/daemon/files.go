@@ -10,14 +10,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// NamedFiles is what was found of the certificate and the keys that a configuration names.
+// NamedFiles describes the certificate and the keys that a configuration names.
 type NamedFiles struct {
 	ReadableKeys []string                     // private keys that every user of the machine can read
-	Ends         map[transport.Role]time.Time // of the certificate, by the role that it was checked for
+	Ends         map[transport.Role]time.Time // when the certificate ends, by the role that it was checked for
 }
 
-// CheckFiles looks at the certificate and the keys that a configuration names, as the process would at its start. An
-// error says why it would not start.
+// CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. An
+// error says why the process would not start.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
 	if c.TLS.Dir != "" {
@@ -42,7 +42,7 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 	return found, err
 }
 
-// readableKeys are the private keys that every user of the machine can read.
+// readableKeys returns the private keys that every user of the machine can read.
 func readableKeys(c *config.Config) []string {
 	keys := []string{c.TLS.KeyFile, c.Gossip.KeyFile}
 	if c.TLS.Dir != "" {

@@ -19,8 +19,8 @@ import (
 )
 
 // newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics,
-// raft-boltdb to its predecessor; both have a single sink for the whole process, so this is called once, by main's
-// commands. Their names stay raft_* and memberlist_*.
+// raft-boltdb to its predecessor. Both have a single sink for the whole process, so newRegistry may be called only
+// once. Their names stay raft_* and memberlist_*.
 func newRegistry() (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,7 +47,7 @@ func newRegistry() (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// loopMetrics are what only the deciding loop knows.
+// loopMetrics are the metrics that only the deciding loop knows.
 type loopMetrics struct {
 	decide  prometheus.Histogram
 	apply   *prometheus.CounterVec
@@ -79,7 +79,7 @@ func newLoopMetrics() loopMetrics {
 	return m
 }
 
-// refusals counts the requests that were refused before they were looked at.
+// refusals counts the requests that were refused unread.
 type refusals struct{ *prometheus.CounterVec }
 
 func newRefusals() refusals {
@@ -92,7 +92,7 @@ func newRefusals() refusals {
 	return r
 }
 
-// refusalCodes are those that say who may call, how often and with how much.
+// refusalCodes returns the codes of refusals for who may call, how often and with how much.
 func refusalCodes() []model.Code {
 	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
 		model.CodeInvalid, model.CodeMediaType}
@@ -105,7 +105,7 @@ func (r refusals) count(err error) {
 	}
 }
 
-// stopCodes are the refusals of a stop.
+// stopCodes returns the codes with which a stop is refused.
 func stopCodes() []model.Code {
 	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
 		model.CodeReplacementPending, model.CodeStale}
@@ -131,7 +131,7 @@ func (m loopMetrics) note(r reconcile.Report) {
 	}
 }
 
-// compareMetrics are what came of comparing this server's state with the others'.
+// compareMetrics are the results of comparing this server's state with the others'.
 type compareMetrics struct {
 	results *prometheus.CounterVec
 	differs prometheus.Gauge
@@ -157,7 +157,7 @@ func (m compareMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.results, m.differs}
 }
 
-// note counts one comparison. One that could not be made says nothing about the states.
+// note counts one comparison. A comparison that could not be made says nothing about the states.
 func (m compareMetrics) note(r cluster.ComparisonResult) {
 	m.results.WithLabelValues(r.String()).Inc()
 	switch {
@@ -168,7 +168,7 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 	}
 }
 
-// Collectors are those of a server and an agent that have no values yet, for the reference.
+// Collectors returns the collectors of a server and an agent, without values, for the reference of metrics.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)

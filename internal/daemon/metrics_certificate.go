@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// certificateEnd shows until when a process's certificate of a role is good. A reload shows at once.
+// certificateEnd shows when the process's certificates expire, by role. It follows a reload at once.
 type certificateEnd struct {
 	desc  *prometheus.Desc
 	creds map[transport.Role]*transport.Credentials

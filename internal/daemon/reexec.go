@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// Reexec runs what agents start of this binary. No flag is parsed and nothing else is set up before it: a shim must
-// stay small and must not fail over what concerns the command line.
+// Reexec runs the subcommands that agents start from this binary. ok is false for other arguments. Call it before
+// parsing flags or any other setup: a shim must stay small and must not fail over anything on the command line.
 func Reexec(args []string) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

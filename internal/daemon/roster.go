@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// roster shows the servers as the API does.
+// roster converts the servers to the form of the API.
 type roster struct{ *cluster.Server }
 
-// Members implements api.Roster. It asks nobody: what the leader shows of the others is what they told it last.
+// Members implements httpapi.Roster. It sends no questions: the leader shows what the others reported last.
 func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
@@ -48,7 +48,7 @@ func machineOf(s cluster.ServerStatus) api.MemberMachine {
 	return m
 }
 
-// diskOf is what gossip says of a server's disk: that is there also while nobody leads.
+// diskOf returns what gossip says of a server's disk, which is known even while nobody leads.
 func diskOf(s cluster.ServerStatus) api.Disk {
 	switch {
 	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
@@ -76,7 +76,7 @@ func lifetimeOf(l cluster.Lifetime) transport.Lifetime {
 	return transport.Lifetime{From: unixMilli(l.From), Until: unixMilli(l.Until)}
 }
 
-// unixMilli is a time that 0 is none of.
+// unixMilli returns the time for Unix ms; 0 gives the zero time.
 func unixMilli(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -84,13 +84,13 @@ func unixMilli(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// ownMachine is this server's own, for the metrics.
+// ownMachine returns this server's own machine, for the metrics.
 func (s *serverPart) ownMachine() metrics.Machine {
 	c := s.cluster.Condition()
 	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
 }
 
-// certificates are what this server tells of them.
+// certificates returns the certificates that this server reports.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Program is the binary that runs.
+// Program is the running binary.
 type Program struct {
 	Version string
 	Exit    func(code int) // ends the process at once
 }
 
-// RunServer runs what the files describe, as Run does; they must have a server block.
+// RunServer runs what the files describe, as Run does. They must have a server block.
 func (b Program) RunServer(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
@@ -39,7 +39,7 @@ func (b Program) RunServer(ctx context.Context, paths []string) error {
 	})
 }
 
-// RunAgent runs what the files describe, as Run does; they must have an agent block.
+// RunAgent runs what the files describe, as Run does. They must have an agent block.
 func (b Program) RunAgent(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
@@ -72,7 +72,7 @@ type process struct {
 	parts    []part // in order of start; stopped in reverse
 }
 
-// metrics serves the process's metrics; nil with telemetry { prometheus = false }.
+// metrics returns the handler of the process's metrics; nil with telemetry { prometheus = false }.
 func (p *process) metrics() http.Handler {
 	if !p.cfg.Metrics {
 		return nil
@@ -80,15 +80,15 @@ func (p *process) metrics() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }
 
-// part is something that a process runs: it serves until its context ends, then returns once everything of it has
+// part is something that a process runs. It serves until its context ends, and returns once all its goroutines have
 // ended.
 type part interface {
 	run(ctx context.Context) error
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT comes, or a part fails. A planned stop returns
-// nil. On SIGHUP it takes over from read what can change while it runs. It ends the process by itself when a disk or a
+// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT arrives, or a part fails. A planned stop
+// returns nil. On SIGHUP it reloads what can change at run time from read. It exits the process itself when a disk or a
 // state can't be trusted any more.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
@@ -129,7 +129,7 @@ func (p *process) open(ctx context.Context) error {
 	return nil
 }
 
-// run owns a goroutine for each part. The first that ends, ends all: the last one started stops first.
+// run starts a goroutine for each part. When the first part ends, all end: the last one started stops first.
 func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*config.Config, error)) error {
 	ended := make(chan error, len(p.parts))
 	cancels := make([]context.CancelFunc, len(p.parts))
@@ -176,7 +176,8 @@ func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Si
 	}
 }
 
-// reload takes over what can change at run time: log level, certificates, limits, labels. On a mistake nothing changes.
+// reload reloads what can change at run time: log level, certificates, limits, labels. If the configuration has a
+// mistake, nothing changes.
 func (p *process) reload(read func() (*config.Config, error)) {
 	cfg, err := read()
 	if err != nil {
@@ -192,7 +193,7 @@ func (p *process) reload(read func() (*config.Config, error)) {
 	p.log.Info("configuration reloaded")
 }
 
-// fatal ends the process at once: its disk or its state can't be trusted, so it must not say another word to its peers.
+// fatal ends the process at once. Its disk or its state can't be trusted, so it must send nothing more to its peers.
 func (p *process) fatal(err error) {
 	p.log.Error("this server must not go on", "error", err)
 	p.program.Exit(int(api.ExitInternal))
@@ -205,7 +206,7 @@ func newLogger(cfg *config.Config) hclog.Logger {
 	})
 }
 
-// notify tells systemd how the process is (sd_notify); without systemd it does nothing.
+// notify reports the state of the process to systemd (sd_notify). Without systemd it does nothing.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -222,7 +223,7 @@ func notify(state string) {
 	_, _ = io.WriteString(conn, state) // best effort
 }
 
-// credentials loads what proves this process's role.
+// credentials loads the certificate that proves this process's role.
 func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
@@ -253,7 +254,7 @@ func (p *process) listen(ctx context.Context, creds *transport.Credentials, port
 		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
 }
 
-// advertised is host:port under which others reach a listener of this process.
+// advertised returns the host:port at which others reach a listener of this process.
 func (p *process) advertised(l *transport.Listener) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {

@@ -30,7 +30,7 @@ type agentPart struct {
 	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
-	taken    error // why the API's port is not open; nil: it is
+	taken    error // why the API's port is not open; nil: it is open
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -68,15 +68,15 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	return a, err
 }
 
-// listen opens the TLS port. While another process holds it the agent goes on without, and tries again: what runs here
-// needs its agent more than people need its logs.
+// listen opens the TLS port. While another process holds the port, the agent runs without it and tries again: running
+// instances need their agent more than people need its logs.
 func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
 	if port == 0 {
 		return a.p.listen(ctx, a.creds, port, transport.Limits{})
 	}
 	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
 	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
-		if a.agent == nil { // the first try; it is told once there is somebody to tell
+		if a.agent == nil { // the first try, before there is an agent to report to
 			a.taken = err
 			return
 		}
@@ -88,7 +88,7 @@ func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, 
 	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
 }
 
-// notePort tells why the API's port is not open; nil: it is.
+// notePort reports why the API's port is not open; nil: it is open.
 func (a *agentPart) notePort(err error) {
 	port := a.p.cfg.Listen.Port
 	if err == nil {
@@ -105,14 +105,14 @@ func (a *agentPart) notePort(err error) {
 	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
-// ownPorts are those on which this process is to listen, whoever holds them now.
+// ownPorts returns the ports of this process, even while another process holds them.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
-// LetPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it.
-// They can't list it.
+// LetPass lets instances of other users pass through a directory of root's to their own directories below it. They
+// can't list it.
 func LetPass(dir string) error {
 	if os.Geteuid() != 0 {
-		return nil // every instance runs as the user of the agent
+		return nil // every instance runs as the agent's user
 	}
 	info, err := os.Stat(dir)
 	if err == nil {
@@ -148,8 +148,8 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir is the agent's own. A process that is both keeps the two apart, and beside each other: a server's directory
-// lets nobody through, and instances of other users must reach theirs.
+// dataDir returns the agent's own data directory. A process that is both server and agent has two directories side by
+// side: nobody may pass through a server's directory, but instances of other users must reach theirs.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
@@ -188,7 +188,7 @@ func (a *agentPart) openGossip() error {
 	return nil
 }
 
-// registrar is the agent's way to the servers; a registration also tells where their gossip is.
+// registrar calls the servers for the agent. A successful registration also joins their gossip.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -272,18 +272,18 @@ func (a *agentPart) reload(cfg *config.Config) error {
 // release frees what open took, in reverse order.
 func (a *agentPart) release() {
 	if a.gossip != nil {
-		_ = a.gossip.Close() // it is over either way
+		_ = a.gossip.Close() // closing anyway
 	}
 	if a.unix != nil {
-		_ = a.unix.Close() // it is over either way
+		_ = a.unix.Close() // closing anyway
 	}
 	if a.listener != nil {
-		_ = a.listener.API().Close() // it is over either way
+		_ = a.listener.API().Close() // closing anyway
 	}
 }
 
-// client makes the client that this process uses towards servers: those of its configuration, or itself, and then
-// others that it knows.
+// client makes the client with which this process calls servers: the configured ones, or else its own, and then the
+// other known ones.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

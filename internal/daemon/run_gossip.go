@@ -13,18 +13,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pause before a gossip port that was taken is tried again, doubled at each try up to the most.
+// The pause before a taken gossip port is tried again. It doubles at each try up to regossipMost.
 const (
 	regossipFirst = time.Second
 	regossipMost  = time.Minute
 )
 
-// agentGossip is an agent's place in the gossip. While another process holds the configured port it gossips on any
-// free one: without gossip there are no heartbeats, and the node would be offline. Safe for many goroutines.
+// agentGossip is an agent's member of the gossip pool. While another process holds the configured port, it uses any
+// free one: without gossip there are no heartbeats, and the node would be offline. It is safe for many goroutines.
 type agentGossip struct {
 	cfg  cluster.PoolConfig
 	log  hclog.Logger
-	tell func(port int, problem *model.PortProblem) // of the configured port; nil: it is open
+	tell func(port int, problem *model.PortProblem) // about the configured port; nil: it is open
 
 	inbox chan []byte
 	mu    sync.Mutex
@@ -43,7 +43,7 @@ func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *model.PortProblem))
 	return g, nil
 }
 
-// open opens the pool: on the configured port, or on any free one while that is taken.
+// open opens the pool on the configured port, or on any free one while that is taken.
 func (g *agentGossip) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +78,7 @@ func (g *agentGossip) now() (*cluster.Pool, bool) {
 	return g.pool, g.spare
 }
 
-// run keeps the pool joined until ctx ends. A pool on another port than configured is moved to that once it is free.
+// run keeps the pool joined until ctx ends. It moves a pool on another port to the configured one once that is free.
 func (g *agentGossip) run(ctx context.Context) error {
 	for {
 		g.runPool(ctx)
@@ -86,7 +86,7 @@ func (g *agentGossip) run(ctx context.Context) error {
 			return nil
 		}
 		pool, _ := g.now()
-		_ = pool.Close() // the servers hear that this member left; the next one has its name
+		_ = pool.Close() // the servers see that this member left; the next pool has its name
 		for pause := regossipFirst; ; pause = min(2*pause, regossipMost) {
 			err := g.open()
 			if err == nil {
@@ -104,7 +104,7 @@ func (g *agentGossip) run(ctx context.Context) error {
 	}
 }
 
-// runPool runs the present pool until ctx ends, or until its configured port is free.
+// runPool runs the current pool until ctx ends, or until its configured port is free.
 func (g *agentGossip) runPool(ctx context.Context) {
 	pool, spare := g.now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,7 +112,7 @@ func (g *agentGossip) runPool(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { _ = pool.Run(ctx) }) // it has no errors
+	wg.Go(func() { _ = pool.Run(ctx) }) // it always returns nil
 	wg.Go(func() {
 		for {
 			select {

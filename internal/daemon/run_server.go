@@ -64,7 +64,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	return s, err
 }
 
-// socket is where the CLI of this machine finds the server.
+// socket returns where the CLI of this machine finds the server.
 func (s *serverPart) socket() string {
 	if s.p.cfg.Listen.Socket != "" {
 		return s.p.cfg.Listen.Socket
@@ -129,9 +129,9 @@ func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	return loop.Run(ctx)
 }
 
-const toldSkips = 100 // lines about what was left out of plans, in one term
+const toldSkips = 100 // lines about skipped parts of plans, in one term
 
-// submitter gives the loop the log; the outcome of an entry has another name there.
+// submitter adapts the log for the loop, which has its own type for the outcome of an entry.
 type submitter struct{ *cluster.Server }
 
 // Submit implements reconcile.Log.
@@ -163,14 +163,14 @@ func (s *serverPart) openAPI() (err error) {
 	return err
 }
 
-// raftPart is this server's part in the log, for the metrics.
+// raftPart returns this server's part in the log, for the metrics.
 func (s *serverPart) raftPart() metrics.Raft {
 	st := s.cluster.Status()
 	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex,
 		Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
-// run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership
+// run serves until ctx ends. It stops in the reverse order of the start: the API answers open requests, then leadership
 // is handed over, then the port closes.
 func (s *serverPart) run(ctx context.Context) error {
 	defer s.release()
@@ -226,12 +226,12 @@ func (s *serverPart) reload(cfg *config.Config) error {
 // release frees what open took.
 func (s *serverPart) release() {
 	if s.cluster != nil {
-		_ = s.cluster.Close() // it is over either way
+		_ = s.cluster.Close() // closing anyway
 	}
 	if s.unix != nil {
-		_ = s.unix.Close() // it is over either way
+		_ = s.unix.Close() // closing anyway
 	}
 	if s.listener != nil {
-		_ = s.listener.API().Close() // it is over either way
+		_ = s.listener.API().Close() // closing anyway
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/cluster"
 )
 
-// verifier shows a verification as the API does.
+// verifier converts a verification to the form of the API.
 type verifier struct{ *cluster.Server }
 
-// Verify implements api.Verifier.
+// Verify implements httpapi.Verifier.
 func (v verifier) Verify(ctx context.Context, patience time.Duration) (api.Verification, error) {
 	found, err := v.Server.Verify(ctx, patience)
 	if err != nil {
@@ -33,7 +33,7 @@ func (v verifier) Verify(ctx context.Context, patience time.Duration) (api.Verif
 	return out, nil
 }
 
-// Differing implements api.Verifier.
+// Differing implements httpapi.Verifier.
 func (v verifier) Differing() []api.DifferentState {
 	found := v.Server.Differing()
 	if len(found) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// logAgent is an agent that has logs: each instance's stays open until the test lets it end.
+// logAgent is an agent that has logs. Each instance's log stays open until the test ends it.
 type logAgent struct {
 	mu    sync.Mutex
 	asked []string
@@ -46,10 +46,10 @@ func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runAgent serves logs as the agent of a node.
+// runAgent serves logs like the agent of a node.
 func (r *rig) runAgent(id model.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
 
-// runAgentOf serves what a test's agent answers as the agent of a node.
+// runAgentOf serves a test's handler like the agent of a node.
 func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
@@ -70,7 +70,7 @@ func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Instances: all})
 }
 
-// Any server passes on what the agent has.
+// Every server passes on the agent's logs.
 func TestInstanceLogs(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -88,7 +88,7 @@ func TestInstanceLogs(t *testing.T) {
 	}
 }
 
-// Following a job shows whole lines of every instance, also of those that come later.
+// Following a job shows whole lines of every instance, including later ones.
 func TestJobLogs(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -150,8 +150,8 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// Instances whose logs are gone are told in one line after the others, with their number. Who asks for those that run
-// hears nothing of those that ended.
+// Instances without logs are counted in one line after the others. A reader of running instances gets nothing about
+// ended ones.
 func TestJobLogsThatAreGone(t *testing.T) {
 	r := newRig(t)
 	r.world()

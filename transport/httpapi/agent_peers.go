@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Many agents hear of a change of a list, and each of them has other lists too. The pause before such an answer grows
-// with the bytes of all of them, so that the bytes for each second don't grow: 20 ms for 100 instances on 100 nodes, 2
-// s for 1,000 on 1,000.
+// A change of a list wakes many agents, and each of them has other lists too. The pause before such an answer grows
+// with the rows of all its lists and the number of nodes, so that the bytes per second don't grow. It is 20 ms for 100
+// instances on 100 nodes, and 2 s for 1,000 on 1,000.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second
@@ -24,8 +24,8 @@ const (
 // maxPeerLists bounds the encoded lists that are kept.
 const maxPeerLists = 4096
 
-// agentPeers tells the lists that the agent was never told; if there are none, it waits until one of the others has
-// changed.
+// agentPeers answers with the lists that the agent does not know. If there is none, it waits until one of the others
+// has changed.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
@@ -59,8 +59,9 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 	return s.agents.lists.answer(r, r.unknownPeers(q, fresh))
 }
 
-// unknownPeers are the groups of a request that have an instance on its node and a list that its agent does not know;
-// with never only those of which it knows none. A server whose state is from before a restore knows nothing better.
+// unknownPeers returns the groups of a request that have an instance on its node and a list that its agent does not
+// know. With never it returns only those of which the agent knows no list at all. A server whose state is from before a
+// restore returns none.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
 		return nil
@@ -92,7 +93,7 @@ func (r *reading) peersPause(q transport.PeersRequest) time.Duration {
 	return min(time.Duration(rows*r.Nodes.Len())*peersPauseEach, peersPauseMost)
 }
 
-// sharedPeers is the lists of groups as they are told to agents, encoded. Safe for many goroutines.
+// sharedPeers has the encoded lists of groups for agents. It is safe for many goroutines.
 type sharedPeers struct {
 	mu          sync.Mutex
 	incarnation uint64
@@ -106,7 +107,7 @@ type peerList struct {
 
 func newSharedPeers() *sharedPeers { return &sharedPeers{lists: map[model.GroupID]peerList{}} }
 
-// answer tells the lists of these groups.
+// answer returns the lists of these groups.
 func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, error) {
 	a := transport.Peers{Incarnation: r.Incarnation}
 	for _, g := range groups {
@@ -119,7 +120,7 @@ func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, 
 	return a, nil
 }
 
-// of returns the encoded list of a group. Who comes while another one encodes a list waits for that.
+// of returns the encoded list of a group. Concurrent callers wait for the encoding in progress.
 func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +138,7 @@ func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 	return encoded, err
 }
 
-// mostPeers is how many instances the list of a group names at most.
+// mostPeers returns how many instances the list of a group may have.
 func (r *reading) mostPeers(id model.GroupID) int {
 	if spec, ok := r.Policy(id); ok && spec.Peers != nil {
 		return transport.MaxPeersAsked

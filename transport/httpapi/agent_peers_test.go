@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The agents of a group are told all of its instances, and each change; of other groups nothing.
+// The agents of a group get all of its instances and each change, and nothing of other groups.
 func TestAgentPeers(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -56,7 +56,7 @@ func TestAgentPeers(t *testing.T) {
 		}
 		done <- got
 	}()
-	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"rack": "r9"}}) // concerns nobody's list
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"rack": "r9"}}) // changes no list
 	n, _ := r.machine.State().Nodes.Get("01N1")
 	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1",
 		Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.7", APIAddress: "127.0.0.7:1", Key: []byte("k")},
@@ -65,8 +65,8 @@ func TestAgentPeers(t *testing.T) {
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)
 	}
-	// A server that was not restored yet knows nothing better than an agent that heard of it; one that was tells all
-	// again.
+	// A server that was not restored yet knows nothing better than an agent that has seen the restored state. A restored
+	// server sends everything again.
 	later := ask(0)
 	later.Incarnation, later.Wait = later.Incarnation+1, 0
 	if got := must(c.Peers(t.Context(), later))(t); len(got.Lists) != 0 {

@@ -18,20 +18,19 @@ func parsePoll(wait model.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
-// fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again
-// after a restore.
+// fencingBits is the number of bits of the log index in a fencing epoch. Above them is the incarnation, because an
+// index comes again after a restore.
 const fencingBits = 44
 
-// staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is
-// over by then. One that is cut off from the other servers would otherwise keep its agents from all that is decided
-// without it, for as long as they reach it.
+// staleForAgents is how long a server may be without the leader before it sends agents elsewhere; an election takes
+// less. Otherwise a server that is cut off from the other servers would keep its agents from all later decisions.
 const staleForAgents = 10 * time.Second
 
-// staleLook is how often a server that holds an agent's question looks whether it still may.
+// staleLook is how often a server with a pending poll checks whether it may still answer.
 const staleLook = 2 * time.Second
 
-// caughtUp keeps a server that lags, has lost the others, or can't take what they say, from telling agents what is
-// over. Code: not_caught_up.
+// caughtUp fails on a server that must not answer agents, because its answers may be outdated: it lags, has lost the
+// others, or has no room for new entries. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -47,7 +46,7 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
-// replaced refuses an agent that follows a lineage which this server's does not replace: servers that were recovered
+// replaced fails for an agent that follows a lineage which this server's does not replace. Servers that were recovered
 // elsewhere know better. Code: not_caught_up.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
@@ -62,8 +61,8 @@ func (s *Server) replaced(follows string) error {
 		clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
-// assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the
-// whole set again, so that an agent also learns of a restored state, whose indexes may be lower.
+// assignments waits until the node's assignments are newer than those that its agent has. The answer is always the
+// whole set. So an agent also gets a restored state, whose indexes may be lower.
 func (s *Server) assignments(ctx context.Context, who caller,
 	q transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
@@ -76,7 +75,7 @@ func (s *Server) assignments(ctx context.Context, who caller,
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
-	switch { // who waits here keeps this frame: it must stay small
+	switch { // every pending poll keeps this frame: it must stay small
 	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
@@ -101,8 +100,8 @@ func (s *Server) assignments(ctx context.Context, who caller,
 
 func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
-// behind refuses an agent that has seen a newer state than this server's, which will be told to it by the leader. A
-// leader has no newer one: its state was restored, and a registration raises it above what the agent saw. Code:
+// behind fails for an agent that has seen a newer state than this server's; the leader will send that state here. The
+// leader itself never fails: its state was restored, and a registration raises it above what the agent saw. Code:
 // not_caught_up.
 func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
@@ -112,18 +111,19 @@ func (s *Server) behind(seen model.Seen) error {
 		WithHint("ask another server")
 }
 
-// registered reports whether a question is of the present registration, whose agent obeys the state.
+// registered reports whether a request is of the current registration, whose agent follows the state.
 func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
 	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
 
-// lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less
-// sends agents away that have registered a moment ago, and each of them asks again or registers once more; after a
-// restore those whose registration is lost wait for it in vain.
+// lagWait is how long a lagging server waits until an agent's registration arrives here too. With less, it sends away
+// agents that have just registered, and each of them asks again or registers once more. After a restore, agents whose
+// registration is lost wait in vain.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has
-// seen, or lagWait is over. The leader lacks nothing, and a registration from before a restore will never come.
+// awaitNode blocks until this server's state has the node's registration of that epoch, or a later one, and is no older
+// than what the agent has seen. It waits at most lagWait. The leader does not wait. A registration from before a
+// restore will never come.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
@@ -158,7 +158,7 @@ func (s *Server) knows(id model.NodeID, epoch uint64, seen model.Seen) bool {
 	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
 }
 
-// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports
+// pause blocks until woken or over is closed, limit has passed, the caller has gone or the server stops. It reports
 // whether it was woken.
 func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
@@ -174,7 +174,7 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 	return false
 }
 
-// assignments is everything that the node must run or stop now.
+// assignments returns everything that the node must run or stop now.
 func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
@@ -186,7 +186,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	// what it runs is not known yet: it may be what is to be kept
+	// until its inventory is in, any of its instances may be one to keep
 	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
@@ -210,9 +210,8 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	return a
 }
 
-// hasSpec reports whether an earlier answer in the same epoch told the agent how to run an instance, which never
-// changes. It may be wrong about a preemptor. The agent hears of it only when its room is free: the agent asks for
-// everything then.
+// hasSpec reports whether an earlier answer in the same epoch had the spec of an instance, which never changes. It may
+// be wrong about a preemptor, which the agent gets only once its room is free. The agent then asks for every spec.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -232,24 +231,24 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			// it was replaced while its node was silent, and may serve clients: it has its grace
+			// it was replaced while its node was silent, and may have clients: it gets its grace
 			one.Desired = model.DesiredDraining
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
 		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
-			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again
-			// under its name; and what is decided after a restore counts more than what was lost by it.
+			// Later holders of a slot were placed by later entries, even if the job was purged and made again under its name.
+			// Decisions after a restore count more than those that it lost.
 			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
 	return one
 }
 
-// ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The
-// agent looks at them once more: it sees a change before the servers do. A drain with force asks none, nor does a
-// person's bypass; whose the stop is stands in the eviction that asked for it.
+// ownGates returns the gates of an instance's group that rest on its own facts, for a stop that depends on them. The
+// agent checks them once more, because it sees a change before the servers do. A forced drain and a person's bypass
+// skip gates. The eviction records who wants the stop.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -260,7 +259,7 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	}
 	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser &&
 		(done == nil || done.Seq != i.Eviction.Seq) {
-		return nil // it was not prepared: a bypass
+		return nil // it was not prepared, so a person bypassed the budget
 	}
 	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining &&
 		drain.Options.Force {
@@ -298,16 +297,16 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	return s.agents.known.of(s.reading())
 }
 
-// sharedServices is the services as they are told to agents, encoded: a change wakes all of them, and all get the same.
+// sharedServices has the encoded services for agents. A change wakes all agents, and all get the same bytes.
 type sharedServices struct {
 	mu          sync.Mutex
 	incarnation uint64 // an index comes again after a restore
 	index       uint64
-	encoded     []byte // nil: nothing is there yet
+	encoded     []byte // nil: none yet
 }
 
-// of returns the services of r, which must be of a published state. Who comes while another encodes them waits for
-// that.
+// of returns the services of r, which must be of a published state. Concurrent callers wait for the encoding in
+// progress.
 func (s *sharedServices) of(r *reading) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

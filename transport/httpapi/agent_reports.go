@@ -9,15 +9,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What the reports of one agent may take of the leader. An agent sends at most one report each 30 ms, and only what
-// changed: 500 instances whose facts change each second take about 100 KB a second.
+// The share of the leader that one agent's reports may use. An agent sends at most one report each 30 ms, with changes
+// only. 500 instances whose facts change each second take about 100 KB a second.
 const (
 	reportBytesPerSecond = 512 << 10
 	reportBytesAtOnce    = 8 << 20
-	reportCost           = 1 << 10 // bytes that any report counts for, beside its own
+	reportCost           = 1 << 10 // bytes that every report counts in addition to its own
 )
 
-// limitReports refuses the reports of an agent that sends more bytes than it may, before they are decoded. Code:
+// limitReports refuses, before decoding, the reports of an agent that sends more bytes than allowed. Code:
 // rate_limited.
 func (s *Server) limitReports(answer answerCall) answerCall {
 	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
@@ -53,7 +53,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 		return transport.ReportReply{}, err
 	}
 	index := state.Index
-	if report.News(state) { // not one that is sent again because its answer got lost
+	if report.News(state) { // not a repetition after a lost answer
 		if report.Full && !s.inventories.take(who.Identity) {
 			err := model.Refuse(model.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
@@ -78,9 +78,9 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 	return transport.ReportReply{Index: index}, nil
 }
 
-// trimReport drops from a report what no state takes, so that it is neither logged nor applied. It returns the state
-// that the report was held against. What this server does not know yet may only be newer than what it has applied: it
-// waits for that.
+// trimReport drops from a report what no state accepts, so that it is neither logged nor applied. It returns the state
+// that it compared the report with. If the report names objects that this server does not know, they may be newer than
+// its state: it first waits for a read barrier.
 func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.State, error) {
 	if refusal := report.CheckSize(); refusal != nil {
 		s.cfg.Refused(refusal)
@@ -101,7 +101,7 @@ func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.S
 const (
 	reportsAtOnce = 256
 	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports, unless one alone has more
-	reportEntries = 8                     // under way
+	reportEntries = 8                     // entries at once
 )
 
 // agentReport is a report on its way into the log.
@@ -118,8 +118,7 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 	}
 }
 
-// commitReports proposes reports in one entry, each in a group of its own: one that is refused changes nothing for
-// the others.
+// commitReports proposes reports in one entry, each in its own group: a refused one does not affect the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
 	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(),

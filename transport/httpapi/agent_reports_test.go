@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that got no answer to a report sends it again. What the state holds already is no second entry; it is a sign
-// of life all the same.
+// An agent that got no answer to a report sends it again. If the state has the content already, it makes no second
+// entry, but still counts as a sign of life.
 func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -50,8 +50,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	}
 }
 
-// What an agent says of instances that are not on its node, or said at length, is not logged. It is a sign of life all
-// the same.
+// Reports about instances that are not on the agent's node, and overlong texts, are not logged. They still count as a
+// sign of life.
 func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -85,7 +85,7 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	}
 }
 
-// A leader that has not applied yet what the agent has heard of takes its word all the same.
+// A leader that has not yet applied what the agent knows accepts its report nevertheless.
 func TestReportAheadOfTheLeader(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -99,7 +99,7 @@ func TestReportAheadOfTheLeader(t *testing.T) {
 	}
 }
 
-// One agent can't have the leader decode and log more than its share, and keeps no other agent out.
+// One agent can't make the leader decode and log more than its share, and keeps no other agent out.
 func TestReportsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -125,7 +125,7 @@ func TestReportsHaveARate(t *testing.T) {
 	}
 }
 
-// A report has a bound that no agent comes near, and the refusal names it.
+// A report has a bound that no real agent comes near, and the refusal names it.
 func TestReportOfTooMuch(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -135,8 +135,8 @@ func TestReportOfTooMuch(t *testing.T) {
 	wantCode(t, err, model.CodeTooLarge)
 }
 
-// An agent that finds something else on its machine again and again is slowed down: others may have to ask again each
-// time.
+// An agent that finds something else on its machine again and again is slowed down, because others may have to ask
+// again each time.
 func TestInventoriesHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -12,23 +12,23 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// heartbeatKey is how many random bytes authenticate a node's heartbeats.
+// heartbeatKey is the size of the random keys that authenticate a node's heartbeats, in bytes.
 const heartbeatKey = 32
 
-// agentDesk is what the calls of thousands of agents share.
+// agentDesk is what the calls of all agents share.
 type agentDesk struct {
 	lookout  *lookout // whether this server may still answer them
-	assigned *linger  // the answers to their polls, and the next two
+	assigned *linger  // delays answers to polls for assignments; the next two likewise
 	services *linger
 	peers    *linger
 	known    *sharedServices
 	lists    *sharedPeers
-	relay    *relay // to the leader
+	relay    *relay // forwards calls to the leader
 	reports  batcher[agentReport, fsm.Result]
 	calls    map[transport.AgentCall]agentCall
 }
 
-// agentCall is what answers a call of agents: CBOR in, CBOR out.
+// agentCall is the code of one call of agents: CBOR in, CBOR out.
 type agentCall struct {
 	byLeader bool // only the leader can answer it
 	answer   answerCall
@@ -61,7 +61,7 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 	}
 }
 
-// AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
+// AnswerAgent answers a call of an agent, or forwards it to the leader. It is a transport.AnswerAgent.
 func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
@@ -88,7 +88,7 @@ func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call tr
 	return answer, err
 }
 
-// agentRecovered turns a panic while a call was answered into a refusal.
+// agentRecovered turns a panic during a call into an error.
 func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
 	if reason := recover(); reason != nil {
 		*err = s.panicked("agent", call.String(), reason)
@@ -100,7 +100,7 @@ func noAgentCall(call transport.AgentCall) *model.Error {
 		WithHint("compare the versions of the two processes with: outspan version")
 }
 
-// commitFor proposes what an agent asks for, with the agent as its actor.
+// commitFor proposes an agent's command, with the agent as its actor.
 func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint64, error) {
 	state := s.cfg.Store.Current()
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -118,8 +118,8 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 	return result.Index, nil
 }
 
-// registerAgent hands out a new heartbeat key with each epoch, so that an earlier process of the same node can't keep
-// it alive.
+// registerAgent registers a node. It hands out a new heartbeat key with each epoch, so that an earlier process of the
+// same node can't keep the node alive.
 func (s *Server) registerAgent(ctx context.Context, who caller,
 	q transport.RegisterRequest) (transport.RegisterReply, error) {
 	if err := who.isNode(q.Name); err != nil {
@@ -147,10 +147,10 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // what Apply would drop is not logged
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the rest: don't log it
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape,
 		Seen: q.Seen, Refused: q.Refused}
-	// an agent tries again and again: that must not fill the log
+	// an agent tries again and again: refusals must not fill the log
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil {
 		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
@@ -180,9 +180,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	}, nil
 }
 
-// usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats
-// still come. One that restarts, also after a reboot, is not refused, and one that moved to another address only until
-// the old heartbeats are late. Code: node_taken.
+// usedElsewhere fails for an agent whose node another agent uses, for example after a machine was copied. It fails as
+// long as the other agent's heartbeats come. A restarted agent is accepted, also after a reboot. An agent that moved to
+// another address has to wait until the old heartbeats are late. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
 	if !known || n.Health == model.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
@@ -204,7 +204,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 			"own; if the node moved here, stop the agent there")
 }
 
-// follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
+// follows fails for a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
 func (s *Server) follows(q transport.RegisterRequest, ours model.History) error {
 	theirs, refusal := model.ParseHistory(q.Cluster)
 	switch {
@@ -226,7 +226,7 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 			"server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
-// serverInfos is where the servers can be reached, and on what they listen; empty when they can't be listed now, as an
+// serverInfos returns the addresses and listeners of the servers. They are empty if the servers can't be listed now; an
 // agent then keeps those that it knows.
 func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
 	if s.cfg.Servers.Roster == nil {
@@ -244,7 +244,7 @@ func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, l
 	return all, listens
 }
 
-// ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.
+// ownNode returns the node that an agent speaks for. Codes: not_found, forbidden.
 func (s *Server) ownNode(who caller, id model.NodeID) (*fsm.Node, error) {
 	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	if !ok {

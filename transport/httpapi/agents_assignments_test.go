@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
+// assignmentsAfter starts a long poll in the background, and returns once it waits.
 func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
 	t.Helper()
 	before := r.signs("01N2")
@@ -27,7 +27,7 @@ func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) 
 	return done
 }
 
-// signs is how many signs of life of a node were noted.
+// signs returns how many signs of life of a node were noted.
 func (r *rig) signs(id model.NodeID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,8 +90,8 @@ func TestAssignments(t *testing.T) {
 	}
 }
 
-// An agent that has followed a state which is lost, and whose node the restored one does not have, stops nothing before
-// it has told what it runs.
+// An agent that followed a lost state, and whose node is missing in the restored one, stops nothing before it has
+// reported what it runs.
 func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -111,7 +111,7 @@ func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	}
 }
 
-// A server that lags serves no agent: what it would say may be over.
+// A server that lags serves no agent, because its answers may be outdated.
 func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -127,8 +127,8 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	}
 }
 
-// A server that is cut off from the others, or has no room for what they say, sends agents elsewhere, those too whose
-// question it holds: what is decided without it concerns them.
+// A server that is cut off from the others, or has no room for new entries, sends agents elsewhere, including those
+// with a pending poll: later decisions concern them.
 func TestAssignmentsOfACutOffServer(t *testing.T) {
 	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
 	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The agent's life: it registers, says what it has, learns what to run, and reports it.
+// The agent's life: it registers, reports its inventory, learns what to run, and reports it.
 func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")
@@ -48,7 +48,7 @@ func TestAgentProtocol(t *testing.T) {
 	}
 }
 
-// What the leader's state refuses already is no entry of the log, however often an agent tries.
+// What the leader's state already refuses makes no entry of the log, however often an agent tries.
 func TestRefusedAgentsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -78,8 +78,7 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
-// A node follows the lineage of its cluster that it knows, and those that replaced it. Servers that a recovery left
-// behind refuse it.
+// A node follows the lineage that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -101,7 +100,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
 		}
 	}
-	// The other calls of a node that is registered.
+	// The other calls of a registered node.
 	known := must(transport.NewClient(transport.ClientConfig{
 		Addresses:   []string{"https://" + r.servers["s1"].address},
 		Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
@@ -123,8 +122,8 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	}
 }
 
-// An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that
-// raises the state above what it saw. A follower that lags sends it to another server.
+// An agent may have seen a newer state than the leader's, which was restored from an older one. Then it has to
+// register, which raises the state above what it saw. A follower that lags sends it to another server.
 func TestAgentHasSeenANewerState(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -147,8 +146,8 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	}
 }
 
-// A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would
-// otherwise register once more.
+// A lagging server waits for a moment for a registration that it does not know yet. Otherwise its agent would register
+// once more.
 func TestAgentOfALaggingServer(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -204,7 +203,7 @@ func TestAgentServices(t *testing.T) {
 		first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
 		t.Fatalf("services: %+v", first)
 	}
-	// An index from before a restore, which this state will not reach for long, is answered at once.
+	// An index from before a restore, which this state will not reach for long, gets an answer at once.
 	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if ahead, err := c.Services(asked,
@@ -237,7 +236,7 @@ func TestAgentServices(t *testing.T) {
 	}
 }
 
-// Garbage on the agents' protocol is refused, and CBOR of a newer version by name.
+// Garbage in the agents' protocol is refused. CBOR of a newer version is refused with the name of the field.
 func TestAgentGarbage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -252,7 +251,7 @@ func TestAgentGarbage(t *testing.T) {
 	wantCode(t, err, model.CodeNoRoute)
 }
 
-// A question of one server reaches another one's answer.
+// One server's question gets another one's answer.
 func TestPeers(t *testing.T) {
 	r := newRig(t)
 	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
@@ -263,7 +262,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine
+// A second agent of a node is refused while the first one's heartbeats come. The first one may restart, and its machine
 // may boot.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)

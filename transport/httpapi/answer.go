@@ -19,7 +19,7 @@ const contentTypeJSON = "application/json"
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = encodeJSON(w, v) // the status is out: an error here means that the caller has gone
+	_ = encodeJSON(w, v) // the status is sent: an error here means that the caller has gone
 }
 
 func encodeJSON(w io.Writer, v any) error {
@@ -42,7 +42,7 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) {
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// answered wraps a problem so that huma sends it as it is.
+// answered wraps a problem so that huma sends it unchanged.
 type answered struct{ *api.Problem }
 
 // GetStatus implements huma.StatusError.
@@ -61,7 +61,7 @@ func asAnswer(err error) error {
 	return answered{api.NewProblem(err)}
 }
 
-// formats are those of JSON operations. Bodies of requests don't pass here: see bodyOf.
+// formats returns the formats of JSON operations. Request bodies don't use them; see decodeBody.
 func formats() map[string]huma.Format {
 	format := huma.Format{
 		Marshal: func(w io.Writer, v any) error {
@@ -78,7 +78,7 @@ func formats() map[string]huma.Format {
 	return map[string]huma.Format{contentTypeJSON: format, "json": format}
 }
 
-// reshape turns huma's own refusals of parameters into problems. Values are left out.
+// reshape turns huma's own errors about parameters into problems, without their values.
 func reshape(m *huma.ErrorModel) *api.Problem {
 	if m.Status >= http.StatusInternalServerError {
 		return api.NewProblem(errors.New(m.Detail))
@@ -94,7 +94,7 @@ func reshape(m *huma.ErrorModel) *api.Problem {
 		WithHint("the parameters are listed in /openapi.json"))
 }
 
-// ownStatus makes huma answer what is invalid with the status that the table of codes has for it.
+// ownStatus makes huma answer invalid requests with the status from the table of codes.
 func ownStatus(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
 
 type (
@@ -113,7 +113,7 @@ func (c statusContext) SetStatus(status int) {
 // Unwrap lets humago find its own context.
 func (c statusContext) Unwrap() huma.Context { return c.humaContext }
 
-// refusedAt is a refusal with the index of the entry, or of the state, that refused.
+// refusedAt adds to a refusal the index of the entry, or of the state, that refused.
 func refusedAt(refusal *model.Error, index uint64) error {
 	return api.NewProblem(refusal).At(index)
 }

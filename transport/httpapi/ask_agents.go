@@ -22,8 +22,8 @@ const (
 	maxAgentAnswer = 16 << 20        // bytes of one answer
 )
 
-// askAgents reads a path of every node's agent. It hands the answers over one at a time, in no order, and returns the
-// names of the nodes whose agents gave none, in order. It takes agentWait for each agentsAtOnce nodes at most.
+// askAgents reads a path from every node's agent. It hands the answers over one at a time, in any order. It returns the
+// names of the nodes whose agents did not answer, in order. It takes at most agentWait for each agentsAtOnce nodes.
 func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
 	take func(*fsm.Node, T)) (silent []string) {
 	var mu sync.Mutex
@@ -50,7 +50,7 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 	return silent
 }
 
-// askAgent reads a path of one agent. Code: agent_unreachable, and those of the agent.
+// askAgent reads a path from one agent. Code: agent_unreachable, and those of the agent.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {

@@ -56,7 +56,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// An agent acts for the node whose name its certificate bears, and for no other.
+// An agent acts for the node with its certificate's name, and for no other.
 func TestAgentOfAnotherNode(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -82,7 +82,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	}
 }
 
-// An agent that is shut down may drain its own node, gently.
+// An agent may drain its own node at its shutdown, without force.
 func TestAgentDrainsItself(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -99,7 +99,7 @@ func TestAgentDrainsItself(t *testing.T) {
 	}
 }
 
-// The leader sees who asked another server, and believes nobody else's word for it.
+// The leader sees who asked another server, and accepts the forwarded identity from servers only.
 func TestForward(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -137,8 +137,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// While no more request ids can be remembered, one more write is refused without a word in the log: callers ask again
-// and again.
+// While no more request ids can be remembered, a further write is refused without an entry in the log, because callers
+// try again and again.
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -151,7 +151,7 @@ func TestRequestsFull(t *testing.T) {
 	}
 }
 
-// A request is passed on once: when the one it reaches does not lead either, the caller has to try again.
+// A request is forwarded only once. If the server that it reaches does not lead either, the caller has to try again.
 func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -169,7 +169,7 @@ func TestForwardOnce(t *testing.T) {
 	}
 }
 
-// The kernel's word for the peer of the unix socket is the actor, also behind a follower.
+// The kernel's identity of the unix socket's peer is the actor, also through a follower.
 func TestSocketActor(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -184,7 +184,7 @@ func TestSocketActor(t *testing.T) {
 	}
 }
 
-// A caller above its rate is told so; others are not held up.
+// A caller above its rate gets an error; others are not delayed.
 func TestRate(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -202,7 +202,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// What an agent says to be its address is an IP address: others dial it, and jobs get it as text.
+// An agent's address must be an IP address, because others dial it, and jobs get it as text.
 func TestAddressOfAnAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()

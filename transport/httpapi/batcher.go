@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// batcher has calls that come while others are under way sent together; one that comes alone goes at once. It has no
-// goroutine: the first of those who wait sends for all, and to the end also if it is itself not waited for any more.
-// Safe for many goroutines.
+// batcher sends calls together that arrive while others are under way; a single call is sent at once. It has no
+// goroutine: the first waiting call sends for all of its batch, even if its own caller no longer waits. It is safe for
+// many goroutines.
 type batcher[Q, A any] struct {
 	send   func(ctx context.Context, calls []Q) ([]A, error) // one answer for each call
 	weight func(Q) int                                       // what a call adds to its batch
@@ -19,14 +19,14 @@ type batcher[Q, A any] struct {
 
 	mu      sync.Mutex
 	flying  int              // batches under way
-	waiting []*batched[Q, A] // in the order of their coming, not yet in a batch
+	waiting []*batched[Q, A] // in order of arrival, not yet in a batch
 }
 
-// batchBounds are those of what is sent at once.
+// batchBounds bounds what is sent at once.
 type batchBounds struct {
 	calls  int
 	weight int // of all calls, unless one alone has more
-	flying int // batches at once, so that one that is slow holds up only a part
+	flying int // batches at once, so that a slow one delays only a part
 	time   time.Duration
 }
 
@@ -34,22 +34,22 @@ type batchBounds struct {
 type batched[Q, A any] struct {
 	call   Q
 	batch  *batch[Q, A]
-	turn   chan struct{} // closed when it has to send its batch
+	turn   chan struct{} // closed when the call has to send its batch
 	done   chan struct{} // closed when there is an answer
 	answer A
 	err    error
 }
 
-// batch is given up once nobody waits for any of its calls.
+// batch is canceled once nobody waits for any of its calls.
 type batch[Q, A any] struct {
 	calls  []*batched[Q, A]
-	wanted int // of batcher.mu
+	wanted int // callers that still wait; guarded by batcher.mu
 	ctx    context.Context
 	giveUp context.CancelFunc
 }
 
-// do returns the answer to a call. It blocks until there is one, or ctx ends; who sends for others has to wait for
-// theirs, for at most the time of a batch.
+// do returns the answer to a call. It blocks until there is one, or ctx ends. A call that sends for others also waits
+// for their answers, at most for the time of a batch.
 func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	one := &batched[Q, A]{call: call, turn: make(chan struct{}), done: make(chan struct{})}
 	b.mu.Lock()
@@ -71,7 +71,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	return one.answer, one.err
 }
 
-// leave takes back a call that nobody waits for. It reports whether the call has a batch to send all the same.
+// leave withdraws a call for which nobody waits. It reports whether the call still has to send its batch.
 func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,8 @@ func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	return one.batch.calls[0] == one
 }
 
-// next has the first of those who wait send for as many as one batch takes, if one more may be under way. b.mu is held.
+// next lets the first waiting call send a batch of as many calls as fit, if one more batch may be under way. b.mu is
+// held.
 func (b *batcher[Q, A]) next() {
 	if b.flying == b.bounds.flying || len(b.waiting) == 0 {
 		return
@@ -107,8 +108,8 @@ func (b *batcher[Q, A]) next() {
 	close(flight.calls[0].turn)
 }
 
-// fly sends a batch and gives everybody the answer, also where sending panics: the panic is the sender's, and the
-// others are told of it.
+// fly sends a batch and hands out the answers. If sending panics, the panic goes on in the sender, and the other calls
+// get an error.
 func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 	defer flight.giveUp()
 	calls := make([]Q, len(flight.calls))

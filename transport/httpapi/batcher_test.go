@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sender takes a second for a batch, and notes what was in each.
+// sender takes a second for each batch, and notes its content.
 type sender struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -61,8 +61,8 @@ func newTestBatcher(s *sender) *batcher[int, string] {
 	}, bounds: batchBounds{calls: 10, weight: 1000, flying: 2, time: 5 * time.Second}}
 }
 
-// Who comes while others are under way goes with those who wait too, within the bounds, in order, and gets its own
-// answer.
+// A call that arrives while others are under way shares a batch with other waiting calls, within the bounds and in
+// order, and gets its own answer.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -79,10 +79,10 @@ func TestBatcher(t *testing.T) {
 		for n := range 26 {
 			ask(n)
 		}
-		ask(999) // is a batch of its own with those before it
+		ask(999) // forms a batch with those before it
 		ask(5000)
 		wg.Wait()
-		slices.SortFunc(s.batches, slices.Compare) // two of them end in one moment
+		slices.SortFunc(s.batches, slices.Compare) // two of them end at the same moment
 		want := "[[0] [1] [2 3 4 5 6 7 8 9 10 11] [12 13 14 15 16 17 18 19 20 21] [22 23 24 25] [999] [5000]]"
 		if got := fmt.Sprint(s.batches); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -93,7 +93,7 @@ func TestBatcher(t *testing.T) {
 	})
 }
 
-// What went wrong with a batch went wrong with each of its calls, and with no other.
+// An error of a batch is the error of each of its calls, and of no other.
 func TestBatcherFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{fails: errors.New("no")}
@@ -114,7 +114,7 @@ func TestBatcherFails(t *testing.T) {
 	})
 }
 
-// A panic is that of who sends. The others of its batch are told that something went wrong, and those after it go on.
+// A panic goes on in the sending call. The others of its batch get an error, and later calls go on.
 func TestBatcherPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -146,8 +146,8 @@ func TestBatcherPanics(t *testing.T) {
 	})
 }
 
-// Who hangs up takes nobody's answer with it: not while it waits, nor while it sends. What nobody waits for is given
-// up.
+// A canceled call takes nobody's answer with it, neither while it waits nor while it sends. A batch for which nobody
+// waits is canceled.
 func TestBatcherHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -189,7 +189,7 @@ func TestBatcherHangsUp(t *testing.T) {
 	})
 }
 
-// However large reports are that come at once, each entry that they make can be written.
+// However large simultaneous reports are, each entry that they form can be written.
 func TestReportsFitTheirEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(Server).newReports()

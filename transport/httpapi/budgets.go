@@ -46,7 +46,7 @@ func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) 
 	return v
 }
 
-// actorBudget is the rate of one kind of actor.
+// actorBudget returns the rate of one kind of actor.
 func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
 	return api.Budget{
@@ -57,7 +57,7 @@ func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budge
 	}
 }
 
-// wallOf is a moment of cluster time for people; nil: it has come.
+// wallOf returns a moment of cluster time as wall time for people; nil if it has passed or never comes.
 func (r *reading) wallOf(t model.Time) *time.Time {
 	if t <= r.now || t == model.Never {
 		return nil
@@ -66,8 +66,8 @@ func (r *reading) wallOf(t model.Time) *time.Time {
 	return &at
 }
 
-// down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many
-// are taken as are missing, since a replacement beside a running one lacks nobody.
+// down counts missing members by cause. Instances that are certainly down count first. Of those that are leaving or
+// starting it counts only as many as are missing, because a replacement beside a running instance is no loss.
 func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	v := api.BudgetDown{ByCause: map[model.Cause]int{}}
 	missing := max(0, l.Want-l.Ready)
@@ -105,7 +105,7 @@ func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	return v
 }
 
-// lossOf is why an instance that should run does not serve.
+// lossOf returns why an instance that should run does not serve.
 func lossOf(i *fsm.Instance) model.Cause {
 	switch reason := model.Cause(i.Status.Reason); {
 	case i.Status.Observed == model.ObservedLost:
@@ -202,7 +202,7 @@ func listBudgets(r *reading, _ *budgetList, from string, yield func(string, api.
 	return nil
 }
 
-// budgeted leaves out groups that are on their way out.
+// budgeted reports whether a group has a budget to show; groups that are being removed have none.
 func (r *reading) budgeted(g *fsm.Group) bool {
 	job, _ := g.ID.Split()
 	j, ok := r.Jobs.Get(job)

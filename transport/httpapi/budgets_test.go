@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// shares is a rig with three ready instances of web/http, whose budget is a shared one.
+// shares is a rig with three ready instances of web/http, whose budget is shared.
 func shares(t *testing.T, budget model.BudgetSpec) *rig {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -56,7 +56,7 @@ func TestConcurrentEvictions(t *testing.T) {
 	}
 }
 
-// What is down is told apart by who did it and why.
+// Missing members are counted by who caused it and why.
 // proves R24, R31
 func TestDownByCause(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 2}, Rate: &model.RateSpec{Max: 2, Window: model.Minute}})
@@ -92,7 +92,7 @@ func number(v any) int {
 	return n
 }
 
-// Pages of the list go from groups over shared budgets to actors, and lose nothing.
+// Pages of the list go from groups over shared budgets to actors, and lose no item.
 func TestBudgetPages(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 1}})
 	r.apply(&fsm.BudgetSet{Name: "a-first", Spec: model.BudgetSpec{MaxDown: &model.Amount{N: 1}}})
@@ -123,7 +123,7 @@ func TestBudgetPages(t *testing.T) {
 	}
 }
 
-// Of two scale-ups at once, each of which would fit alone into the quota of the class, one wins.
+// Of two simultaneous scale-ups, each of which would fit alone into the quota of the class, one succeeds.
 func TestRacingScaleUps(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -10,20 +10,20 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// headerForwarded carries the identity of who asked, from the server that was asked to the leader. It counts only
+// headerForwarded has the identity of the original caller, from the server that was asked to the leader. It counts only
 // when a server sends it.
 const headerForwarded = "Outspan-Forwarded-For"
 
-// caller is who asks, and which server passed it on.
+// caller is who asks, and the server that forwarded the request.
 type caller struct {
 	transport.Identity
 	via string
 }
 
-// actor is how log entries and events name the caller.
+// actor returns the caller's name for log entries and events.
 func (c caller) actor() model.Actor {
 	if c.Role == transport.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
-		return model.Actor(c.Name) // the kernel's word for the peer of the unix socket
+		return model.Actor(c.Name) // the peer of the unix socket, identified by the kernel
 	}
 	return model.Actor(string(c.Role) + ":" + c.Name)
 }
@@ -53,7 +53,7 @@ func identify(r *http.Request) (caller, error) {
 
 func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
 
-// may refuses an operation to roles it is not for. Code: forbidden.
+// may fails if the caller's role may not call an operation. Code: forbidden.
 func (c caller) may(rt route) error {
 	if rt.allow.has(c.Role) {
 		return nil
@@ -67,7 +67,7 @@ func (c caller) may(rt route) error {
 	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
 }
 
-// isNode refuses an agent that speaks for a node whose name its certificate does not bear. Code: forbidden.
+// isNode fails for an agent that speaks for a node with another name than its certificate's. Code: forbidden.
 func (c caller) isNode(name string) error {
 	if c.Role == transport.RoleAgent && c.Name == name {
 		return nil
@@ -84,7 +84,7 @@ func withCaller(ctx context.Context, c caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerFrom is set for every operation, by guard.
+// callerFrom returns the caller, which guard sets for every operation.
 func callerFrom(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c

@@ -16,9 +16,8 @@ import (
 // maxDepth bounds nesting in a request's body.
 const maxDepth = 64
 
-// decodeStrict reads exactly one JSON value into v. A field that v does not have, a field given twice and text after
-// the value are refused by name; the value itself is never repeated in the error, as it may be a secret. Error:
-// invalid.
+// decodeStrict reads exactly one JSON value into v. It refuses unknown fields, duplicate fields and text after the
+// value, and names the field. The error never has the value, which may be a secret. Error: invalid.
 func decodeStrict(data []byte, v any) error {
 	walk := json.NewDecoder(bytes.NewReader(data))
 	walk.UseNumber()
@@ -31,7 +30,7 @@ func decodeStrict(data []byte, v any) error {
 	return explainDecode(json.Unmarshal(data, v))
 }
 
-// checkValue walks one value along the type it will be decoded into.
+// checkValue checks one value against the type that it will be decoded into.
 func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error {
 	if depth > maxDepth {
 		return model.Refuse(model.CodeInvalid, "the body is nested more than %d deep", maxDepth)
@@ -52,7 +51,7 @@ func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error
 	return nil
 }
 
-// checkText tries a string on a type that reads text, because only here the field's name is known.
+// checkText tries a string on a type that reads text, because the field's name is known only here.
 func checkText(t reflect.Type, path, text string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -129,7 +128,7 @@ func unknownField(at, key string, fields map[string]reflect.Type) error {
 	return refusal.WithHint("the fields are listed in /openapi.json")
 }
 
-// shape is the type whose fields a JSON value must have; nil where anything goes.
+// shape returns the type whose fields a JSON value must have; nil if any value is allowed.
 func shape(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -146,7 +145,7 @@ func shape(t reflect.Type) reflect.Type {
 	return t
 }
 
-// jsonFields are the fields of a struct by their JSON names, those of embedded structs included.
+// jsonFields returns the fields of a struct by their JSON names, including those of embedded structs.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -167,10 +166,10 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// explainDecode says what is wrong in words that leave the value out.
+// explainDecode describes a decoding error without the value.
 func explainDecode(err error) error {
 	if err == nil {
-		return nil // apart, for what stands below takes memory, and this is asked about each token
+		return nil // a separate function, because refusedDecode allocates, and this is called for each token
 	}
 	return refusedDecode(err)
 }
@@ -193,7 +192,7 @@ func refusedDecode(err error) error {
 	return model.Refuse(model.CodeInvalid, "the body can't be decoded")
 }
 
-// jsonKind names a type as people who write JSON would.
+// jsonKind names a type in terms of JSON.
 func jsonKind(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[model.Duration]():
@@ -220,7 +219,7 @@ func jsonKind(t reflect.Type) string {
 	return "something else"
 }
 
-// clip keeps what a caller sent from filling logs and answers.
+// clip shortens a caller's text in logs and answers.
 func clip(s string) string {
 	const most = 120
 	if len(s) > most {

@@ -22,7 +22,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// What is taken is taken whole, what is refused is refused with a code, and nothing makes it panic.
+// Accepted input is accepted whole, refused input has a code, and nothing causes a panic.
 func FuzzDecodeStrict(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"},"budget":{"min_ready":"50%"},"stop":{"grace":"3s"}}]}`,

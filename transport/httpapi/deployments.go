@@ -112,8 +112,8 @@ func showDeployment(_ context.Context, r *reading, in *deploymentRead) (api.Depl
 	return r.deployment(d), nil
 }
 
-// failDeployment ends a deployment, and in the same entry goes back to the last version that succeeded if a group asks
-// for that and it can be done.
+// failDeployment ends a deployment. In the same entry it returns to the last version that succeeded, if a group asks
+// for that and it is possible.
 func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command {
 	reason := in.Input.Reason
 	if reason == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// drainRequest is an input that asks for a drain: of nodes in its body, or of the one in its path.
+// drainRequest is an input that asks for a drain, of nodes in its body or of the one in its path.
 type drainRequest[I any] interface {
 	*I
 	request() (nodes []string, choices *api.DrainChoices)
@@ -66,7 +66,7 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 	}
 }
 
-// ownDrain lets an agent drain its own node, in the gentle way only. Codes: forbidden, not_found.
+// ownDrain fails unless an agent drains its own node, and without force. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -101,7 +101,7 @@ func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command,
 	return []fsm.Command{&fsm.DrainStart{ID: id, Nodes: nodes, Message: c.Message, Options: options}}, nil
 }
 
-// selectNodes are the names of the nodes that have all of these labels, in order.
+// selectNodes returns the names of the nodes that have all of these labels, in order.
 func (r *reading) selectNodes(labels map[string]string) []string {
 	var names []string
 	for _, n := range r.Nodes.All() {
@@ -117,7 +117,7 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 	return names
 }
 
-// drainReply is built from the drain's row, so a repeated request gets the same; only the forecast is of now.
+// drainReply is built from the drain's row, so a repeated request gets the same answer. Only the forecast is current.
 func (o *outcome) drainReply() (api.DrainReply, error) {
 	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{},
 		Forecast: []api.DrainForecast{}}
@@ -135,7 +135,8 @@ func (o *outcome) drainReply() (api.DrainReply, error) {
 	return reply, nil
 }
 
-// startedDrain finds the drain that the write began: by its id, or for a stored outcome by the index of its entry.
+// startedDrain returns the drain that the write began: found by its id, or for a stored outcome by the index of its
+// entry.
 func (o *outcome) startedDrain() *fsm.Drain {
 	for _, c := range o.commands {
 		if start, ok := c.(*fsm.DrainStart); ok {

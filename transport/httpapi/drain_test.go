@@ -32,7 +32,7 @@ func TestDrainReplay(t *testing.T) {
 	if n := len(first["forecast"].([]any)); n != 2 {
 		t.Errorf("forecast of %d instances, want 2", n)
 	}
-	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true when it is there
+	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true once it arrives
 		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != model.IntentDraining {
 			t.Errorf("node %s is %s", id, n.Intent)
 		}
@@ -59,7 +59,7 @@ func TestDrainSelector(t *testing.T) {
 	}
 }
 
-// A leader that can't be reached has surely not written anything; one that broke off may have.
+// If the leader can't be reached, it has certainly written nothing. If the connection broke, it may have.
 func TestForwardToADeadLeader(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -73,8 +73,8 @@ func TestForwardToADeadLeader(t *testing.T) {
 	wantCode(t, err, model.CodeNoLeader)
 }
 
-// An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun
-// to be passed on.
+// An answer that the leader's death cut off is never shown as a whole one, whether it is short or was already being
+// passed on.
 func TestForwardCutOff(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()

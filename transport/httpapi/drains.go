@@ -91,7 +91,7 @@ func drainRoute(verb, summary string) route {
 	return route{id: verb + "-drain", path: "/v1/drains/{id}/" + verb, tag: "drains", summary: summary}
 }
 
-// drainTopics are what a drain's picture is made of: its own row, and the instances on its nodes.
+// drainTopics returns the topics on which a drain's view depends: its own row, and the instances.
 func (s *Server) drainTopics(in *drainRead) []fsm.Topic {
 	state, _ := s.cfg.Store.Watch()
 	d, refusal := state.FindDrain(in.ID)
@@ -112,7 +112,7 @@ func showDrain(_ context.Context, r *reading, in *drainRead) (api.Drain, error) 
 	return r.drain(d), nil
 }
 
-// onDrain is a change of one command to one drain.
+// onDrain is a change of one drain by one command.
 func onDrain[I any](ref func(*I) string, command func(*fsm.Drain, *I) fsm.Command) change[I, api.DrainWriteReply] {
 	return change[I, api.DrainWriteReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {

@@ -178,7 +178,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A name that two servers have names neither; the id does.
+// A name that two servers share identifies neither; the id does.
 func TestMembersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.mu.Lock()
@@ -193,7 +193,7 @@ func TestMembersOfOneName(t *testing.T) {
 	}
 }
 
-// A body whose length is not announced is cut off at the limit too.
+// A body of unannounced length is cut off at the limit too.
 func TestStreamedBodyTooLarge(t *testing.T) {
 	r := newRig(t)
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t)}.HTTPTransport()
@@ -219,7 +219,7 @@ func TestForeignPage(t *testing.T) {
 	wantCode(t, err, model.CodeForbidden)
 }
 
-// What the log says of a write reaches the caller: done, refused, or unknown.
+// The log's answer to a write reaches the caller: done, refused, or unknown.
 func TestOutcomes(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -253,7 +253,7 @@ func TestOutcomes(t *testing.T) {
 	wantCode(t, err, model.CodeRequestConflict)
 }
 
-// A stored refusal is told again with its index, even when the reason is gone.
+// A stored refusal is repeated with its index, even when its reason is gone.
 func TestStoredRefusal(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -277,7 +277,7 @@ func TestStoredRefusal(t *testing.T) {
 	}
 }
 
-// What a rate refuses says when it would be allowed.
+// A refusal by a rate says when the write would be allowed.
 func TestNextAllowed(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -327,7 +327,7 @@ func wantCode(t testing.TB, err error, code model.Code) {
 	}
 }
 
-// A client that sends much more than is allowed reads the answer, not a broken connection.
+// A client that sends much more than is allowed can read the answer instead of a broken connection.
 func TestTooLargeIsAnswered(t *testing.T) {
 	r := newRig(t)
 	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t).
@@ -346,7 +346,7 @@ func TestTooLargeIsAnswered(t *testing.T) {
 	}
 }
 
-// request_id may stand in the body, and means the same there.
+// request_id may also be in the body, with the same meaning.
 func TestParametersInBody(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkTypes refuses a type that no event has: it would look as if nothing had happened. Code: invalid.
+// checkTypes fails for a type that no event has: an empty answer would look as if nothing had happened. Code: invalid.
 func checkTypes(types []string) error {
 	var known, areas []string
 	for _, t := range model.EventTypes() {
@@ -30,8 +30,8 @@ func checkTypes(types []string) error {
 	return nil
 }
 
-// findSubjects turns what people call objects into the subjects of events: node/NAME, and unique prefixes of ids. What
-// names nothing, now or in the events that are kept, is refused. follow: names may also be of what is yet to come.
+// findSubjects turns people's names of objects into the subjects of events: node/NAME, and unique prefixes of ids. It
+// fails for a word that names nothing, now or in the kept events. With follow, names of future objects are allowed.
 // Codes: invalid, not_found, ambiguous.
 func findSubjects(state *fsm.State, words []string, follow bool) ([]string, error) {
 	found := make([]string, 0, len(words))
@@ -76,7 +76,7 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 	return "", refusal
 }
 
-// findOfKind finds an object by what people call it.
+// findOfKind finds an object by a name or a prefix.
 func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 	var id string
 	var refusal *model.Error
@@ -111,7 +111,7 @@ func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 		if refusal = none; none == nil {
 			id = string(v.ID)
 		}
-	default: // budgets, classes and groups have names alone
+	default: // budgets, classes and groups have names only
 		id = ref
 	}
 	return id, refusal
@@ -124,7 +124,7 @@ func hasEvents(state *fsm.State, subject string) bool {
 	return false
 }
 
-// since is the position behind all that is older than a time, or than a duration before now. Code: invalid.
+// since returns the position after all events older than a time, or than a duration before now. Code: invalid.
 func (s *Server) since(state fsm.State, text string) (fsm.EventKey, error) {
 	from, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

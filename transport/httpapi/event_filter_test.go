@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Events are asked for by what people know: names of nodes, unique prefixes, how long ago. What names nothing is an
-// error with the next step, not an empty table.
+// Events can be selected by what people know: names of nodes, unique prefixes, how long ago. A word that names nothing
+// is an error with the next step, not an empty table.
 func TestEventsAreChosen(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentCordoned})
 	for _, c := range []struct {
 		query    string
-		subjects string // of all that come, each once
+		subjects string // of all received events, each once
 		code     model.Code
 		says     string
 	}{

@@ -18,13 +18,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of an event stream. A stream that ends by itself is resumed by its reader, without a gap.
+// Bounds of an event stream. A stream that reaches its time limit is resumed by its reader, without a gap.
 const (
 	streamLife    = time.Hour
 	streamPing    = 15 * time.Second
 	writeBound    = 20 * time.Second
 	eventsABurst  = 500             // events written before the stream is flushed
-	eventsCatchUp = 3 * time.Second // for an id that another server told, and this one has not reached yet
+	eventsCatchUp = 3 * time.Second // for an id from another server that this one has not reached yet
 )
 
 func showEvent(e *fsm.Event) api.Event {
@@ -154,12 +154,12 @@ func words(list string) []string {
 	return all
 }
 
-// newest is the position behind everything that has happened.
+// newest returns the position after everything that has happened.
 func newest(state fsm.State) fsm.EventKey {
 	return fsm.NewEventKey(state.Index+1, 0) - 1
 }
 
-// behind is the position from which n events that the reader wants are left.
+// behind returns the position after which n matching events are left.
 func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
 	var last []fsm.EventKey
 	for key := range state.Events.Find(0, e.wants) {
@@ -171,7 +171,7 @@ func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
 		return newest(state)
 	}
 	if oldest, _, _ := state.Events.Min(); last[0] == oldest {
-		return 0 // behind nothing: the position before the oldest counts as collected
+		return 0 // 0, because the position before the oldest event counts as collected
 	}
 	return last[0] - 1
 }
@@ -190,8 +190,8 @@ func parseEventID(id string) (fsm.EventKey, error) {
 	return fsm.NewEventKey(i, int(k)), nil
 }
 
-// checkKept refuses to resume behind an event that is no longer kept, because those that followed it may be gone too. 0
-// asks for whatever is kept.
+// checkKept fails if the event to resume after is no longer kept, because later ones may be gone too. 0 asks for all
+// kept events.
 func checkKept(state fsm.State, after fsm.EventKey) error {
 	oldest, _, ok := state.Events.Min()
 	if after == 0 || !ok || after >= oldest {
@@ -204,9 +204,9 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server has come as far as a position, and refuses one that no server can have told: of another
-// cluster, or from before an older snapshot was restored. Whoever resumes there would wait for nothing, and miss what
-// happens until the log is as long again.
+// reach waits until this server has reached a position. It fails for a position that no server can have sent: of
+// another cluster, or from before an older snapshot was restored. A reader that resumed there would miss everything
+// until the log is as long again.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
 	defer cancel()
@@ -231,7 +231,8 @@ func (e *eventStream) wants(typ model.EventType, subject string) bool {
 	return matches(string(typ), e.types) && matches(subject, e.subjects)
 }
 
-// matches reports whether text is one of the words, or begins with one that ends in '.' or '/'.
+// matches reports whether text is one of the words, or begins with a word that ends in '.' or '/'; true if there are no
+// words.
 func matches(text string, words []string) bool {
 	for _, w := range words {
 		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") &&
@@ -242,10 +243,11 @@ func matches(text string, words []string) bool {
 	return len(words) == 0
 }
 
-// run writes events as they come. It ends when the reader has gone, the server stops, or its time is over.
+// run writes events as they come. It ends when the reader has gone, the server stops, or the time of the stream is
+// over.
 func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	flush := http.NewResponseController(w)
-	if err := flush.Flush(); err != nil { // a reader who waits for the first event knows already that it was let in
+	if err := flush.Flush(); err != nil { // so that a reader who waits for the first event knows that the stream is open
 		return fmt.Errorf("flush a stream: %w", err)
 	}
 	var buf bytes.Buffer
@@ -276,7 +278,7 @@ func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	}
 }
 
-// greet tells a reader of SSE where it is before anything happens, so that it can resume from there.
+// greet sends a reader of SSE its position before anything happens, so that it can resume from there.
 func (e *eventStream) greet(buf *bytes.Buffer) {
 	if e.sse && e.follow {
 		fmt.Fprintf(buf, ": outspan\nid: %s\n\n", e.after)
@@ -284,7 +286,7 @@ func (e *eventStream) greet(buf *bytes.Buffer) {
 }
 
 // collect writes the next events into buf, and reports whether there are more at once. Error: the reader is so slow
-// that events it has not read were dropped.
+// that events it has not read are no longer kept.
 func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, err error) {
 	if err := checkKept(state, e.after); err != nil && e.after != 0 {
 		return false, err
@@ -315,7 +317,7 @@ func (e *eventStream) write(buf *bytes.Buffer, event *fsm.Event) {
 	buf.WriteByte('\n')
 }
 
-// wait blocks until there is news, or it is time for a sign of life.
+// wait blocks until there is news, or adds a sign of life to buf when that is due.
 func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *bytes.Buffer) (ended bool) {
 	ping := time.NewTimer(streamPing)
 	defer ping.Stop()
@@ -335,7 +337,7 @@ func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *byte
 	return true
 }
 
-// send writes what is in buf; a reader that takes nothing for a while is cut off.
+// send writes buf. A reader that takes nothing for writeBound is cut off.
 func send(w http.ResponseWriter, flush *http.ResponseController, buf *bytes.Buffer) error {
 	if buf.Len() == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// factsDocument stands for Facts in the document of the API.
+// factsDocument replaces Facts in the document of the API.
 type factsDocument struct{}
 
 // Schema implements huma.SchemaProvider.
@@ -20,8 +20,8 @@ func (factsDocument) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// member is the identity that an instance keeps across replacements, as its agent tells it (OUTSPAN_MEMBER_ID); empty
-// if its group gives a replacement a new one.
+// member returns the identity that an instance keeps across replacements, as its agent passes it on
+// (OUTSPAN_MEMBER_ID). It is empty if a replacement in the group gets a new identity.
 func (r *reading) member(i *fsm.Instance) string {
 	spec, ok := r.Spec(i.Group, i.Version)
 	if !ok || spec.Replacement.Identity != "same" {

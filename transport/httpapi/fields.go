@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// selection is which fields of the items of a list are wanted: nil for all. A list of 5,000 nodes takes a third of the
-// time when only what a table shows is encoded, sent and decoded.
+// selection is the set of wanted fields of the items of a list; nil for all. A list of 5,000 nodes takes a third of the
+// time when only the fields of a table are encoded, sent and decoded.
 type selection struct {
-	fields [][]int      // where they are in an item
-	item   reflect.Type // a struct of them alone
+	fields [][]int      // their indexes in an item
+	item   reflect.Type // a struct of only these fields
 }
 
 // parseSelection reads the names of JSON fields of V. Code: invalid, for a field that V does not have.
@@ -38,7 +38,7 @@ func parseSelection[V any](text string) (*selection, error) {
 	return s, nil
 }
 
-// of is the items with the selected fields alone.
+// of returns the items with only the selected fields.
 func (s *selection) of(items reflect.Value) any {
 	some := reflect.MakeSlice(reflect.SliceOf(s.item), items.Len(), items.Len())
 	for i := range items.Len() {
@@ -49,10 +49,10 @@ func (s *selection) of(items reflect.Value) any {
 	return some.Interface()
 }
 
-// selected is implemented by answers that may be told to leave something out.
+// selected is implemented by answers that can leave fields out.
 type selected interface{ selected() any }
 
-// selected is the list as it is sent.
+// selected returns the list as it is sent.
 func (l List[V]) selected() any {
 	if l.only == nil {
 		return l

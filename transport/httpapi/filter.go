@@ -58,7 +58,7 @@ func parseCondition(term string) (condition, bool) {
 	return c, true
 }
 
-// checkPath finds a mistyped field before an empty list hides it.
+// checkPath reports a mistyped field, which would otherwise only give an empty list.
 func checkPath(t reflect.Type, path []string) error {
 	for _, name := range path {
 		for t.Kind() == reflect.Pointer {
@@ -81,7 +81,7 @@ func checkPath(t reflect.Type, path []string) error {
 	return nil
 }
 
-// unknownName refuses a field that a parameter names and the items don't have.
+// unknownName returns the error for a parameter that names a field which the items don't have.
 func unknownName(parameter, name string, fields map[string]reflect.Type) error {
 	names := slices.Sorted(maps.Keys(fields))
 	refusal := model.Refuse(model.CodeInvalid, "%s: there is no field %q", parameter, clip(name))
@@ -111,7 +111,7 @@ func (c condition) match(item reflect.Value) bool {
 	return strings.Contains(got, c.want)
 }
 
-// fieldText is a field as it stands in the JSON, without quotes; "" if it is not there.
+// fieldText returns a field as written in the JSON, without quotes; "" if it is missing.
 func fieldText(v reflect.Value, path []string) string {
 	for i, name := range path {
 		for v.Kind() == reflect.Pointer {

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// passedOn are the headers of a request that the leader needs; no other leaves this server.
+// passedOn are the headers of a request that the leader needs. No other header leaves this server.
 var passedOn = [...]string{"Accept", "Content-Type", api.HeaderLastEvent}
 
-// passedBack are the headers of an answer that the caller gets.
+// passedBack are the headers of the leader's answer that the caller gets.
 var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", api.HeaderIndex, api.HeaderLeader,
 	api.HeaderStale, "Content-Disposition"}
 
-// forward has the leader answer a request, with the caller's identity, once.
+// forward sends a request to the leader once, with the caller's identity, and passes the answer back.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
 	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	resp, err := s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
-		if r.Context().Err() == nil { // otherwise it is the caller who has gone
+		if r.Context().Err() == nil { // otherwise the caller has gone
 			s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
 		}
 		writeError(w, forwardFailed(rt, leader, err))
@@ -42,7 +42,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	defer resp.Body.Close()
 	body := io.Reader(resp.Body)
-	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // such an answer can still become another one
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // until it is whole, an error can still be answered
 		whole, err := io.ReadAll(body)
 		if err != nil {
 			writeError(w, forwardFailed(rt, leader, err))
@@ -57,7 +57,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	w.WriteHeader(resp.StatusCode)
 	if err := copyFlushed(w, body, resp.ContentLength); err != nil {
-		panic(http.ErrAbortHandler) // so that the caller does not take it for the end
+		panic(http.ErrAbortHandler) // so that the caller does not take this for the end of the answer
 	}
 }
 
@@ -77,10 +77,10 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 	return req, nil
 }
 
-// forwardFailed tells apart what surely did not happen from what may have.
+// forwardFailed separates requests that certainly had no effect from those that may have had one.
 func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
-	_, refused := errors.AsType[*model.Error](err) // by its certificate, before the request
+	_, refused := errors.AsType[*model.Error](err) // it refused this server's certificate before the request
 	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}
@@ -92,12 +92,12 @@ func leaderSilent(leader transport.ServerInfo) *model.Error {
 		WithHint("%s", withoutLeader)
 }
 
-// mostPassed is the most of an answer that is passed on at once.
+// mostPassed is how many bytes of an answer are passed on at once.
 const mostPassed = 32 << 10
 
-// copyFlushed passes bytes on as they come. length is how many there are; -1 = not known.
+// copyFlushed passes bytes on as they come. length is their number; -1 = not known.
 func copyFlushed(w http.ResponseWriter, from io.Reader, length int64) error {
-	size := length + 1 // the end is seen at once
+	size := length + 1 // one more byte, so that the end is seen at once
 	if length < 0 || size > mostPassed {
 		size = mostPassed
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// foundOperations run on the server that is asked, and ask every agent.
+// foundOperations run on the server that was asked, and ask every agent.
 func (s *Server) foundOperations() []operation {
 	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes",
 		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
@@ -47,8 +47,8 @@ func (s *Server) found(ctx context.Context) api.FoundVolumes {
 	return all
 }
 
-// foundIn puts the data of one slot on one node together as it was in use together: of each volume the newest that is
-// not newer than an epoch.
+// foundIn groups the data of one slot on one node as it was in use: for each epoch, the newest data of each volume that
+// is not newer than that epoch.
 func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []api.FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
 	if _, moving := state.TransferOf(group, slot); moving {
@@ -94,7 +94,7 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 	return items
 }
 
-// compareBool has false before true.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -105,8 +105,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a
-// member's of a replicated volume. What was put aside is in no use, whatever a restored state says of its epoch.
+// inUse reports whether the servers know data on a node: as in use, as a kept old copy, or as a member's data of a
+// replicated volume. Data that was put aside is never in use, whatever a restored state says of its epoch.
 func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int,
 	data model.VolumeEpoch, aside bool) bool {
 	row, ok := state.Volumes.Get(model.NewVolumeID(group, slot, data.Name))
@@ -116,7 +116,7 @@ func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int,
 	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool {
 		return v.Name == data.Name && v.Kind == model.VolumeReplicated
 	}) {
-		return true // the program brings each member up to date by itself
+		return true // the program brings each member up to date on its own
 	}
 	_, kept := state.KeptBy(group, slot, node, data)
 	return kept

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What was in use together is listed together: of each volume of the slot the newest data that is not newer.
+// Data that was in use together is listed together: of each volume of the slot the newest data that is not newer.
 func TestFoundTogether(t *testing.T) {
 	state, node := fsm.NewState(), &fsm.Node{ID: "n1", Name: "n1"}
 	early, late := time.Unix(1000, 0), time.Unix(2000, 0)
@@ -46,8 +46,8 @@ func TestFoundTogether(t *testing.T) {
 	}
 }
 
-// What the state has in use may have been put aside by a move which a restore has lost. It is listed, unless data of
-// the same epoch stands in its place.
+// Data that the state has in use may have been put aside by a move that a restore has lost. It is listed, unless data
+// of the same epoch is in its place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
 	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"},

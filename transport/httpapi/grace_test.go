@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What was replaced while its node was silent has its grace when the node is back. A stop says how to end it at once,
-// and with a grace of nothing its agent hears that it is to be killed.
+// An instance that was replaced while its node was silent keeps its grace when the node is back. A stop says how to end
+// it at once. With a grace of zero its agent learns to kill it.
 func TestGraceIsTakenAway(t *testing.T) {
 	r := newRig(t)
 	r.world()

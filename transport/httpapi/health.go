@@ -34,14 +34,14 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
 }
 
-// disk is the room that this server has.
+// disk returns how much room this server has.
 func (s *Server) disk() api.Disk {
 	if !s.cfg.Freshness.TakesEntries() {
 		return api.DiskFull
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // without them it is not known
+	members, _ := s.members(ctx) // on an error the disk is unknown
 	for _, m := range members {
 		if m.Name == s.cfg.Name && m.Disk != "" {
 			return m.Disk

@@ -56,7 +56,7 @@ func (r *reading) eviction(i *fsm.Instance) api.Eviction {
 	return v
 }
 
-// endpoint is where a port of an instance is reached.
+// endpoint returns the address of a port of an instance.
 func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
 	n, ok := r.Nodes.Get(i.Node)
 	number, has := i.Claims.Ports.Get(port)
@@ -133,7 +133,7 @@ func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
 	return []fsm.Topic{"instances"}
 }
 
-// listInstances picks the narrowest index there is, and gives rows in order of id.
+// listInstances yields the matching rows in order of id.
 func listInstances(r *reading, in *instanceList, from string, yield func(string, api.Instance) bool) error {
 	keep, err := r.instanceScope(in)
 	if err != nil {
@@ -181,7 +181,7 @@ func showInstance(_ context.Context, r *reading, in *instanceRead) (api.Instance
 	return r.instance(i), nil
 }
 
-// onInstance is a change of one command to one instance.
+// onInstance is a change of one instance by one command.
 func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, api.InstanceReply] {
 	return change[I, api.InstanceReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -206,14 +206,14 @@ type evictInput struct {
 	WriteParams
 	InstancePath
 	Input   api.EvictBody
-	returns bool // the group comes back to the node that it avoided
+	returns bool // the group may use the avoided node again
 }
 
 func (in *evictInput) body() any { return &in.Input }
 
 func (in *evictInput) ref() string { return in.ID }
 
-// evictInstance also stops an instance that runs on a node and that the state does not know, by its whole id.
+// evictInstance also stops an instance that runs on a node but is unknown to the state, by its whole id.
 func evictInstance() change[evictInput, api.InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
@@ -264,8 +264,8 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A
-// bypass stops it at once, as any instance.
+// evictReplica turns the eviction of a replica into a request: its copy is first built on another node, and then it is
+// stopped. A bypass stops it at once, like any instance.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A job tells which nodes its current version avoids and why. A new version avoids none of them.
+// A job shows which nodes its current version avoids and why. A new version avoids none of them.
 func TestJobTellsWhatItAvoids(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -20,13 +20,13 @@ import (
 
 // Bounds of one reader of a job's logs.
 const (
-	maxJobLogs = 100      // instances read at once; further ones wait for a place
+	maxJobLogs = 100      // instances read at once; further ones wait
 	maxLogLine = 64 << 10 // bytes; a longer line is cut into pieces
 )
 
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
-// jobLogs reads the logs of every instance of a job into one answer, a line at a time: "group[slot] id | text".
+// jobLogs merges the logs of every instance of a job into one answer, line by line: "group[slot] id | text".
 func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
@@ -62,24 +62,25 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	m.run(ctx)
 	if m.follow && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // it ended for reasons of this server: the reader must not take it for the end
+		panic(http.ErrAbortHandler) // the server ended it: the reader must not take this for the end of the logs
 	}
 }
 
-// isTrue reads a parameter that checkLogQuery let pass.
+// isTrue reads a parameter that checkLogQuery has checked.
 func isTrue(text string) bool {
 	v, err := strconv.ParseBool(text)
 	return err == nil && v
 }
 
-// logMerge is one reader of a job's logs, in order of time. Each log has a goroutine; run returns when all have ended.
+// logMerge is one reader of a job's logs, in order of time. Each log has its own goroutine; run returns when all have
+// ended.
 type logMerge struct {
 	s       *Server
 	job     model.JobName
 	group   string
 	query   url.Values
 	follow  bool
-	times   bool // show them
+	times   bool // show times
 	running bool // leave out instances that ended
 	slots   chan struct{}
 	cancel  context.CancelFunc
@@ -101,7 +102,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 	if !m.follow {
 		state, _ := m.s.cfg.Store.Watch()
-		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // what is merged has to be open together
+		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // merged logs must be open together
 			m.begin(ctx, some, true)
 			m.wg.Wait()
 		}
@@ -124,7 +125,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 }
 
-// tellGone says in one line of how many instances the logs are gone.
+// tellGone writes one line with the number of instances whose logs are gone.
 func (m *logMerge) tellGone() {
 	switch {
 	case m.gone == 1:
@@ -134,7 +135,7 @@ func (m *logMerge) tellGone() {
 	}
 }
 
-// begin reads the logs of some instances. All are entered before the first line of one can pass.
+// begin reads the logs of some instances. It opens all of them before the first line of one can pass.
 func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
 	sources := make([]*logSource, len(all))
 	for n, i := range all {
@@ -148,8 +149,8 @@ func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
 	}
 }
 
-// present are the instances whose logs may be read now: those that have started, and of the ended ones those that are
-// kept.
+// present returns the instances whose logs may be read now: those that have started, and the kept ones of those that
+// ended.
 func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	var all []*fsm.Instance
 	for id := range state.GroupsOf(m.job) {
@@ -165,7 +166,7 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	return all
 }
 
-// read passes on one instance's lines. One that began after the reader did is read from its beginning.
+// read passes on one instance's lines. If the instance began after the reader did, it reads from the beginning.
 func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source *logSource) {
 	select {
 	case m.slots <- struct{}{}:
@@ -204,16 +205,16 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source
 	}
 }
 
-// jobLines are those of one instance.
+// jobLines are the lines of one instance.
 type jobLines struct {
 	order  *logOrder
 	source *logSource
 	prefix string
-	timed  bool // each begins with its time and a blank
-	show   bool // so they are shown
+	timed  bool // each line begins with its time and a blank
+	show   bool // show the times
 }
 
-// copy cuts what comes into lines. A line that is not complete yet is held back until it is, or until the end.
+// copy cuts the input into lines. It holds back an incomplete line until the rest or the end arrives.
 func (l jobLines) copy(from io.Reader) error {
 	in := bufio.NewReaderSize(from, maxLogLine)
 	for {
@@ -231,7 +232,7 @@ func (l jobLines) copy(from io.Reader) error {
 	}
 }
 
-// line passes one on. It returns false once nobody reads.
+// line passes one line on. It returns false once nobody reads.
 func (l jobLines) line(text []byte) bool {
 	at, rest := noLogTime, text
 	if l.timed {
@@ -245,7 +246,7 @@ func (l jobLines) line(text []byte) bool {
 	return l.order.add(l.source, at, append(append(out, rest...), '\n'))
 }
 
-// write sends one line; a reader that has gone ends everything.
+// write sends one line. When the reader has gone, everything ends.
 func (m *logMerge) write(line []byte) bool {
 	if _, err := m.out.Write(line); err != nil || m.out.flush.Flush() != nil {
 		m.cancel()

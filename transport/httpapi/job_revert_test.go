@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A revert without a version goes to the newest version that completed its rollout and asks for something else than the
-// current one. It keeps the counts.
+// A revert without a version goes to the newest version that completed its rollout and differs from the current one. It
+// keeps the counts.
 func TestRevertGoesToWhatWorked(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -74,7 +74,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
 
-	// A version that somebody names is taken as it is asked for; with its counts only where they are asked for.
+	// A named version is used as requested, and its counts only if they are requested.
 	if _, err = revert("", map[string]any{"version": 3}); err != nil {
 		t.Fatal(err)
 	}

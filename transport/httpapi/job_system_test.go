@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A system group has to cover the nodes that meet its constraints, and nothing of it waits once it does.
+// A system group has to cover the nodes that meet its constraints, and nothing waits once it does.
 func TestSystemGroupCountsNodesThatSuit(t *testing.T) {
 	r := newRig(t)
 	for _, n := range []string{"1", "2", "3"} {

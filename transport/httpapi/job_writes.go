@@ -80,7 +80,7 @@ func submitJob() change[submitInput, api.JobReply] {
 	}
 }
 
-// jobReply shows the job after a write; it may have been purged.
+// jobReply shows the job after a write, if it still exists.
 func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	reply := api.JobReply{Written: o.Written}
 	j, ok := o.Jobs.Get(name)
@@ -103,7 +103,7 @@ func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	return reply, nil
 }
 
-// onJob is a change of one command to one job.
+// onJob is a change of one job by one command.
 func onJob[I any](ref func(*I) string,
 	command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, api.JobReply] {
 	return change[I, api.JobReply]{
@@ -141,7 +141,7 @@ func scaleJob() change[scaleInput, api.JobReply] {
 	})
 }
 
-// onlyGroup is the named group, or the only one. Codes: invalid.
+// onlyGroup returns the named group, or the only one. Codes: invalid.
 func (r *reading) onlyGroup(j *fsm.Job, name string) (string, error) {
 	if name != "" {
 		return name, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The answer of a change to a job does not say why its instances wait, which the leader has yet to find; a dry run and
-// every later look do.
+// The answer of a change to a job does not say why its instances wait, because the leader has yet to find it. A dry run
+// and every later read do.
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -40,8 +40,7 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 	}
 }
 
-// A write reaches only what its name names: the beginning of another's is not enough, also once the one that was meant
-// is gone.
+// A write needs the exact name. A prefix of another name is not enough, even once the named object is gone.
 func TestWritesTakeWholeNames(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -81,7 +80,7 @@ func TestWritesTakeWholeNames(t *testing.T) {
 	}
 }
 
-// Validating tells what of a spec is allowed and most likely not meant.
+// Validation warns about parts of a spec that are allowed but probably a mistake.
 func TestValidateWarns(t *testing.T) {
 	r := newRig(t)
 	job := spec("api", 1)

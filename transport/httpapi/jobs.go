@@ -68,7 +68,7 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	return v
 }
 
-// degraded is why a group can't be whole by itself; empty if nothing is known.
+// degraded returns why a group can't become whole on its own; empty if no reason is known.
 func (r *reading) degraded(g *fsm.Group) model.Code {
 	for slot := range g.Count {
 		spec, ok := r.Policy(g.ID)
@@ -83,7 +83,7 @@ func (r *reading) degraded(g *fsm.Group) model.Code {
 	return ""
 }
 
-// eligibleNodes is how many nodes a system group has to cover.
+// eligibleNodes returns how many nodes a system group has to cover.
 func (r *reading) eligibleNodes(g *fsm.Group) int {
 	spec, ok := r.Policy(g.ID)
 	if g.Count == 0 || !ok {
@@ -161,7 +161,7 @@ func showJob(_ context.Context, r *reading, in *jobRead) (api.JobDetail, error) 
 	return detail, nil
 }
 
-// avoids lists the nodes that groups of a job avoid although they are eligible, in order of node.
+// avoids returns the eligible nodes that groups of a job avoid, in order of node.
 func (r *reading) avoids(j *fsm.Job) []api.JobAvoidsNode {
 	list := []api.JobAvoidsNode{}
 	for _, n := range r.Nodes.All() {
@@ -193,7 +193,7 @@ func listVersions(r *reading, in *versionList, from string, yield func(string, a
 	return nil
 }
 
-// versionKey sorts versions as numbers.
+// versionKey makes keys that sort versions as numbers.
 func versionKey(version uint64) string {
 	text := strconv.FormatUint(version, 10)
 	return "00000000000000000000"[len(text):] + text

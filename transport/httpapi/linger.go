@@ -8,33 +8,33 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long answers to agents wait in a burst. What is placed on thousands of machines wakes them all, and each would
-// come back at once for what was decided for it a moment later; a change of a service wakes every agent there is.
+// How long answers to agents wait in a burst. A placement on thousands of machines wakes all their agents, and without
+// a delay each would ask again at once for the next decision. A change of a service wakes every agent.
 const (
-	lingerAtOnce   = 64 // answers that need not wait, within the time that others do
+	lingerAtOnce   = 64 // answers that need not wait, within the delay of the others
 	lingerAssigned = 150 * time.Millisecond
 	lingerServices = time.Second
 	lingerPeers    = 300 * time.Millisecond
-	lingerEach     = 300 * time.Microsecond // longer for each that waits already: about the time of answering it
+	lingerEach     = 300 * time.Microsecond // longer for each waiting answer: about the time of answering it
 	lingerMost     = 600 * time.Millisecond // upper bound of the added delay
 )
 
-// linger holds answers back while many are due, so that each takes along what changes meanwhile. Few answers never
-// wait.
+// linger delays answers while many are due, so that each includes the changes made meanwhile. Few answers are never
+// delayed.
 type linger struct {
 	time time.Duration
 
 	mu   sync.Mutex
 	free bucket
-	held int // answers that wait
+	held int // waiting answers
 }
 
 func newLinger(d time.Duration) *linger {
 	return &linger{time: d, free: bucket{left: lingerAtOnce, at: time.Now()}}
 }
 
-// wait blocks for the time if this is one of many answers, and longer while very many wait; until the caller has gone
-// or the server stops at most.
+// wait blocks for the delay if this is one of many answers, and longer while very many wait. It returns early when the
+// caller has gone or the server stops.
 func (l *linger) wait(ctx context.Context) {
 	if l.goesAtOnce() {
 		return
@@ -65,7 +65,7 @@ func (l *linger) goesAtOnce() bool {
 	return l.free.take(time.Now(), 1, lingerAtOnce/l.time.Seconds(), lingerAtOnce)
 }
 
-// hold counts those who wait, and returns for how long they do at present.
+// hold changes the number of waiting answers by n, and returns their current delay.
 func (l *linger) hold(n int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Few answers go at once. In a burst the others wait, the longer the more there are, up to a bound; after it there is
-// room again.
+// Few answers go at once. In a burst the others wait, the longer the more there are, up to a bound. After the burst
+// there is room again.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinger(lingerAssigned)

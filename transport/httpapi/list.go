@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxItems is how many items a list has at most; the rest comes with next.
+// maxItems is the most items of a list; next continues it.
 const maxItems = 5000
 
 // ListParams are the parameters of every list.
@@ -38,14 +38,14 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing is the code of one list. rows gives the items in order of their keys, from a key on.
+// listing is the code of one list. rows yields the items in order of their keys, beginning at a key.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
 }
 
-// list registers a list. Pages are stable: an item that is there throughout is returned exactly once, because a page
-// ends at a key and the next begins behind it.
+// list registers a list. Pages are stable: an item that exists all the time is returned exactly once, because a page
+// ends at a key and the next begins after it.
 func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
 	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
 		p := P(in).list()
@@ -90,7 +90,7 @@ func parseNext(next string) (string, error) {
 	return string(key), nil
 }
 
-// topics waits for the same topics whatever the input.
+// topics returns the same topics for every input.
 func topics[I any](t ...fsm.Topic) func(*I) []fsm.Topic {
 	return func(*I) []fsm.Topic { return t }
 }
@@ -104,7 +104,7 @@ func scan[K ~string, R, V any](t fsm.Table[K, R], from string, show func(R) V, y
 	}
 }
 
-// notNil makes a list or map that is written as [] or {}, never as null.
+// notNil replaces nil by an empty list, which is written as [] and not as null.
 func notNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -119,7 +119,7 @@ func notNilMap[K comparable, V any](m map[K]V) map[K]V {
 	return m
 }
 
-// getRoute is a read of one object.
+// getRoute returns the route of a read.
 func getRoute(id, path, tag, summary string) route {
 	return route{id: id, method: http.MethodGet, path: path, tag: tag, summary: summary}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// A registration tells the agent which ports servers listen on as they told it, and not where gossip claims that they
-// are.
+// A registration returns the ports that servers report for themselves, and not the claims of gossip.
 func TestRegistrationTellsListens(t *testing.T) {
 	r := newRig(t)
 	r.shape = func(m *httpapi.RosterEntry) {

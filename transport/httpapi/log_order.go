@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// lineWait is how long a follower's line waits for older ones of other instances.
+	// lineWait is how long a line waits for older ones of other instances, with follow.
 	lineWait = 300 * time.Millisecond
-	// lineRoom is how many bytes of one instance wait at most.
+	// lineRoom is how many bytes of one instance may wait.
 	lineRoom = 256 << 10
 )
 
 // logLine is one line of an instance, as it will be shown.
 type logLine struct {
-	at   string // when it was written; texts of equal length in UTC, so they compare as times do. "" or "-": not known
+	at   string // when it was written, as text in UTC of equal length that sorts by time. "" or "-": not known
 	text []byte
 	came time.Time
 }
 
-// logOrder merges the lines of several instances by time. Safe for many goroutines.
+// logOrder merges the lines of several instances by time. It is safe for many goroutines.
 //
-// Without follow it is exact: a line goes out once every instance that has not ended has one. With follow an
-// instance may be silent for long, so a line waits for lineWait at most.
+// Without follow the order is exact: a line is written once every instance that has not ended has a line. With follow
+// an instance may be silent for long, so a line waits at most lineWait.
 type logOrder struct {
 	follow bool
-	write  func([]byte) bool // false: nobody reads any more; it is called by one goroutine at a time
+	write  func([]byte) bool // returns false once nobody reads; called by one goroutine at a time
 
 	mu      sync.Mutex
 	room    *sync.Cond
@@ -57,7 +57,7 @@ func (o *logOrder) open(name string) *logSource {
 	return s
 }
 
-// close says that no line of an instance comes any more. It must be called for each, else the others wait.
+// close ends an instance. It must be called for each instance, else the others wait.
 func (o *logOrder) close(s *logSource) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,8 +65,7 @@ func (o *logOrder) close(s *logSource) {
 	o.pass()
 }
 
-// add takes a line, which is its own from then on. It blocks while too many of its instance wait, and returns
-// false once nobody reads.
+// add takes over a line. It blocks while too many bytes of its instance wait. It returns false once nobody reads.
 func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,7 +82,7 @@ func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	return !o.gone
 }
 
-// run sends what has waited for long enough, until ctx ends.
+// run writes the lines that have waited for long enough, until ctx ends.
 func (o *logOrder) run(ctx context.Context) {
 	tick := time.NewTicker(lineWait / 3)
 	defer tick.Stop()
@@ -97,7 +96,7 @@ func (o *logOrder) run(ctx context.Context) {
 	}
 }
 
-// stop ends all waits: nobody reads any more.
+// stop ends all waits, because nobody reads any more.
 func (o *logOrder) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +104,7 @@ func (o *logOrder) stop() {
 	o.room.Broadcast()
 }
 
-// tick sends the lines that have waited for long enough.
+// tick writes the lines that have waited for long enough.
 func (o *logOrder) tick(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +122,7 @@ func (o *logOrder) overdue(now time.Time) bool {
 	return false
 }
 
-// pass sends what no other instance can be older than.
+// pass writes the lines that no other instance can precede.
 func (o *logOrder) pass() {
 	for !o.gone {
 		var waits bool
@@ -142,7 +141,7 @@ func (o *logOrder) pass() {
 	}
 }
 
-// oldest is the instance whose next line is the oldest; nil: there is no line.
+// oldest returns the instance whose next line is the oldest; nil if there is no line.
 func (o *logOrder) oldest() *logSource {
 	var next *logSource
 	for s := range o.sources {

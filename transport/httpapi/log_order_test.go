@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// timedAgent has three lines of each instance, which it wrote in turns.
+// timedAgent has three lines of each instance, written alternately.
 type timedAgent struct{ end chan struct{} }
 
 func (a *timedAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func TestJobLogsInOrder(t *testing.T) {
 	}
 }
 
-// An agent of an older version says no times: its lines are there all the same.
+// An agent of an older version sends no times: its lines are shown nevertheless.
 func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()

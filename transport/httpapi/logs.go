@@ -18,11 +18,10 @@ import (
 
 const contentTypeLog = "application/octet-stream"
 
-// headerLogOffset is, for one stream, the place of the answer's first byte in it; the agent sets it.
+// headerLogOffset is the offset of the answer's first byte in a single stream; the agent sets it.
 const headerLogOffset = "Outspan-Log-Offset"
 
-// headerLogTimes says that each line begins with its time and a blank; the agent sets it. noLogTime stands there for a
-// line of which nobody knows it.
+// headerLogTimes: each line begins with its time and a blank; the agent sets it. noLogTime replaces an unknown time.
 const (
 	headerLogTimes = "Outspan-Log-Times"
 	noLogTime      = "-"
@@ -53,7 +52,7 @@ func (s *Server) logOperations() []operation {
 	}
 }
 
-// checkLogQuery refuses what the agent would, before anything is connected. Code: invalid.
+// checkLogQuery fails for what the agent would refuse, before any connection. Code: invalid.
 func checkLogQuery(r *http.Request, also ...string) error {
 	if err := checkQuery(r, append([]string{"stream", "follow", "tail", "timestamps", "since"}, also...)...); err != nil {
 		return err
@@ -83,7 +82,7 @@ func checkLogQuery(r *http.Request, also ...string) error {
 	return nil
 }
 
-// isSince reports whether an agent can read from when on lines are wanted.
+// isSince reports whether an agent accepts a value of since.
 func isSince(text string) bool {
 	if _, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return true
@@ -92,7 +91,7 @@ func isSince(text string) bool {
 	return err == nil && d >= 0 && d != model.Forever
 }
 
-// instanceLogs passes an agent's answer on. Any server can: it asks the agent of the instance's node.
+// instanceLogs passes an agent's answer on. Every server can do that: it asks the agent of the instance's node.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
@@ -128,11 +127,11 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	if err := copyBounded(w, resp.Body); err != nil {
 		s.log.Debug("log stream ended", "instance", i.ID, "error", err)
-		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+		panic(http.ErrAbortHandler) // so that the reader does not take this for the end of the log
 	}
 }
 
-// streamContext ends when the caller has gone, the stream's time is over, or the server stops.
+// streamContext returns a context that ends when the caller has gone, the stream's time is over, or the server stops.
 func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	stopping := transport.Stopping(ctx)
 	ctx, cancel := context.WithTimeout(ctx, streamLife)
@@ -185,7 +184,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	return resp, nil
 }
 
-// copyBounded passes bytes on as they come, and gives up on a reader that takes nothing.
+// copyBounded passes bytes on as they come, and stops for a reader that takes nothing.
 func copyBounded(w http.ResponseWriter, from io.Reader) error {
 	return copyFlushed(&boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, from, -1)
 }

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// lookout tells everybody who waits here when this server may not answer any more. One goroutine looks for all of them,
-// while there are any: 5,000 agents have 10,000 long polls open, and a ticker for each was 5,000 wake-ups a second.
+// lookout notifies all pending polls when this server may no longer answer. One goroutine checks for all of them, while
+// there are any. 5,000 agents have 10,000 long polls open, and a ticker for each caused 5,000 wake-ups a second.
 type lookout struct {
-	look  func() error // nil: all is well; it must not block
+	look  func() error // nil: the server may answer; it must not block
 	every time.Duration
 
 	mu    sync.Mutex
 	users int
-	watch *lookoutWatch // nil while nobody waits
+	watch *lookoutWatch // nil while there are no polls
 }
 
 // lookoutWatch is one run of the goroutine.
 type lookoutWatch struct {
-	over chan struct{} // closed when the look failed
+	over chan struct{} // closed when the check has failed
 	stop chan struct{}
 	done chan struct{}
 }
 
-// join returns a channel that is closed once the look fails. leave must be called; the last one ends the goroutine and
-// waits for it.
+// join returns a channel that is closed once the check fails. leave must be called; the last call ends the goroutine
+// and waits for it.
 func (l *lookout) join() (over <-chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +50,7 @@ func (l *lookout) leave() {
 	<-last.done
 }
 
-// run looks until it sees something wrong or nobody waits any more. Who comes after a failed look gets a run of its
-// own.
+// run checks until a check fails or no poll is left. A poll that joins after a failed check starts a new run.
 func (l *lookout) run(w *lookoutWatch) {
 	defer close(w.done)
 	tick := time.NewTicker(l.every)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// proves that one goroutine looks for all who wait, that all of them hear of what it sees, and that none is left when
-// they have gone.
+// proves that one goroutine checks for all waiting polls, that all of them learn of a failed check, and that no
+// goroutine is left when they have gone.
 func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
 		var looks atomic.Int64
@@ -31,7 +31,7 @@ func TestLookout(t *testing.T) {
 		bad.Store(true)
 		<-second
 		<-first
-		third, leaveThird := l.join() // while the second is still there, after the failed look
+		third, leaveThird := l.join() // while the second still waits, after the failed check
 		select {
 		case <-third:
 			t.Error("who comes later is told of the earlier look")

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// RosterEntry is a server as the roster knows it.
+// RosterEntry is a server in the roster.
 type RosterEntry struct {
 	api.Member
 	Own     MemberOwn
 	Listens []string // host:port of its listeners; see transport.RegisterReply
 }
 
-// shown are the servers of a roster as an answer has them.
+// shown returns the servers of a roster in the form of an answer.
 func shown(entries []RosterEntry) []api.Member {
 	members := make([]api.Member, len(entries))
 	for i, e := range entries {
@@ -30,16 +30,16 @@ func shown(entries []RosterEntry) []api.Member {
 	return members
 }
 
-// MemberOwn is what a server says of itself. No answer has it: it is for the problems.
+// MemberOwn is what a server reports of itself. Answers leave it out; the problems use it.
 type MemberOwn struct {
 	DataDir     string
 	Expect      int       // bootstrap_expect
 	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
 	Certificate transport.Lifetime
-	Agents      map[string]transport.Lifetime // of agents that called it, near their end
+	Agents      map[string]transport.Lifetime // by name of agents that called it, near their end
 }
 
-// diskText is how much is free.
+// diskText says how much is free.
 func diskText(m *RosterEntry) string {
 	if m.TotalBytes == 0 {
 		return "how much is free is not known"
@@ -47,7 +47,7 @@ func diskText(m *RosterEntry) string {
 	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
 }
 
-// lookAtDisk is how a person finds out what fills a server's disk.
+// lookAtDisk returns how a person finds out what fills a server's disk.
 func lookAtDisk(m *RosterEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {
@@ -163,8 +163,7 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
 }
 
-// onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several
-// have.
+// onMember finds a server by id, or by a unique name. Codes: not_found; ambiguous for a name that several servers have.
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
@@ -201,9 +200,9 @@ type bodied[I any] interface {
 	body() any
 }
 
-// act registers an operation on the servers themselves, which no log entry of the state stands for. It runs on the
-// leader (join runs anywhere) and answers with the members as they are then. To repeat it is harmless, so a request id
-// is taken and not needed.
+// act registers an operation on the servers themselves, without a log entry of the state. It runs on the leader (join
+// runs anywhere) and answers with the current members. It may be repeated without harm, so a request id is accepted but
+// not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI
 	handle := func(ctx context.Context, in *I) (*body[api.MemberReply], error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nearest returns the name that word was probably meant to be, or "": at most a third of its letters may differ.
+// nearest returns the name that word was probably meant to be, or "". At most a third of its letters may differ.
 func nearest(word string, names []string) string {
 	sort.Strings(names)
 	best, most := "", min(len(word)/3, 3)+1

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// avoiding lists the groups that avoid a node now. Their time is cluster time, shown as wall time from now on.
+// avoiding returns the groups that avoid a node now. Their end is in cluster time, and is shown as wall time relative
+// to now.
 func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	list := []api.Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
@@ -21,7 +22,7 @@ func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	return list
 }
 
-// wallAt is a moment of cluster time that is still to come, as wall time from now on.
+// wallAt returns a future moment of cluster time as wall time.
 func (r *reading) wallAt(t model.Time) time.Time {
 	return r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
 }
@@ -50,7 +51,7 @@ func (r *reading) node(n *fsm.Node) api.Node {
 			api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
-		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
+		v.DrainID = n.Drain // finished drains are shown on the drain, not on the node
 		if d, ok := r.Drains.Get(n.Drain); ok {
 			part, _ := d.Node(n.ID)
 			v.DrainPhase = part.Phase
@@ -68,7 +69,7 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	return v
 }
 
-// drainWords says how the last drain of a node ended that is still as the drain left it; empty for others.
+// drainWords says how the last drain of a node ended, if the node is still as that drain left it; else it is empty.
 func (r *reading) drainWords(n *fsm.Node) string {
 	d, part, ok := r.EndedDrain(n)
 	switch {
@@ -119,7 +120,7 @@ func (s *Server) nodeOperations() []operation {
 	}
 }
 
-// drainNodeRoute is also for the node's own agent, which may be told to drain it when it is shut down.
+// drainNodeRoute is also open to the node's own agent, which may drain the node at its shutdown.
 func drainNodeRoute() route {
 	rt := nodeRoute("drain", "Drain a node")
 	rt.allow = forCLI | forAgent
@@ -146,7 +147,7 @@ func showNode(_ context.Context, r *reading, in *nodeRead) (api.Node, error) {
 	return r.node(n), nil
 }
 
-// nodeReply shows the node after a write; after a repeated request it may be gone.
+// nodeReply shows the node after a write. After a repeated request the node may be gone.
 func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	reply := api.NodeReply{Written: o.Written}
 	if n, refusal := o.NamedNode(ref); refusal == nil {
@@ -156,7 +157,7 @@ func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	return reply, nil
 }
 
-// onNode is a change of one command to one node.
+// onNode is a change of one node by one command.
 func onNode[I any](ref func(*I) string,
 	command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
 	return change[I, api.NodeReply]{
@@ -182,7 +183,7 @@ func (in *intentInput) body() any { return &in.Input }
 
 func (in *intentInput) ref() string { return in.ID }
 
-// setIntent changes what the operator wants of a node. barred are present intents that another verb has to end.
+// setIntent changes the intent of a node. barred are current intents that another verb has to end.
 func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {

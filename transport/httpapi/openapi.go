@@ -15,8 +15,8 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// documentConfig is huma without everything that it would add by itself: no pages, no links in answers, no second
-// path for schemas.
+// documentConfig is huma's configuration without the extras that it adds by default: no pages, no links in answers, no
+// second path for schemas.
 func documentConfig(version string) huma.Config {
 	if version == "" {
 		version = "dev"
@@ -37,7 +37,7 @@ func documentConfig(version string) huma.Config {
 	}
 }
 
-// schemaName keeps the stored settings apart from how they are shown.
+// schemaName distinguishes the stored settings from their view.
 func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[model.Settings]() {
 		return "SettingsValues"
@@ -45,7 +45,7 @@ func schemaName(t reflect.Type, hint string) string {
 	return huma.DefaultSchemaNamer(t, hint)
 }
 
-// problemResponse is the answer of every operation that failed.
+// problemResponse documents the answer of every failed operation.
 func problemResponse() *huma.Response {
 	return &huma.Response{
 		Description: "Why not, by code",
@@ -54,7 +54,7 @@ func problemResponse() *huma.Response {
 	}
 }
 
-// bodyDocument documents a JSON body. It is optional where the zero value is a good request.
+// bodyDocument documents a JSON body. It is optional if the zero value is a valid request.
 func bodyDocument(a huma.API, t reflect.Type) *huma.RequestBody {
 	schema := a.OpenAPI().Components.Schemas.Schema(t, true, "")
 	return &huma.RequestBody{Content: map[string]*huma.MediaType{contentTypeJSON: {Schema: schema}}}
@@ -62,7 +62,7 @@ func bodyDocument(a huma.API, t reflect.Type) *huma.RequestBody {
 
 func elemType(pointer any) reflect.Type { return reflect.TypeOf(pointer).Elem() }
 
-// document is what the OpenAPI document says of a plain handler.
+// document describes a plain handler in the OpenAPI document.
 type document struct {
 	params []*huma.Param
 	body   string // content type of the request's body; "": none
@@ -70,7 +70,7 @@ type document struct {
 	schema any    // a value of the answer's type; nil: bytes
 }
 
-// plain is an operation outside of huma: a stream, or the agents' CBOR.
+// plain is an operation outside huma: a stream, or CBOR.
 func plain(rt route, doc document, h http.Handler) operation {
 	return operation{route: rt, handler: h, document: func(r huma.Registry) *huma.Operation {
 		op := rt.huma()
@@ -108,7 +108,7 @@ func queryParam(name, doc string) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
-// finishDocument adds what huma does not know, and writes the document once: it does not change while the server runs.
+// finishDocument adds what huma does not know, and encodes the document once, because it does not change at run time.
 func (s *Server) finishDocument() ([]byte, error) {
 	doc := s.huma.OpenAPI()
 	registry := doc.Components.Schemas
@@ -117,7 +117,7 @@ func (s *Server) finishDocument() ([]byte, error) {
 		doc.AddOperation(op.document(registry))
 	}
 	schemas := registry.Map()
-	delete(schemas, "ErrorModel") // huma's own errors leave as problems
+	delete(schemas, "ErrorModel") // huma's own errors are sent as problems
 	delete(schemas, "ErrorDetail")
 	return json.Marshal(doc)
 }
@@ -132,7 +132,7 @@ func (s *Server) openAPI() operation {
 		}))
 }
 
-// checkQuery refuses query parameters that a plain operation does not have, as huma does for its own. Code: invalid.
+// checkQuery fails for query parameters that a plain operation does not have, as huma does for its own. Code: invalid.
 func checkQuery(r *http.Request, known ...string) error {
 	for name := range r.URL.Query() {
 		found := false

@@ -116,7 +116,7 @@ func checkOperation(t *testing.T, name, path string, op operationDoc) {
 	}
 }
 
-// references are all values of $ref.
+// references returns all values of $ref.
 func references(t *testing.T, text []byte) []string {
 	t.Helper()
 	var v any

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// peerOperations is where servers put questions to each other, outside the log.
+// peerOperations returns the operations between servers, outside the log.
 func (s *Server) peerOperations() []operation {
 	ask := route{id: "ask-peer", path: transport.PathPeer + "{question}",
 		summary: "A question of one server to another (CBOR)"}
@@ -23,7 +23,7 @@ func (s *Server) peerOperations() []operation {
 	}
 }
 
-// peerCall is one of those questions: CBOR in, CBOR out, asked by a server itself.
+// peerCall is a question between servers: CBOR in, CBOR out. It must not be forwarded.
 func (s *Server) peerCall(rt route, answer func(*http.Request) ([]byte, error)) operation {
 	rt.method, rt.tag, rt.allow = http.MethodPost, "servers", forServer
 	doc := document{body: transport.ContentTypeCBOR, answer: transport.ContentTypeCBOR}

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What an agent is told of a stop that is prepared: its number, its cause, and those gates that rest on the instance
-// alone. It is woken for it. The instance shows the facts, and how its preparation went.
+// An agent learns of a prepared stop its number, its cause, and the gates that rest on the instance alone. It is woken
+// for it. The instance shows the facts, and the outcome of its preparation.
 func TestPreparationOfAStop(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -87,8 +87,8 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
-// A stop for a cause from outside the job is looked at once more by the agent, also where its reason says more than
-// whose it is; one of a drain with force, and one for the job's own sake, are not.
+// The agent checks a stop for a cause from outside the job once more, also if its reason has further text. It does not
+// check a stop by a forced drain, or for the job's own sake.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		force  bool
@@ -149,8 +149,8 @@ func TestGatesOfAStop(t *testing.T) {
 	}
 }
 
-// The fencing epoch of a slot grows with each instance that holds it, also when its job is purged and made again, and
-// over all of them when a snapshot was restored. What shares nothing has none.
+// The fencing epoch of a slot grows with each instance that holds it, even when its job is purged and made again, or a
+// snapshot is restored. Groups that share nothing have none.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// ProblemCodes lists them as status does.
+// ProblemCodes returns the codes in the order in which status shows them.
 func ProblemCodes() []api.ProblemCode {
 	return []api.ProblemCode{
 		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock,
@@ -31,10 +31,10 @@ func ProblemCodes() []api.ProblemCode {
 }
 
 const (
-	problemRows    = 8                  // of one kind; the rest is told as a number
-	serverPatience = 5 * model.Second   // a server that has not answered for so long is a problem
-	clockPatience  = 2 * model.Second   // and so is a clock that is wrong by more
-	backupAge      = 7 * 24 * time.Hour // and a state that was not saved for longer
+	problemRows    = 8                  // rows of one kind; the rest is only counted
+	serverPatience = 5 * model.Second   // a server that has not answered for this long is a problem
+	clockPatience  = 2 * model.Second   // so is a clock that is wrong by more
+	backupAge      = 7 * 24 * time.Hour // so is a state that was not saved for longer
 	littleDisk     = 2 << 30            // bytes; a disk with less, and less than a twentieth of it, is nearly full
 )
 
@@ -48,8 +48,8 @@ type problems struct {
 	found map[api.ProblemCode][]api.ProblemRow
 }
 
-// problems looks at what this server knows already and asks nobody. What only the leader knows of the servers is
-// missing elsewhere.
+// problems uses only what this server already knows, and asks nobody. Facts about servers that only the leader knows
+// are missing elsewhere.
 func (s *Server) problems(r *reading, members []RosterEntry, differing []api.DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
 	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
@@ -69,12 +69,12 @@ func (s *Server) problems(r *reading, members []RosterEntry, differing []api.Dif
 	return p
 }
 
-// ProblemCounts is how many problems status shows now, by kind. It asks nobody. While instances are missing or a drain
-// runs it costs a decision.
+// ProblemCounts returns how many problems status shows now, by kind. It asks nobody. While instances are missing or a
+// drain runs it costs a decision.
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // without them there is less to tell
+	members, _ := s.members(ctx) // without them there are fewer problems
 	counts := map[api.ProblemCode]int{}
 	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
 		counts[code] = len(rows)
@@ -82,7 +82,7 @@ func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	return counts
 }
 
-// rows are the problems in order, at most problemRows of a kind and one more that counts the rest.
+// rows returns the problems in order: at most problemRows of a kind, and one more row that counts the rest.
 func (p *problems) rows() []api.ProblemRow {
 	rows := []api.ProblemRow{}
 	for _, code := range ProblemCodes() {
@@ -115,7 +115,7 @@ func (p *problems) add(code api.ProblemCode, subject, next, format string, args 
 	p.found[code] = append(p.found[code], row)
 }
 
-// cluster is what concerns no single server or node.
+// cluster adds the problems that concern no single server or node.
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
@@ -142,7 +142,7 @@ func (p *problems) cluster() {
 	}
 }
 
-// server is what a server says of itself, and whether it says anything.
+// server adds the problems that a server reports, or that it does not answer.
 func (p *problems) server(m *RosterEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
@@ -167,7 +167,7 @@ func (p *problems) server(m *RosterEntry) {
 	}
 }
 
-// silent reports whether a server does not answer. One that leads nothing knows only what gossip says.
+// silent reports whether a server does not answer. A server that doesn't lead knows only what gossip says.
 func (p *problems) silent(m *RosterEntry) bool {
 	switch fsm.Gossip(m.State) {
 	case fsm.GossipAlive, fsm.GossipSuspect:
@@ -178,7 +178,7 @@ func (p *problems) silent(m *RosterEntry) bool {
 	return true
 }
 
-// wayWithout is what to do about a server that does not answer. Without a leader no server can be removed.
+// wayWithout returns what to do about a server that does not answer. Without a leader no server can be removed.
 func (p *problems) wayWithout(m *RosterEntry) string {
 	if !p.led {
 		return "start it again"
@@ -186,7 +186,7 @@ func (p *problems) wayWithout(m *RosterEntry) string {
 	return "start it again; gone for good: outspan server remove " + string(m.ID)
 }
 
-// voters compares the servers with the number that the cluster began with.
+// voters compares the number of voters with the number that the cluster began with.
 func (p *problems) voters() {
 	voters, expect := 0, 0
 	for _, m := range p.members {
@@ -227,7 +227,7 @@ func (p *problems) nodes() {
 	}
 }
 
-// agents are the certificates that the servers saw. One may have been seen by several, the newest counts.
+// agents adds agents' certificates near their end. Several servers may have seen one; the newest counts.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
 	for _, m := range p.members {
@@ -244,7 +244,7 @@ func (p *problems) agents() {
 	}
 }
 
-// formats are the nodes for which the cluster keeps to an older format than the newest one.
+// formats adds the nodes that keep the cluster at an older format.
 func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {
@@ -259,7 +259,7 @@ func (p *problems) formats(newest uint16) {
 
 func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
 
-// backup looks at when the state was last saved; if nobody knows, at how old the cluster is.
+// backup checks when the state was last saved, or how old the cluster is if it never was.
 func (p *problems) backup() {
 	var saved time.Time
 	for _, m := range p.members {
@@ -284,7 +284,7 @@ func ending(l transport.Lifetime, now time.Time) string {
 	return "its certificate ended at " + stampOf(l.Until)
 }
 
-// renewal is the command that makes a new certificate, and what takes it into use.
+// renewal returns the commands that make a new certificate and load it.
 func renewal(role, name string) string {
 	return fmt.Sprintf("outspan tls cert create --%s %s --force, copy it there, then: systemctl reload outspan-%s",
 		role, name, role)
@@ -301,5 +301,5 @@ func days(d time.Duration) int { return int(d / (24 * time.Hour)) }
 
 func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// seconds leaves out parts of a second.
+// seconds drops fractions of a second.
 func seconds(d model.Duration) model.Duration { return d / model.Second * model.Second }

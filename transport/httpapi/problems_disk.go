@@ -20,13 +20,13 @@ func (r *reading) disk(i *fsm.Instance) api.InstanceDisk {
 	return api.InstanceDisk{}
 }
 
-// emptyDisk is how a person finds out what fills a work directory.
+// emptyDisk returns how a person finds out what fills a work directory.
 func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
 	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir +
 		" | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
 }
 
-// disks are the instances above their disk limit.
+// disks adds the instances above their disk limit.
 func (p *problems) disks() {
 	for _, n := range p.r.Nodes.All() {
 		for _, use := range n.Self.Disk {

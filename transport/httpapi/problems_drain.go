@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drains are running drains that wait for a person, and nodes that nobody took back after their last drain failed. To
-// know what a drain waits for costs a decision, one for all of them, so it is asked for only when one runs.
+// drains adds running drains that wait for a person, and nodes that are still out of service after a failed drain. What
+// drains wait for costs one decision for all of them, so it is asked for only when a drain runs.
 func (p *problems) drains() {
 	for id, d := range p.r.Drains.All() {
 		if d.Phase() == model.PhaseDraining {
@@ -31,7 +31,7 @@ func (p *problems) drains() {
 	}
 }
 
-// blocked tells the first reason for which a drain waits for a person, and counts the others.
+// blocked adds the first reason for which a drain waits for a person, and counts the others.
 func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 	subject, show := "drain/"+string(d.ID), "outspan drain status "+string(d.ID)
 	if d.Paused {
@@ -64,8 +64,8 @@ func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 	p.add(api.ProblemDrainBlocked, subject, show, "%s", text)
 }
 
-// needsPerson reports whether a blocker stays until a person does something. What moves, stops, is built or becomes
-// healthy passes by itself.
+// needsPerson reports whether a blocker stays until a person does something. Moves, stops, builds and failing health
+// checks pass on their own.
 func needsPerson(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Unschedulable(""))) || slices.Contains([]model.Code{
 		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeAckRequired, model.CodeNodeOffline,

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// an instance that ended so often, or a version that failed so often, does so again and again
+	// an instance that ended this often, or a version that failed this often, is a crash loop
 	endsOften   = 2
 	justStarted = model.Minute // an instance that has been ready for less may end again
 )
 
-// jobs lists rollouts that failed, and groups with instances that fail or fit nowhere: one row for a group, however
-// many instances it has.
+// jobs adds failed rollouts, and groups with instances that fail or fit nowhere: one row per group, however many
+// instances it has.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
@@ -36,7 +36,7 @@ func (p *problems) jobs() {
 	}
 }
 
-// failing looks for instances of a group that ended for good, or that end again and again.
+// failing looks for instances of a group that ended permanently, or that end again and again.
 func (p *problems) failing(g *fsm.Group) {
 	var failed, looping []*fsm.Instance
 	policy, ok := p.r.Policy(g.ID)
@@ -71,19 +71,18 @@ func (p *problems) failing(g *fsm.Group) {
 	}
 }
 
-// retries says how often the version of a failed instance failed, and when it is tried again if the servers will do
-// that.
+// retries says how often the version of a failed instance failed, and when the servers will try it again, if they will.
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
-			return b.Message // as why tells it
+			return b.Message // the same text as in why
 		}
 	}
 	return fmt.Sprintf("version %d failed %s, more than the %d that are replaced in %s",
 		inst.Version, times(p.failures(g, policy, inst)), policy.Reschedule.Attempts, policy.Reschedule.Interval)
 }
 
-// ended reports whether the program of an instance that should run has ended by itself and is to be started again.
+// ended reports whether the program of an instance that should run has ended on its own and is to be started again.
 func ended(inst *fsm.Instance) bool {
 	switch reason, _, _ := strings.Cut(inst.Status.Reason, ":"); reason {
 	case "", "check_failed", "restarting", "not_started", "not_adopted":
@@ -92,7 +91,7 @@ func ended(inst *fsm.Instance) bool {
 	return !inst.Ready()
 }
 
-// failures counts those of an instance's version that still count; in a system group those on its node.
+// failures counts the failures of an instance's version that still count; in a system group only those on its node.
 func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) (n int) {
 	kept := max(30*model.Minute, policy.Reschedule.Interval)
 	for _, f := range g.Failures {
@@ -103,7 +102,7 @@ func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Ins
 	return n
 }
 
-// told is what an instance said of its end; if it says nothing now, what is remembered of its version.
+// told returns why an instance ended by its own status, or else by the remembered failures of its version.
 func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	reason := inst.Status.Reason
 	for _, f := range g.Failures {
@@ -114,7 +113,7 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced looks whether instances of a group fit nowhere. To know why costs a decision, so it is asked for only when
+// unplaced checks whether instances of a group fit nowhere. The reason costs a decision, so it is asked for only when
 // some are missing.
 func (p *problems) unplaced(g *fsm.Group) {
 	if g.Role != model.RoleSystem && g.Ready >= g.Count {

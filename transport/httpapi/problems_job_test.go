@@ -26,8 +26,8 @@ func wantProblem(t *testing.T, r *rig, want string) {
 	}
 }
 
-// A rollout that failed is a problem until another version is submitted or the job is stopped; the way out names what
-// can be done.
+// A failed rollout is a problem until another version is submitted or the job is stopped. The way out names what can be
+// done.
 func TestProblemOfAFailedRollout(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -56,7 +56,7 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 	}
 }
 
-// A program that ends again and again is a problem of its group, and one that is not started again any more is another.
+// A program that ends again and again is a problem of its group. One that is not restarted any more is another.
 func TestProblemOfACrashLoop(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -108,12 +108,13 @@ func TestProblemOfACrashLoop(t *testing.T) {
 			"replaced in 10m"+wayOut)
 	const why = "4 instances of version 1 of web/http failed, more than the 3 that are replaced in 10m; next try in 9m55s"
 	r.waiting.Instances = map[model.InstanceID][]model.Blocker{"inst-f": {{Code: model.CodeRetryLimit, Message: why}}}
-	// why things wait is shared by those who look at the same state
+	// readings of the same state share why things wait
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
-// Instances that fit nowhere are one problem for each group, with why and what to do; many such groups are a number.
+// Instances that fit nowhere are one problem per group, with the reason and what to do. Many such groups are only
+// counted.
 func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -127,7 +128,7 @@ func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory",
 		Unblock: "add a node, or scale something down"}
 	r.waiting.Groups["front/http"] = fitsNowhere
-	// why things wait is shared by those who look at the same state
+	// readings of the same state share why things wait
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+
 		" -> add a node, or scale something down; outspan why front/http")

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// closedPorts are the ports that a node's agent can't open, as far as it told. Of an offline node nothing is known.
+// closedPorts returns the ports that a node's agent reports as not open; none for an offline node, which can't report.
 func closedPorts(n *fsm.Node) []api.PortProblem {
 	list := []api.PortProblem{}
 	if n.Health == model.HealthOffline {
@@ -20,7 +20,7 @@ func closedPorts(n *fsm.Node) []api.PortProblem {
 	return list
 }
 
-// closedOn are the nodes on which the port of a service is not open.
+// closedOn returns the nodes on which the port of a service is not open.
 func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	list := []api.ServiceProblem{}
 	if svc.Expose == 0 {
@@ -36,7 +36,7 @@ func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	return list
 }
 
-// ports are those that agents can't open.
+// ports adds the ports that agents can't open.
 func (p *problems) ports() {
 	for _, n := range p.r.Nodes.All() {
 		if n.Intent == model.IntentDisabled || n.Health == model.HealthOffline {
@@ -48,7 +48,7 @@ func (p *problems) ports() {
 	}
 }
 
-// openPort is how a person opens a port that is not open.
+// openPort returns how a person can open a closed port.
 func openPort(n *fsm.Node, p model.PortProblem) string {
 	switch p.Code {
 	case model.PortTaken:

@@ -14,13 +14,13 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// problemsNow are those that status shows, as "code subject: message -> next".
+// problemsNow returns the problems that status shows, as "code subject: message -> next".
 func problemsNow(t *testing.T, r *rig, query string) []string {
 	t.Helper()
 	found := []string{}
 	for _, one := range get(t, r.cli(), "/v1/status"+query)["problems"].([]any) {
 		p := one.(map[string]any)
-		if p["code"] == "state_differs" { // the rig always says so of s2
+		if p["code"] == "state_differs" { // the rig always reports this for s2
 			continue
 		}
 		found = append(found, fmt.Sprintf("%s %s: %s -> %s", p["code"], p["subject"], p["message"], p["next"]))
@@ -28,7 +28,7 @@ func problemsNow(t *testing.T, r *rig, query string) []string {
 	return found
 }
 
-// Each problem has a line of its own: what, where, and the way out.
+// Each problem has its own line: what, where, and the way out.
 func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
@@ -173,7 +173,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// An agent that keeps the cluster from raising its format is named, with the way to go on without it; that way works.
+// An agent that keeps the cluster from raising its format is named, with the way to go on without it, and that way
+// works.
 func TestProblemOfAnOldAgent(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -8,24 +8,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// maxCallers bounds the callers whose rate is remembered. Every one of them holds a certificate, so there are few.
+// maxCallers bounds the callers whose rate is remembered. Every caller has a certificate, so there are few.
 const maxCallers = 16384
 
 // rates limits how often each caller may do something.
 type rates struct {
 	mu      sync.Mutex
 	perSec  float64
-	burst   float64 // how often at once, after a while without
+	burst   float64 // how much at once, after a pause
 	buckets map[transport.Identity]bucket
 }
 
-// bucket holds how much could still be taken at a moment.
+// bucket holds how much could still be taken at a given time.
 type bucket struct {
 	left float64
 	at   time.Time
 }
 
-// take takes so many, if they are there. The bucket fills by perSec a second up to full.
+// take takes the amount many, if it is there. The bucket fills by perSec a second up to full.
 func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
 	b.at = now
@@ -40,15 +40,15 @@ func newRates(perSecond, burst float64) *rates {
 	return &rates{perSec: perSecond, burst: burst, buckets: map[transport.Identity]bucket{}}
 }
 
-// requestRates lets each caller send so many requests a second, and twice as many at once.
+// requestRates allows each caller perSecond requests a second, and a burst of twice as many.
 func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
 
-// registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill
-// the log.
+// registrationRates allows an agent to register at every normal restart, but not so often that registrations fill the
+// log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
-// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents
-// ask again what they must run.
+// inventoryRates allows an agent twice as many inventories as registrations. They are limited because an inventory may
+// make other agents ask again for what they must run.
 func inventoryRates() *rates { return newRates(0.4, 40) }
 
 // reportRates bounds the bytes of an agent's reports.
@@ -69,10 +69,10 @@ func (r *rates) takeRequest(who transport.Identity) error {
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 
-// take counts one deed of a caller, unless it is one too many.
+// take counts one action of a caller. It returns false if that is too many.
 func (r *rates) take(who transport.Identity) bool { return r.takeMany(who, 1) }
 
-// takeMany counts so many deeds of a caller at once, unless they are too many.
+// takeMany counts the amount many for a caller at once. It returns false if that is too much.
 func (r *rates) takeMany(who transport.Identity, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()

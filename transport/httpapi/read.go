@@ -36,7 +36,7 @@ type readInput[I any] interface {
 	read() *ReadParams
 }
 
-// wait is how long a blocking read may take. Code: invalid.
+// wait returns how long a blocking read may take. Code: invalid.
 func (p *ReadParams) wait() (time.Duration, error) {
 	return parseWait(p.Wait)
 }
@@ -56,26 +56,26 @@ func parseWait(text string) (time.Duration, error) {
 	return time.Duration(d) * time.Millisecond, nil
 }
 
-// reading is the state that a read is answered from, and what beside the state is needed to show it.
+// reading is the state that answers a read, with everything else that is needed to show it.
 type reading struct {
 	fsm.State
-	now     model.Time // cluster time, which runs on between entries
-	logged  model.Time // that of the newest entry
+	now     model.Time // cluster time, which also advances between entries
+	logged  model.Time // time of the newest entry
 	wall    time.Time
 	seen    Liveness
 	explain Explainer
 	planner Planner
 	live    map[model.NodeID]fsm.Liveness // see question
 	waits   *Waiting                      // see waiting
-	shared  *sharedWaiting                // nil for a state that is not published
-	by      caller                        // who asked for a write; zero for a read
+	shared  *sharedWaiting                // nil for an unpublished state
+	by      caller                        // the caller of a write; zero for a read
 
-	// a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place
-	// them all twice
+	// a job has just been written: the leader has yet to find why its instances wait. Finding it here would compute the
+	// placement twice
 	undecided bool
 }
 
-// reading takes the state as it is now.
+// reading returns the current state for a read.
 func (s *Server) reading() *reading {
 	state, _ := s.cfg.Store.Watch()
 	r := s.readingOf(state)
@@ -86,11 +86,11 @@ func (s *Server) reading() *reading {
 func (s *Server) readingOf(state fsm.State) *reading {
 	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(),
 		seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
-	r.State.Now = r.now // what holds only for a while is judged as of now
+	r.State.Now = r.now // limits in time are checked against now
 	return r
 }
 
-// question is this reading, for who explains it. It costs a look at every node, once.
+// question returns the input for explanations of this reading. It costs a look at every node, once.
 func (r *reading) question() Question {
 	if r.live == nil {
 		r.live = r.seen.Live()
@@ -98,8 +98,8 @@ func (r *reading) question() Question {
 	return Question{State: r.State, Live: r.live, Now: r.now}
 }
 
-// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once; of the
-// published state once for all.
+// waiting returns why things wait. It costs a whole decision, so call it only when something waits. It is computed once
+// per reading, and readings of the published state share it.
 func (r *reading) waiting() *Waiting {
 	if r.waits == nil {
 		var w Waiting
@@ -113,7 +113,7 @@ func (r *reading) waiting() *Waiting {
 	return r.waits
 }
 
-// nodeName is a node's name, or its id if it is gone.
+// nodeName returns a node's name, or its id if the node is gone.
 func (r *reading) nodeName(id model.NodeID) string {
 	if n, ok := r.Nodes.Get(id); ok {
 		return n.Name
@@ -121,13 +121,13 @@ func (r *reading) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// body is the answer of every operation: its JSON, and the index it is of.
+// body is the answer of every operation: its JSON, and the index of its state.
 type body[T any] struct {
 	Index string `header:"Outspan-Index" doc:"the log index that the answer is of"`
 	Body  T
 }
 
-// read registers a read. topics are what a blocking one waits for.
+// read registers a read. topics are what a blocking read waits for.
 func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run = http.MethodGet, runRead
@@ -149,7 +149,7 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 	return operation{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}
 }
 
-// readingFor waits as the parameters say, then takes the state.
+// readingFor waits as the parameters say, then returns the state.
 func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Topic) (*reading, error) {
 	limit, err := p.wait()
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	return s.reading(), nil
 }
 
-// huma is the operation of a route without its types.
+// huma returns the operation of a route without its types.
 func (r route) huma() huma.Operation {
 	return huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
@@ -178,7 +178,7 @@ func (r route) huma() huma.Operation {
 	}
 }
 
-// AskParams are the parameters of a question that has a body: it is sent with POST and changes nothing.
+// AskParams are the parameters of a question with a body: it is sent with POST and changes nothing.
 type AskParams struct {
 	Consistency string `json:"-" query:"consistency" enum:"default,consistent,stale"`
 	RequestID   string `json:"-" query:"request_id" maxLength:"64" doc:"taken and not needed: nothing is changed"`

@@ -63,7 +63,7 @@ func beginMoves() change[rebalanceInput, api.MovesReply] {
 	}
 }
 
-// begun lists the moves that the entry began, from what it held, or when a lost reply is repeated from its events.
+// begun returns the moves that the entry began: from its commands, or for a repeated request from its events.
 func (o *outcome) begun() []api.Move {
 	items := []api.Move{}
 	for _, c := range o.commands {

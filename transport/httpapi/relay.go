@@ -13,31 +13,30 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of what goes to the leader in one request.
+// Bounds of one request to the leader.
 const (
-	relayCalls    = 256       // of agents
-	relayBytes    = 256 << 10 // of their bodies, unless one alone is longer
-	relayInFlight = 4         // requests at once, so that one that is slow holds up only a part
+	relayCalls    = 256       // calls of agents
+	relayBytes    = 256 << 10 // bytes of their bodies, unless a single one is longer
+	relayInFlight = 4         // requests at once, so that a slow one delays only a part
 	relayTime     = 15 * time.Second
 )
 
-// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while
-// others were under way. When 5,000 agents tell of 10,000 new instances, a request for each is most of what their
-// servers do.
+// relay forwards agents' calls that only the leader can answer. Calls that arrive while others are under way share a
+// request. When 5,000 agents report 10,000 new instances, a request for each call would be most of the servers' work.
 type relay struct {
 	s     *Server
 	calls batcher[relayCall, relayAnswer]
 
 	mu       sync.Mutex
 	leader   transport.ServerInfo
-	underWay context.Context // of the requests to that leader; ended once there is another, as it may never answer
+	underWay context.Context // of the requests to that leader; ends when another one leads
 	giveUp   context.CancelFunc
 }
 
-// relayCall is a call of an agent as it goes to the leader.
+// relayCall is a call of an agent on its way to the leader.
 type relayCall struct {
 	Call transport.AgentCall `cbor:"1,keyasint"`
-	// the name in its certificate, which the server that it asked has checked
+	// the name in the agent's certificate, which the forwarding server has checked
 	Agent string `cbor:"2,keyasint"`
 	Body  []byte `cbor:"3,keyasint"`
 }
@@ -57,8 +56,8 @@ func newRelay(s *Server) *relay {
 	return r
 }
 
-// do has the leader answer a call. It blocks until it has, or ctx ends; one that sends for others goes on until they
-// have their answers, at most relayTime.
+// do forwards a call to the leader. It blocks until there is an answer, or ctx ends. A call that sends for others waits
+// for their answers too, at most relayTime.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	if err := r.follow(); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	return answer.Body, nil
 }
 
-// follow looks who leads. Nobody waits any more for a leader that is none now: it may be hung.
+// follow notes who leads. It cancels requests to an earlier leader, which may hang.
 func (r *relay) follow() error {
 	leader, self, ok := r.s.cfg.Consensus.Leader()
 	if !ok || self || r.s.cfg.PeerTransport == nil {
@@ -89,7 +88,7 @@ func (r *relay) follow() error {
 	return nil
 }
 
-// send is one request.
+// send makes one request to the leader.
 func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, error) {
 	r.mu.Lock()
 	leader, underWay := r.leader, r.underWay
@@ -129,7 +128,7 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	return answers, nil
 }
 
-// answerRelay is the leader's end. A server asks for the agents whose certificates it has checked.
+// answerRelay is the leader's side. The forwarding server has checked the agents' certificates.
 func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 	var calls []relayCall
 	if err := transport.DecodeCBOR(raw, &calls); err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that are with another server, and holds them back until hold is closed or their sender
-// gives up, if there is one.
+// passing counts the requests that are at another server. It holds them until hold is closed, or their sender cancels
+// them, if hold is not nil.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
 	now, most, sum int
 	hold           chan struct{}
-	cut            int // the leader's connection is lost after so many bytes of an answer; 0: never
+	cut            int // the leader's connection breaks after this many bytes of an answer; 0: never
 }
 
 func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -52,7 +52,7 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cutBody is what comes of an answer whose sender dies meanwhile.
+// cutBody is the rest of an answer whose sender dies meanwhile.
 type cutBody struct {
 	io.ReadCloser
 	left int
@@ -66,7 +66,7 @@ func (c *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stopAll holds every request from now on, until letGo.
+// stopAll holds every request from now on, until letGo is called.
 func (p *passing) stopAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,15 +109,14 @@ func reportOf(generation uint64) transport.ReportRequest {
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
-// Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its
-// own answer.
+// Agents' calls that arrive while others are at the leader share a request. None is lost, and each gets its own answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
 	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}
 	for range 20 {
 		agents = append(agents, r.client(transport.RoleAgent, "n2", "s2"))
 	}
-	for i, agent := range agents { // each has its connection before all begins
+	for i, agent := range agents { // each has its connection first
 		_, _ = agent.Report(t.Context(), reportOf(uint64(10+i)))
 	}
 	thief, stranger, own := agents[0], agents[1], agents[2:]
@@ -143,7 +142,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool {
 		return now == 4 && asked.Load() == before+calls+3
 	})
-	time.Sleep(100 * time.Millisecond) // from there to where they wait
+	time.Sleep(100 * time.Millisecond) // until they wait
 	p.letGo()
 	wg.Wait()
 	for i, err := range failed {
@@ -174,7 +173,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	}
 }
 
-// A leader that hangs holds nobody up once there is another.
+// A hanging leader delays nobody once another one leads.
 func TestRelayLeavesAHungLeader(t *testing.T) {
 	r, p := relayRig(t)
 	r.start("s3", httpapi.Limits{RequestsPerSecond: 100_000})
@@ -247,7 +246,7 @@ func TestRelayOutlivesItsSender(t *testing.T) {
 	}
 }
 
-// What servers take to the leader for their agents is checked there as far as it can be.
+// The leader checks what servers forward for their agents, as far as it can.
 func TestRelayRefuses(t *testing.T) {
 	type call struct {
 		Call  transport.AgentCall `cbor:"1,keyasint"`

@@ -18,7 +18,7 @@ type store struct {
 	r *rig
 }
 
-// WatchTopic implements api.Store.
+// WatchTopic implements httpapi.Store.
 func (s store) WatchTopic(t fsm.Topic) (<-chan struct{}, func()) {
 	woken, cancel := s.Machine.WatchTopic(t)
 	s.r.mu.Lock()
@@ -27,14 +27,14 @@ func (s store) WatchTopic(t fsm.Topic) (<-chan struct{}, func()) {
 	return woken, cancel
 }
 
-// waits is how often somebody began to wait for a topic.
+// waits returns how often somebody began to wait for a topic.
 func (r *rig) waits(t fsm.Topic) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.watched[t]
 }
 
-// Leader implements api.Consensus.
+// Leader implements httpapi.Consensus.
 func (s *server) Leader() (transport.ServerInfo, bool, bool) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *server) Leader() (transport.ServerInfo, bool, bool) {
 	return transport.ServerInfo{ID: model.ServerID("id-" + l.name), Name: l.name, APIAddress: l.address}, l == s, true
 }
 
-// Propose implements api.Consensus.
+// Propose implements httpapi.Consensus.
 func (s *server) Propose(_ context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	if _, self, _ := s.Leader(); !self {
 		return nil, model.Refuse(model.CodeNoLeader, "server %s does not lead", s.name)
@@ -63,7 +63,7 @@ func (s *server) Propose(_ context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	return results, err
 }
 
-// ReadBarrier implements api.Consensus.
+// ReadBarrier implements httpapi.Consensus.
 func (s *server) ReadBarrier(context.Context) error {
 	s.r.mu.Lock()
 	catchUp := s.r.behind
@@ -75,38 +75,38 @@ func (s *server) ReadBarrier(context.Context) error {
 	return nil
 }
 
-// beforeReads has a server apply something when it next has to have everything that is committed.
+// beforeReads makes a server apply something at its next read barrier.
 func (r *rig) beforeReads(catchUp func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.behind = catchUp
 }
 
-// Now implements api.Consensus.
+// Now implements httpapi.Consensus.
 func (s *server) Now() model.Time { return s.r.now() }
 
-// CaughtUp implements api.Freshness.
+// CaughtUp implements httpapi.Freshness.
 func (s *server) CaughtUp() bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return s.fresh
 }
 
-// TakesEntries implements api.Freshness.
+// TakesEntries implements httpapi.Freshness.
 func (s *server) TakesEntries() bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return !s.full
 }
 
-// StaleFor implements api.Freshness.
+// StaleFor implements httpapi.Freshness.
 func (s *server) StaleFor() time.Duration {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return s.stale
 }
 
-// Heard implements api.Liveness.
+// Heard implements httpapi.Liveness.
 func (s *server) Voters() (uint64, []model.ServerID) { return 1, []model.ServerID{"s1", "s2", "s3"} }
 
 func (s *server) Heard(id model.NodeID) {
@@ -118,7 +118,7 @@ func (s *server) Heard(id model.NodeID) {
 	}
 }
 
-// Live implements api.Liveness.
+// Live implements httpapi.Liveness.
 func (s *server) Live() map[model.NodeID]fsm.Liveness {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -128,13 +128,13 @@ func (s *server) Live() map[model.NodeID]fsm.Liveness {
 	return map[model.NodeID]fsm.Liveness{"01N1": {Age: 1500, Gossip: fsm.GossipAlive}}
 }
 
-// LiveOf implements api.Liveness.
+// LiveOf implements httpapi.Liveness.
 func (s *server) LiveOf(id model.NodeID) (fsm.Liveness, bool) {
 	l, ok := s.Live()[id]
 	return l, ok
 }
 
-// Why implements api.Explainer.
+// Why implements httpapi.Explainer.
 func (r *rig) Why(_ httpapi.Question, subject string) (model.WhyResult, error) {
 	return model.WhyResult{Subject: subject, State: "ready",
 		Chain:      []model.WhyLink{{Index: 3, Wall: 1000, Cause: model.CauseScaleUp, Actor: "leader", Text: "placed"}},
@@ -142,10 +142,10 @@ func (r *rig) Why(_ httpapi.Question, subject string) (model.WhyResult, error) {
 		Next:       "nothing"}, nil
 }
 
-// Waiting implements api.Explainer.
+// Waiting implements httpapi.Explainer.
 func (r *rig) Waiting(httpapi.Question) httpapi.Waiting { return r.waiting }
 
-// DrainStatus implements api.Explainer.
+// DrainStatus implements httpapi.Explainer.
 func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
@@ -167,7 +167,7 @@ func (r *rig) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainSta
 	return all
 }
 
-// Forecast implements api.Planner.
+// Forecast implements httpapi.Planner.
 func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	var all []model.Forecast
 	for _, s := range r.DrainStatus(q, id) {
@@ -179,17 +179,17 @@ func (r *rig) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	return all
 }
 
-// Moves implements api.Planner.
+// Moves implements httpapi.Planner.
 func (r *rig) Moves(httpapi.Question) ([]fsm.Move, [][]fsm.Command) { return r.moves, r.begin }
 
-// Plan implements api.Planner.
+// Plan implements httpapi.Planner.
 func (r *rig) Plan(_ httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	p := r.plan
 	p.Job = spec.Name
 	return p, nil
 }
 
-// Members implements api.Roster.
+// Members implements httpapi.Roster.
 func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,13 +216,13 @@ func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	return all, nil
 }
 
-// Join implements api.MemberOps.
+// Join implements httpapi.MemberOps.
 func (r *rig) Join(context.Context, string) error { return nil }
 
-// Promote implements api.MemberOps.
+// Promote implements httpapi.MemberOps.
 func (r *rig) Promote(context.Context, model.ServerID) error { return nil }
 
-// Remove implements api.MemberOps.
+// Remove implements httpapi.MemberOps.
 func (r *rig) Remove(_ context.Context, id model.ServerID, force bool) error {
 	if !force {
 		return model.Refuse(model.CodeConflict, "without server %s there is no quorum", id).WithHint("use force")
@@ -230,24 +230,24 @@ func (r *rig) Remove(_ context.Context, id model.ServerID, force bool) error {
 	return nil
 }
 
-// TransferLeader implements api.MemberOps.
+// TransferLeader implements httpapi.MemberOps.
 func (r *rig) TransferLeader(_ context.Context, to model.ServerID) error {
 	r.setLeader(string(to)[len("id-"):])
 	return nil
 }
 
-// Save implements api.Snapshots.
+// Save implements httpapi.Snapshots.
 func (r *rig) Save(_ context.Context, w io.Writer) error {
 	return fsm.WriteSnapshot(w, r.machine.Snapshot())
 }
 
-// Restore implements api.Snapshots.
+// Restore implements httpapi.Snapshots.
 func (r *rig) Restore(_ context.Context, from io.Reader) error {
 	_, err := fsm.ReadSnapshot(from)
 	return err
 }
 
-// AnswerPeer implements api.Peers.
+// AnswerPeer implements httpapi.Peers.
 func (r *rig) AnswerPeer(_ context.Context, question string, body []byte) ([]byte, error) {
 	return append([]byte(question+":"), body...), nil
 }

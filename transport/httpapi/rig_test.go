@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a cluster of servers over real TLS on loopback, with a log that is one machine: every server shows the same
-// state, one of them leads.
+// rig is a cluster of servers over real TLS on loopback. Its log is one machine: every server shows the same state, and
+// one of them leads.
 type rig struct {
 	t       testing.TB
 	ca      *transport.Authority
@@ -32,36 +32,36 @@ type rig struct {
 	index  uint64
 	lead   string // name of the leader; "": none
 	shape  func(*httpapi.RosterEntry)
-	twin   string // the name of one more server, which another one has
-	broken error  // what Propose answers
+	twin   string // the name of one more server, shared with another one
+	broken error  // what Propose returns
 	behind func() // what a server has not applied yet
-	after  error  // what Propose answers after it committed
+	after  error  // what Propose returns after it committed
 	log    []fsm.Entry
 
 	servers map[string]*server
 	waiting httpapi.Waiting
 	plan    model.JobPlan
 	moves   []fsm.Move      // what rebalancing would do
-	begin   [][]fsm.Command // and what begins it
+	begin   [][]fsm.Command // commands that begin the moves
 	heard   map[model.NodeID]int
 	silent  bool              // 01N1 has not been heard for long
-	panics  model.NodeID      // a sign of life of this one panics
+	panics  model.NodeID      // a sign of life of this node panics
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }
 
-// server is one of the rig's.
+// server is one server of the rig.
 type server struct {
-	stop func() // begins the end of what it serves
+	stop func() // begins to stop what it serves
 
 	r       *rig
 	name    string
 	address string
 	api     *httpapi.Server
 	passing *passing     // what it forwards
-	asked   atomic.Int64 // calls of agents that came
+	asked   atomic.Int64 // agents' calls that arrived
 	fresh   bool
-	stale   time.Duration // for how long it has heard no leader
-	full    bool          // its disk
+	stale   time.Duration // how long it has heard no leader
+	full    bool          // its disk is full
 }
 
 func newRig(t testing.TB, names ...string) *rig {
@@ -114,7 +114,7 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	return s
 }
 
-// serve runs a handler, and what answers agents, on a TLS port until it is told to stop, or the test ends.
+// serve runs a handler, and the answers to agents, on a TLS port until it is stopped, or the test ends.
 func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -133,7 +133,7 @@ func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAge
 	return cancel
 }
 
-// client is a caller of a role; of the leader unless servers are named.
+// client returns a client of a role; it calls the leader unless servers are named.
 func (r *rig) client(role transport.Role, name string, servers ...string) *transport.Client {
 	r.t.Helper()
 	if len(servers) == 0 {

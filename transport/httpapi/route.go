@@ -43,21 +43,21 @@ func (a access) has(role transport.Role) bool {
 type place uint8
 
 const (
-	runHere   place = iota // the one that was asked
+	runHere   place = iota // the server that was asked
 	runRead                // the leader, unless the caller accepts stale data
 	runLeader              // the leader
 )
 
-// Bounds of a request that is no stream.
+// Bounds of a request that is not a stream.
 const (
 	maxWait     = 60 * time.Second
 	writeLimit  = 30 * time.Second
 	requestTime = maxWait + writeLimit
-	bodyTime    = 30 * time.Second // until the body is there
+	bodyTime    = 30 * time.Second // until the body has arrived
 
-	firstRoom    = 4 << 10         // bytes: what a caller says that it will send is not taken at its word
-	swallowTime  = 2 * time.Second // for the rest of a body that was refused
-	swallowLimit = 8 << 20         // bytes of it
+	firstRoom    = 4 << 10         // bytes allocated at first: the announced length may be false
+	swallowTime  = 2 * time.Second // for the rest of a refused body
+	swallowLimit = 8 << 20         // bytes of that rest
 )
 
 // route is one operation without its code.
@@ -67,14 +67,14 @@ type route struct {
 	tag, summary string
 	allow        access
 	run          place
-	stream       bool // the body or the answer has no bound: nothing is buffered and no time limit is set
+	stream       bool // the body or the answer is unbounded: no buffering, no time limit
 	write        bool
-	json         bool // takes a JSON body without being a write
+	json         bool // takes a JSON body although it is no write
 }
 
 func (r route) match() string { return r.method + " " + r.path }
 
-// limit is how long a request that is no stream may take, its body included.
+// limit returns how long a request that is not a stream may take, including its body.
 func (r route) limit() time.Duration {
 	if r.write {
 		return bodyTime + writeLimit
@@ -82,8 +82,7 @@ func (r route) limit() time.Duration {
 	return requestTime
 }
 
-// operation is a route and what answers it: a huma registration for JSON, or a plain handler with its part of the
-// document.
+// operation is a route with its code: a huma registration for JSON, or a plain handler with its part of the document.
 type operation struct {
 	route
 	register func(huma.API)
@@ -91,7 +90,8 @@ type operation struct {
 	document func(huma.Registry) *huma.Operation
 }
 
-// guard runs before every operation: who calls, may they, how often, how much, and where it is answered.
+// guard runs before every operation. It checks the caller, the role, the rate and the body, and decides where the
+// request is answered.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
@@ -122,15 +122,15 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers a request that is not looked at, and leaves a trace of it.
+// refuse answers a request that is refused unread, and logs it.
 func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) {
 	s.cfg.Refused(err)
 	s.log.Debug("request refused", "operation", rt.id, "caller", who.Identity, "error", err)
 	writeError(w, err)
 }
 
-// takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read
-// has no body: it would be held for as long as the read waits. Codes: invalid, busy, too_large, forbidden,
+// takeBody reads the body of a request that is not a stream. free must be called once the request is answered. A read
+// may have no body, because it would stay in memory while the read waits. Codes: invalid, busy, too_large, forbidden,
 // unsupported_media_type.
 func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte,
 	free func(), err error) {
@@ -166,7 +166,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 	return raw, free, nil
 }
 
-// answer runs the operation here or has the leader do it.
+// answer runs the operation here or forwards it to the leader.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
@@ -180,7 +180,7 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 	switch {
 	case ok && self:
 		if rt.run == runRead && !rt.stream {
-			w.Header().Set(api.HeaderStale, "0") // its lease is in force
+			w.Header().Set(api.HeaderStale, "0") // the leader's lease is in force
 		}
 		next.ServeHTTP(w, r)
 	case !ok:
@@ -197,7 +197,7 @@ func noLeader() *model.Error {
 		WithHint("%s", withoutLeader)
 }
 
-// withoutLeader is what helps while there is no leader.
+// withoutLeader is the hint while there is no leader.
 const withoutLeader = "try again in a moment. What one server knows: ls and status take --consistency stale, " +
 	"reads of the API consistency=stale; who is away: outspan server members"
 
@@ -211,7 +211,7 @@ func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Ha
 	next.ServeHTTP(w, r)
 }
 
-// bufferBody takes the whole body in, so that it can be refused before anything is done and sent on unchanged. Codes:
+// bufferBody reads the whole body, so that it can be refused before anything is done, and forwarded unchanged. Codes:
 // too_large, invalid.
 func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	slow := http.NewResponseController(w)
@@ -232,8 +232,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return raw, nil
 }
 
-// emptyBody reports whether a body whose length the caller did not say has no bytes. It waits at most bodyTime for the
-// end.
+// emptyBody reports whether a body of unannounced length is empty. It waits at most bodyTime for the end.
 func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	raw, err := readWithin(http.NewResponseController(w), struct {
 		io.Reader
@@ -243,30 +242,30 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && len(raw) == 0
 }
 
-// readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is
-// over: setting it before and taking it away again would wake the connection's own goroutine twice, and nearly every
-// body is there already.
+// readWithin reads a body of size bytes, or of unannounced length if size is 0. It sets the deadline only when bodyTime
+// has passed. Setting one in advance and removing it would wake the connection's goroutine twice, and nearly every body
+// has already arrived.
 func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(bodyTime, func() {
 		defer close(late)
-		_ = slow.SetReadDeadline(time.Now()) // without deadlines the end of the request's time ends it
+		_ = slow.SetReadDeadline(time.Now()) // if deadlines are not supported, the request's own time limit ends it
 	})
 	var buf bytes.Buffer
-	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom wants that much more to see the end
+	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom needs that much more to see the end
 	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, transport.DefaultMaxBody))
 	if !timer.Stop() {
-		<-late // the controller may not be used any more once the handler has returned
+		<-late // the controller must not be used after the handler has returned
 		if err == nil {
-			// it came in the last moment; if this fails, the connection ends a little early
+			// it arrived at the last moment; if this fails, the connection ends a little early
 			_ = slow.SetReadDeadline(time.Time{})
 		}
 	}
 	return buf.Bytes(), err
 }
 
-// swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a
-// broken connection: at most swallowLimit bytes, for at most swallowTime.
+// swallow reads the rest of a refused body, so that the client gets the answer instead of a broken connection: at most
+// swallowLimit bytes, for at most swallowTime.
 func swallow(slow *http.ResponseController, body io.Reader) {
 	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
 		_, _ = io.CopyN(io.Discard, body, swallowLimit)
@@ -274,8 +273,8 @@ func swallow(slow *http.ResponseController, body io.Reader) {
 	_ = slow.SetReadDeadline(time.Time{})
 }
 
-// ownPage refuses a write that a foreign web page may have sent with the certificate of the browser's user. Codes:
-// forbidden, unsupported_media_type.
+// ownPage refuses a write that a foreign web page may have sent with the browser user's certificate. Codes: forbidden,
+// unsupported_media_type.
 func ownPage(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return model.Refuse(model.CodeForbidden, "the request comes from another site")
@@ -288,9 +287,9 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// paramsOfBody lets request_id and if_index, which are parameters of a write, also be fields of its JSON body: there
-// they are taken out of it and put into the query. A body that is no object, or names one that the query gives too,
-// stays as it is, to be refused with the reason.
+// paramsOfBody also accepts the parameters request_id and if_index of a write as fields of its JSON body. It moves them
+// from the body into the query. A body that is no object, or has a field that the query has too, stays unchanged and is
+// refused later with the reason.
 func paramsOfBody(r *http.Request, raw []byte) []byte {
 	var fields map[string]json.RawMessage
 	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) ||
@@ -327,7 +326,7 @@ func withBody(ctx context.Context, raw []byte) context.Context {
 	return context.WithValue(ctx, bodyKey{}, raw)
 }
 
-// bodyFrom is the whole body of a request that is no stream.
+// bodyFrom returns the whole body of a request that is not a stream.
 func bodyFrom(ctx context.Context) []byte {
 	raw, _ := ctx.Value(bodyKey{}).([]byte)
 	return raw

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Server answers the API. It is an http.Handler for transport.HTTPServer, whose contexts tell who calls. Safe for
-// many goroutines.
+// Server answers the API. It is an http.Handler for transport.HTTPServer, whose contexts carry the caller. It is safe
+// for many goroutines.
 type Server struct {
 	cfg      Config
 	log      hclog.Logger
@@ -38,7 +38,7 @@ type Server struct {
 	agents        agentDesk
 }
 
-// New builds a server from its parts. Error: invalid when a required part is missing.
+// New builds a server from its parts. Error: invalid if a required part is missing.
 func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil ||
 		cfg.Explainer == nil || cfg.Planner == nil {
@@ -82,10 +82,10 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// SetLimits changes the request rate of each caller from now on (SIGHUP). Streams stays as it was at the start.
+// SetLimits changes the request rate of each caller from now on (SIGHUP). The limit of streams does not change.
 func (s *Server) SetLimits(l Limits) { s.rates.set(l.withDefaults().RequestsPerSecond) }
 
-// operations is everything that the API can do, noun by noun.
+// operations returns everything that the API can do, by noun.
 func (s *Server) operations() []operation {
 	var all []operation
 	for _, noun := range [...]func() []operation{
@@ -132,7 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// recovered answers a request whose handler panicked. One bad request must not end a server; only Apply may.
+// recovered answers a request whose handler panicked. One bad request must not end a server; only a panic in Apply may.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {
@@ -144,14 +144,14 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	writeError(w, s.panicked(r.Method, clip(r.URL.Path), reason))
 }
 
-// panicked logs a panic while something was answered, and returns what the caller may know of it.
+// panicked logs a panic, and returns the error that the caller may see.
 func (s *Server) panicked(method, path string, reason any) *model.Error {
 	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason,
 		"stack", string(debug.Stack()))
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
-// noRoute answers what no operation does, in the form of every other error.
+// noRoute answers requests that match no operation, in the form of every other error.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range [...]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {

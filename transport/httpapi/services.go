@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// backends derives who serves now: the group's instances that are ready and not draining, on nodes that are not
-// offline.
+// backends returns a service's current backends: the group's ready instances that are not draining, on nodes that are
+// not offline.
 func (r *reading) backends(svc *fsm.Service) []model.Backend {
 	found := []model.Backend{}
 	for i := range r.InstancesOf(svc.Group) {
@@ -38,7 +38,7 @@ func (r *reading) service(svc *fsm.Service) api.Service {
 	return v
 }
 
-// wireServices is every service as agents get it.
+// wireServices returns every service in the form for agents.
 func (r *reading) wireServices() []transport.ServiceBackends {
 	var all []transport.ServiceBackends
 	for _, svc := range r.Services.All() {
@@ -81,7 +81,7 @@ func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, e
 	return r.service(svc), nil
 }
 
-// discovery lists every port of every ready instance. It is answered by any server, so that monitoring needs no leader.
+// discovery lists every port of every ready instance. Every server answers it, so that monitoring needs no leader.
 func (s *Server) discovery() operation {
 	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services",
 		"List every port of every ready instance, for Prometheus' http_sd_configs")

@@ -30,8 +30,8 @@ type settingsInput struct {
 
 func (in *settingsInput) body() any { return &in.Input }
 
-// settingsPatch holds the settings to change. It stays JSON until the state that it applies to is known, because what
-// it leaves out stays as it is.
+// settingsPatch holds the settings to change. It stays JSON until the current settings are known, because settings that
+// it leaves out don't change.
 type settingsPatch struct{ given []byte }
 
 // UnmarshalJSON implements json.Unmarshaler: strict about names and types.
@@ -100,7 +100,7 @@ func setSettings() change[settingsInput, api.SettingsReply] {
 				}
 				c.IfIndex = index
 			} else {
-				c.IfIndex = r.SettingsIndex // two changes of different settings at once: neither may undo the other
+				c.IfIndex = r.SettingsIndex // concurrent changes of different settings must not undo each other
 			}
 			return []fsm.Command{c}, nil
 		},
@@ -135,8 +135,8 @@ func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
 	}
 }
 
-// whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and
-// it is no restore, whose confirmation stops what runs.
+// whatToResume returns the one thing to pause or resume. Without a name it must be obvious: exactly one thing is in
+// force, and it is not a restore, whose confirmation stops instances.
 func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rewrite makes the golden files anew: OUTSPAN_REWRITE=1 go test ./transport/httpapi
+// rewrite writes the golden files again: OUTSPAN_REWRITE=1 go test ./transport/httpapi
 func rewrite() bool { return os.Getenv("OUTSPAN_REWRITE") != "" }
 
 // unstable are values that differ from run to run.
@@ -29,7 +29,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:[3-9]\d{4}"`), `127.0.0.1:PORT`},
 }
 
-// wantGolden compares an answer with the file of its name. A field that goes or changes its kind shows here.
+// wantGolden compares an answer with the file of its name. It shows a field that disappears or changes its kind.
 func wantGolden(t *testing.T, name string, raw []byte) {
 	t.Helper()
 	var v any
@@ -64,7 +64,7 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 	}
 }
 
-// nullable are the fields that say null for "there is none"; no list and no map may.
+// nullable are the fields that may be null for "there is none"; no list and no map may be null.
 var nullable = map[string]bool{
 	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true,
 	"next_allowed": true, "since": true,

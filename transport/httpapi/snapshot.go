@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of a snapshot on its way.
+// Bounds of the transfer of a snapshot.
 const (
 	snapshotLimit = 10 * time.Minute
 	maxSnapshot   = 4 << 30 // bytes
@@ -62,11 +62,11 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 			writeError(w, err)
 			return
 		}
-		panic(http.ErrAbortHandler) // the only way to tell the caller that the rest is missing
+		panic(http.ErrAbortHandler) // the only way to show the caller that the rest is missing
 	}
 }
 
-// startedWriter sets the headers at the first byte, so that an error before it can still be answered as one.
+// startedWriter sets the headers at the first byte, so that an earlier error can still be answered as one.
 type startedWriter struct {
 	w       io.Writer
 	start   func()

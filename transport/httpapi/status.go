@@ -52,7 +52,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Sta
 	return v, nil
 }
 
-// members lists the servers; none where this server does not tell.
+// members returns the servers; none if this server has no roster.
 func (s *Server) members(ctx context.Context) ([]RosterEntry, error) {
 	if s.cfg.Servers.Roster == nil {
 		return nil, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// streams are the places for answers that go on: events and logs. One caller has a quarter of them at most. Safe for
-// many goroutines.
+// streams bounds the open answers without an end: events and logs. One caller may have at most a quarter of them. It is
+// safe for many goroutines.
 type streams struct {
 	most int
 

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// transferOrders is what an agent must do now for the transfers that concern its node.
+// transferOrders returns what an agent must do now for the transfers of its node.
 func (r *reading) transferOrders(node model.NodeID) []transport.TransferOrder {
 	var orders []transport.TransferOrder
 	for _, t := range r.Transfers.All() {
@@ -30,7 +30,7 @@ func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.
 	case t.Left.Old != node:
 	case t.Left.Drop:
 		tasks = append(tasks, transport.TaskDrop)
-	case !r.isHome(t, node): // it came back meanwhile: what stands there is not the old copy
+	case !r.isHome(t, node): // if the slot came back meanwhile, its data there is not the old copy
 		tasks = append(tasks, transport.TaskRetire)
 	}
 	return tasks
@@ -102,7 +102,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	return o
 }
 
-// userOf is the user that the group's job file names, "" if none.
+// userOf returns the user that the group's job file names; "" if none.
 func (r *reading) userOf(group model.GroupID) string {
 	spec, ok := r.Policy(group)
 	if !ok {
@@ -111,7 +111,7 @@ func (r *reading) userOf(group model.GroupID) string {
 	return spec.Exec.User
 }
 
-// epochs are those of the data in use.
+// epochs returns the epochs of the data in use.
 func (r *reading) epochs(t *fsm.Transfer) []uint64 {
 	epochs := make([]uint64, len(t.Names))
 	for i, id := range t.Volumes() {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentStatus is what is needed of an agent's status.
+// agentStatus is the needed part of an agent's status.
 type agentStatus struct {
 	Instances []struct {
 		ID       model.InstanceID `json:"id"`
@@ -22,7 +22,7 @@ type agentStatus struct {
 	} `json:"instances"`
 }
 
-// unknownOperations runs on the server that is asked, and asks every agent.
+// unknownOperations run on the server that was asked, and ask every agent.
 func (s *Server) unknownOperations() []operation {
 	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances",
 		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// The list of what a confirmation would stop names the nodes that have not told what they run.
+// The list of what a confirmation would stop names the nodes that have not reported what they run.
 func TestUnknownInstancesNamesNodesThatOwe(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -11,7 +11,7 @@ import (
 
 // Verifier compares the states of the servers.
 type Verifier interface {
-	// Verify compares all servers now and writes nothing. It waits at most patience for servers that are behind.
+	// Verify compares all servers now and writes nothing. It waits at most patience for servers that lag.
 	Verify(ctx context.Context, patience time.Duration) (api.Verification, error)
 	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not
 	// block.
@@ -24,8 +24,7 @@ type verifyInput struct {
 
 const verifyWait = 10 * time.Second
 
-// verifyOperations runs on the server that is asked: it must also tell when there is no leader, or when the leader is
-// wrong.
+// verifyOperations run on the server that was asked: they must also work without a leader, or when the leader is wrong.
 func (s *Server) verifyOperations() []operation {
 	rt := getRoute("verify-members", "/v1/members/verify", "members",
 		"Compare the states of all servers; one that a majority contradicts stops by itself")

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Verify implements api.Verifier.
+// Verify implements httpapi.Verifier.
 func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verification, error) {
 	if patience != 3*time.Second {
 		return api.Verification{}, model.Refuse(model.CodeTimeout, "asked to wait %s", patience)
@@ -27,12 +27,12 @@ func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verificatio
 	}}, nil
 }
 
-// Differing implements api.Verifier.
+// Differing implements httpapi.Verifier.
 func (r *rig) Differing() []api.DifferentState {
 	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
 }
 
-// Any server compares, also without a leader; agents have no business with it.
+// Every server compares, even without a leader. Agents may not ask for it.
 func TestVerifyMembers(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.setLeader("")

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// withVolume is a world with a volume in use on n1 and backup directories.
+// withVolume is a world with a volume in use on n1, and with backup directories.
 func withVolume(t *testing.T, servers ...string) *rig {
 	t.Helper()
 	r := newRig(t, servers...)
@@ -67,7 +67,7 @@ func TestMigrateVolume(t *testing.T) {
 	}
 }
 
-// What agents are told in each phase; only the two that need the token get it, and no one who reads does.
+// The orders of agents in each phase. Only the two orders that need the token have it, and no read shows it.
 func TestTransferOrders(t *testing.T) {
 	r := withVolume(t)
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
@@ -127,7 +127,7 @@ func TestTransferOrders(t *testing.T) {
 	}
 }
 
-// The target of a move is told whose the volumes are to be: the user that the job file names. The source needs no user.
+// The target of a move learns who is to own the volumes: the user that the job file names. The source needs no user.
 func TestTransferOrdersNameTheUser(t *testing.T) {
 	r := withVolume(t)
 	job := spec("web", 1)
@@ -151,7 +151,7 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	}
 }
 
-// mustEnd brings a transfer that is starting to its end.
+// mustEnd completes a transfer that is starting.
 func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
 	t.Helper()
 	r.place("inst-b", 0, "01N2", model.ObservedReady)

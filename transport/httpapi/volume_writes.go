@@ -90,7 +90,7 @@ func (s *Server) volumeWrites() []operation {
 				answer: func(o *outcome, in *transferWrite) (api.TransferReply, error) {
 					t, refusal := o.NamedTransfer(in.ID)
 					if refusal != nil {
-						return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
+						return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer kept
 					}
 					return o.transferReply(t), nil
 				},
@@ -98,8 +98,7 @@ func (s *Server) volumeWrites() []operation {
 	}
 }
 
-// starting is a write that begins a transfer. Its answer is found by the id that was minted, or for a stored outcome by
-// the index.
+// starting is a write that begins a transfer. Its answer is found by the new id, or for a stored outcome by the index.
 func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
 	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -123,7 +122,7 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 					return o.transferReply(t), nil
 				}
 			}
-			return api.TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer on record
+			return api.TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer kept
 		},
 	}
 }
@@ -157,12 +156,12 @@ func (r *reading) target(node, key string) (model.NodeID, error) {
 	return n.ID, nil
 }
 
-// keepFor is 0 for the setting.
+// keepFor returns how long to keep the old copy; 0: by the setting.
 func keepFor(d *model.Duration) model.Duration {
 	if d == nil {
 		return 0
 	}
-	return max(*d, 1) // none at all: it is removed as soon as the move has succeeded
+	return max(*d, 1) // no keeping: it is removed as soon as the move has succeeded
 }
 
 func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {

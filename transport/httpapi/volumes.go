@@ -53,7 +53,7 @@ func (r *reading) volume(v *fsm.Volume) api.Volume {
 	return out
 }
 
-// wantsSlot reports whether a group is to have an instance in a slot.
+// wantsSlot reports whether a group should have an instance in a slot.
 func (r *reading) wantsSlot(group model.GroupID, slot int) bool {
 	name, _ := group.Split()
 	job, ok := r.Jobs.Get(name)
@@ -105,7 +105,7 @@ func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	return v
 }
 
-// transferWaits says what keeps a transfer from going on: its instance's blocker, or a node that can't be heard.
+// transferWaits says what blocks a transfer: its instance's blocker, or an offline node.
 func (r *reading) transferWaits(t *fsm.Transfer) string {
 	if t.Phase == model.TransferQueued || t.Phase == model.TransferStarting {
 		for i := range r.InstancesInSlot(t.Group, t.Slot) {

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// sharedFor is for how long one answer to "why do things wait" serves every reading of the same state: what it says
-// changes with time, but not in a moment.
+// sharedFor is how long one answer to "why do things wait" serves every reading of the same state. The answer changes
+// with time, but not at once.
 const sharedFor = 250 * time.Millisecond
 
-// sharedWaiting lets readings of the same published state share the whole decision that it takes to say why things
-// wait: many who follow a cluster in which something waits ask at once after each change.
+// sharedWaiting lets readings of the same published state share the whole decision that answers "why do things wait".
+// Many callers may follow the cluster, and all ask at once after each change.
 type sharedWaiting struct {
 	mu    sync.Mutex
 	index uint64
-	at    time.Time // zero: nothing is there yet
+	at    time.Time // zero: no answer yet
 	last  Waiting
 }
 
-// of returns why things wait in r, which must be of a published state. Who comes while another decides waits for that.
+// of returns why things wait in r, which must be of a published state. Concurrent callers wait for the decision in
+// progress.
 func (s *sharedWaiting) of(r *reading) Waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()

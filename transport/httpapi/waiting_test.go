@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// countingExplainer counts how often it is asked why things wait.
+// countingExplainer counts how often it explains why things wait.
 type countingExplainer struct {
 	Explainer
 	decided int
@@ -27,8 +27,8 @@ type deaf struct{ Liveness }
 
 func (deaf) Live() map[model.NodeID]fsm.Liveness { return nil }
 
-// proves that readings of one published state share a decision, for a moment, and that another state is decided on its
-// own.
+// proves that readings of one published state share a decision for a moment, and that another state gets its own
+// decision.
 func TestSharedWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		explain, shared := &countingExplainer{}, &sharedWaiting{}

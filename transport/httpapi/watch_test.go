@@ -56,7 +56,7 @@ func finished(t testing.TB, done <-chan poll) poll {
 	return poll{}
 }
 
-// A server that stops answers blocking reads at once, but none with a state that is older than what the caller knows.
+// A server that stops answers blocking reads at once, but never with a state that is older than the caller's.
 func TestBlockingReadAtStop(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -72,7 +72,7 @@ func TestBlockingReadAtStop(t *testing.T) {
 	wantCode(t, p.err, model.CodeNotCaughtUp)
 }
 
-// A blocking read returns when its own object changes, and sleeps through changes of others.
+// A blocking read returns when its own object changes, and ignores changes of others.
 func TestBlockingRead(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -81,7 +81,7 @@ func TestBlockingRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A read that arrives only after a change of others answers at once, since it can't know what it missed: on a busy
+	// A read that arrives only after a change of others answers at once, since it can't know what it missed. On a busy
 	// machine that may happen to some of these, never to all.
 	var p poll
 	for attempt := 1; ; attempt++ {
@@ -107,7 +107,7 @@ func TestBlockingRead(t *testing.T) {
 		index, p = r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive}), poll{}
 	}
 
-	// The next poll goes on from that index, and misses nothing that happens before it arrives.
+	// The next poll continues from that index, and misses nothing that happens before it arrives.
 	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive})
 	if p := finished(t, startPoll(t, c, "/v1/nodes/n1", p.index, "30s")); p.body["state"] != "active" {
 		t.Errorf("a change between two polls was missed: state %v", p.body["state"])
@@ -190,7 +190,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A list of which only some fields are wanted has the same items.
+// A list with only some fields has the same items.
 func TestFields(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -261,7 +261,7 @@ func (r *rig) eventIDs() []string {
 	return ids
 }
 
-// A stream that is resumed goes on behind the last event, without a gap and without repetition, in both forms.
+// A resumed stream continues after the last event, without a gap and without repetition, in both forms.
 func TestEventsResume(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -284,7 +284,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// A follower sees what happens after it came, at once.
+// A follower sees at once what happens after it came.
 func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -294,7 +294,7 @@ func TestEventsFollow(t *testing.T) {
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	var id string
-	for id == "" { // the greeting tells where the stream is
+	for id == "" { // the greeting has the position of the stream
 		line := must(in.ReadString('\n'))(t)
 		if text, ok := strings.CutPrefix(line, "id: "); ok {
 			id = strings.TrimSpace(text)
@@ -322,7 +322,7 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
-// Who waits for events that have not happened hears at once that the stream is open.
+// A reader that waits for the first event sees at once that the stream is open.
 func TestEventsOpenAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -336,7 +336,7 @@ func TestEventsOpenAtOnce(t *testing.T) {
 	resp.Body.Close()
 }
 
-// An id that is no longer kept is answered with 410 and the oldest, never with a silent gap.
+// An id that is no longer kept gets 410 and the oldest, never a silent gap.
 func TestEventsGone(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -360,8 +360,8 @@ func TestEventsGone(t *testing.T) {
 	}
 }
 
-// An id beyond everything that has happened is answered with 410 and the newest, rather than with silence; one that is
-// only a moment ahead is waited for.
+// An id beyond everything that has happened gets 410 and the newest, rather than silence. If it is only a moment ahead,
+// the server waits for it.
 func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()

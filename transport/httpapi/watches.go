@@ -13,28 +13,28 @@ import (
 // maxWatches bounds the topics that are remembered between two polls.
 const maxWatches = 4096
 
-// watches remembers, for each topic that somebody polls, a moment since which every change is known. So a caller that
-// comes back with the index of its last answer waits exactly until its own object changes, whatever else did. It is
-// only a memory of what the Store would tell: losing it makes one answer come early.
+// watches remembers, for each polled topic, an index since which every change is known. So a caller that returns with
+// the index of its last answer waits exactly until its own object changes, whatever else changes. It is only a cache:
+// losing it makes one answer come early.
 type watches struct {
 	store Store
 	mu    sync.Mutex
 	open  map[fsm.Topic]*watch
 }
 
-// watch says: the topic has not been touched after index until woken is closed.
+// watch: the topic has not been touched after index until woken is closed.
 type watch struct {
 	index  uint64
 	woken  <-chan struct{}
 	cancel func()
-	users  int // who wait for it now; guarded by watches.mu
+	users  int // current waiters; guarded by watches.mu
 }
 
 func newWatches(store Store) *watches {
 	return &watches{store: store, open: map[fsm.Topic]*watch{}}
 }
 
-// of returns the watch of a topic, a new one if the last has ended. The caller leaves it when it has waited.
+// of returns the watch of a topic, or a new one if the last has ended. The caller must call leave after waiting.
 func (w *watches) of(topic fsm.Topic) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *watches) leave(held []*watch) {
 	}
 }
 
-// forget drops what nobody waits for; who waits is bounded by the requests under way.
+// forget drops watches without waiters. The number of waiters is bounded by the requests under way.
 func (w *watches) forget() {
 	for topic, old := range w.open {
 		if old.users == 0 {
@@ -74,9 +74,9 @@ func (w *watches) forget() {
 	}
 }
 
-// until blocks until one of the topics may have changed after index, the time is over, over is closed (nil: never), the
-// caller has gone or the server stops. It first waits for the state to reach index, on a server that is behind. changed
-// says that it was a topic.
+// until blocks until one of the topics may have changed after index, limit has passed, over is closed (nil: never), the
+// caller has gone or the server stops. On a server that lags, it first waits until the state has reached index. changed
+// is true if it was a topic.
 func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration,
 	topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

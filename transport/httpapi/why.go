@@ -58,7 +58,7 @@ func (r *reading) why(subject string) (api.Why, error) {
 	return v, nil
 }
 
-// isServerName reports whether a server has this name or id. Where the servers are not known it has none.
+// isServerName reports whether a server has this name or id; false if the servers are not known.
 func (s *Server) isServerName(ctx context.Context, text string) bool {
 	members, err := s.members(ctx)
 	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool {
@@ -67,8 +67,8 @@ func (s *Server) isServerName(ctx context.Context, text string) bool {
 }
 
 // subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix.
-// isServer tells whether the word names a server: that is nothing to explain, and no prefix of anything else either.
-// Codes: not_found, ambiguous.
+// isServer reports whether the word names a server; servers have nothing to explain, and the word then counts as no
+// prefix. Codes: not_found, ambiguous.
 func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {
@@ -77,14 +77,14 @@ func (r *reading) subject(text string, isServer func() bool) (string, error) {
 		return r.groupSubject(text)
 	}
 	var found []string
-	var several error // a kind of which more than one begins so
+	var several error // a kind with more than one match
 	for _, kind := range [...]string{"instance", "job", "node", "drain", "deployment"} {
 		switch one, err := r.subjectOf(kind, text); {
 		case isAmbiguous(err):
 			several = err
 		case err != nil:
 		case strings.HasSuffix(one, "/"+text), kind == "node" && r.isNodeName(text):
-			return one, nil // not a prefix: the very name
+			return one, nil // not a prefix: the exact name
 		default:
 			found = append(found, one)
 		}
@@ -162,7 +162,7 @@ func (r *reading) groupSubject(text string) (string, error) {
 	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
 }
 
-// noSubject refuses a word that means nothing, with the names that it resembles.
+// noSubject returns the error for a word that names nothing, with similar names.
 func (r *reading) noSubject(nouns, text, list string) *model.Error {
 	hint := list
 	if near := r.Similar(text); len(near) > 0 {

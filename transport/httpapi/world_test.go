@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// node makes a node known, as its agent would.
+// node registers a node, as its agent would.
 func (r *rig) node(id model.NodeID, name string) {
 	r.t.Helper()
 	r.apply(&fsm.NodeRegister{ID: id, Name: name,
@@ -18,7 +18,7 @@ func (r *rig) node(id model.NodeID, name string) {
 	r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 }
 
-// epoch is that of a node's last registration; 1 if it is not known.
+// epoch returns the epoch of a node's last registration; 1 if the node is not known.
 func (r *rig) epoch(id model.NodeID) uint64 {
 	if n, ok := r.machine.State().Nodes.Get(id); ok {
 		return n.Agent.Epoch
@@ -66,7 +66,7 @@ func (r *rig) world() {
 	r.place("inst-b", 1, "01N1", model.ObservedReady)
 }
 
-// fillRequests has so many requests with an id made at once.
+// fillRequests adds the given number of requests with an id at once.
 func (r *rig) fillRequests(count int, actor model.Actor) {
 	r.t.Helper()
 	r.mu.Lock()

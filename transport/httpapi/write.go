@@ -25,7 +25,7 @@ type WriteParams struct {
 
 func (p *WriteParams) write() *WriteParams { return p }
 
-// body is where the JSON body is decoded into; an input that has one shadows this.
+// body returns where to decode the JSON body. An input that has a body overrides this method.
 func (p *WriteParams) body() any { return nil }
 
 // writeInput is implemented by every input that embeds WriteParams.
@@ -35,20 +35,20 @@ type writeInput[I any] interface {
 	body() any
 }
 
-// outcome is what a write led to, and the state behind it.
+// outcome is the result of a write, with the state after it.
 type outcome struct {
 	*reading
 	api.Written
-	// commands were proposed; nil when a stored outcome is told again.
+	// commands are the proposed commands; nil for a stored outcome.
 	commands []fsm.Command
 }
 
-// change is the code of one write. prepare turns the input into commands that stand or fall together. answer shows the
-// outcome; when a lost reply is repeated it runs alone, on a later state, and must find what it shows by the index.
+// change is the code of one write. prepare turns the input into commands that succeed or fail together. answer shows
+// the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the index.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
-	// refused may add to a refusal what the state knows about it; nil: nothing.
+	// refused may add to a refusal what the state knows about it. Optional.
 	refused func(*reading, *I, *api.Problem)
 }
 
@@ -114,7 +114,7 @@ type writing struct {
 	input  any
 }
 
-// run answers from what is stored, tries, or commits.
+// run answers from a stored outcome, or does a dry run, or commits.
 func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
 	before := w.s.reading()
 	before.by = w.by
@@ -131,7 +131,7 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	return w.commit(ctx, before, commands)
 }
 
-// stored finds the outcome of an earlier request with this id, without a log entry.
+// stored returns the outcome of an earlier request with this id, without a log entry.
 func (w *writing) stored(r *reading) (*outcome, error) {
 	old, ok := r.Requests.Get(model.RequestID(w.params.RequestID))
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
@@ -148,11 +148,12 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash is of all that makes two requests the same: who asks is not part of it, so that another server's retry counts.
+// hash covers everything that makes two requests the same. The caller is not part of it, so that a retry through
+// another server counts.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
-		input = []byte(err.Error()) // an input was decoded from JSON, so it can't happen; equal inputs still hash the same
+		input = []byte(err.Error()) // can't happen: the input was decoded from JSON
 	}
 	sum := sha256.Sum256(append([]byte(w.route.id+"\x00"), input...))
 	return hex.EncodeToString(sum[:16])
@@ -177,7 +178,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	if w.params.RequestID != "" {
 		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
 			w.s.cfg.Refused(refusal)
-			return nil, refusal // the log would say the same, and grow by it
+			return nil, refusal // the log would refuse it too, and grow
 		}
 		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
 	}
@@ -186,7 +187,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		return nil, err
 	}
 	index := result.Index
-	if result.Replay { // committed between the look at what is stored and the entry: its index is that of the first
+	if result.Replay { // another request was committed since stored looked: the index is that of the first
 		r := w.s.reading()
 		if old, ok := r.Requests.Get(entry.Request); ok {
 			index = old.Index
@@ -207,7 +208,7 @@ func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, repl
 		Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
 }
 
-// propose commits an entry of one group. An error without a code means that nobody knows whether it was committed.
+// propose commits an entry of one group. On an error without a code nobody knows whether it was committed.
 func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, error) {
 	results, err := s.proposeAll(ctx, entry)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, erro
 	return results[0], nil
 }
 
-// proposeAll commits an entry, which has at least one group, and returns the outcome of each. Codes as propose.
+// proposeAll commits an entry with at least one group, and returns the outcome of each. Codes as propose.
 func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result, error) {
 	results, err := s.cfg.Consensus.Propose(ctx, entry)
 	var known *model.Error

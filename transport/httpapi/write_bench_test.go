@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkWriteLabel is what a leader does for one small write, without connection and log.
+// BenchmarkWriteLabel is a leader's work for one small write, without connection and log.
 func BenchmarkWriteLabel(b *testing.B) {
 	r := newRig(b)
 	for i := range 200 {

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// elsewhere are problems that an alert finds by another metric.
+// elsewhere are problems for which an alert uses another metric.
 var elsewhere = map[api.ProblemCode]string{
 	api.ProblemNoLeader:     "outspan_raft_is_leader",
 	api.ProblemStateDiffers: "outspan_state_differs",
@@ -21,7 +21,7 @@ var elsewhere = map[api.ProblemCode]string{
 	api.ProblemUnplaced:     "outspan_unschedulable",
 }
 
-// Whatever status shows as a problem wakes somebody, and no rule asks for a metric that is not there.
+// Every problem that status shows has an alert, and no rule uses a metric that doesn't exist.
 func TestEachProblemHasAnAlert(t *testing.T) {
 	rules, err := os.ReadFile("../../dist/prometheus/outspan.rules.yaml")
 	if err != nil {

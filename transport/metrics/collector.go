@@ -9,22 +9,23 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// Config says where a Collector reads.
+// Config says what a Collector reads.
 type Config struct {
 	// Version of the program.
 	Version string
 	// Store is the state of this server.
 	Store httpapi.Store
-	// Live is the evidence about nodes, and Now cluster time, for what is explained and how long a detection took.
+	// Live is the evidence about nodes, and Now is cluster time. Both are for explanations and for the time of a
+	// detection.
 	Live func() map[model.NodeID]fsm.Liveness
 	Now  func() model.Time
-	// Explainer says what waits; default: unschedulable and drain_blocked stay at 0.
+	// Explainer explains what waits; default: unschedulable and drain_blocked stay at 0.
 	Explainer httpapi.Explainer
 	// Raft is this server's part in the log; default: zeros.
 	Raft func() Raft
 	// Problems counts what status shows as problems; it must not block. Default: none.
 	Problems func() map[api.ProblemCode]int
-	// Machine is this server's own; it must not block. Default: zeros.
+	// Machine is what this server knows of its own machine; it must not block. Default: zeros.
 	Machine func() Machine
 }
 
@@ -36,8 +37,7 @@ type Raft struct {
 	Lag     uint64 // committed entries that are not yet in the state
 }
 
-// Collector implements prometheus.Collector. Run must go on beside it for the counters to count. Safe for many
-// goroutines.
+// Collector implements prometheus.Collector. Counters count only while Run runs. It is safe for many goroutines.
 type Collector struct {
 	cfg    Config
 	counts *counts
@@ -49,7 +49,7 @@ func New(cfg Config) *Collector {
 	return &Collector{cfg: cfg, counts: newCounts(), gauges: newGauges()}
 }
 
-// gauges describe what is read at each scrape.
+// gauges describe the values that are read at each scrape.
 type gauges struct {
 	nodes, capacity, allocated, instances *prometheus.Desc
 	troubled                              *prometheus.Desc
@@ -204,7 +204,7 @@ func (s *scrape) drains() {
 	}
 }
 
-// waiting shows why things wait. It costs a decision, so it is asked for only when something does.
+// waiting shows why things wait. It costs a decision, so it makes one only when something waits.
 func (s *scrape) waiting(cfg Config) {
 	unschedulable, blocked := map[model.Code]int{}, map[model.Code]int{}
 	for _, code := range unschedulableCodes() {

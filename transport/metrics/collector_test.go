@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// explainer says that everything waits for memory, and that two local volumes stay on each node that is drained.
+// explainer reports that everything waits for memory, and that two local volumes stay on each draining node.
 type explainer struct{}
 
 func (explainer) Why(httpapi.Question, string) (model.WhyResult, error) {
@@ -36,7 +36,7 @@ func (explainer) DrainStatus(httpapi.Question, model.DrainID) []model.DrainStatu
 	}}}
 }
 
-// rig is a state with a collector beside it.
+// rig is a state with a collector.
 type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
@@ -88,13 +88,13 @@ func (r *rig) apply(group ...fsm.Command) {
 	}
 }
 
-// epoch is that of a node's last registration.
+// epoch returns the epoch of a node's last registration.
 func (r *rig) epoch(id model.NodeID) uint64 {
 	n, _ := r.machine.State().Nodes.Get(id)
 	return n.Agent.Epoch
 }
 
-// series are all samples as "name{label=value}" and their values; a histogram shows its count.
+// series returns all samples as "name{label=value}" and their values; a histogram shows its count.
 func (r *rig) series() map[string]float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
@@ -196,7 +196,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 	})
 }
 
-// What happens is counted, and what goes takes its series along.
+// Events are counted, and the series of an object disappear with it.
 // proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)

@@ -14,13 +14,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeCause is what evictions and reschedules are counted by.
+// nodeCause is the key by which evictions and reschedules are counted.
 type nodeCause struct {
 	node  model.NodeID
 	cause model.Cause
 }
 
-// counts is what happened since the process began.
+// counts is what has happened since the process began.
 type counts struct {
 	mu          sync.Mutex
 	evictions   map[nodeCause]float64
@@ -59,7 +59,7 @@ func evictionCauses() []model.Cause {
 	}
 }
 
-// rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
+// rescheduleCauses are the causes for which an instance gets a replacement, mostly on another node.
 func rescheduleCauses() []model.Cause {
 	return []model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseUser,
 		model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed,
@@ -75,7 +75,8 @@ func (c *counts) describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// collect shows every node that there is, at 0 before anything happened; the counts of a forgotten node go with it.
+// collect shows every node that exists, at 0 before anything happened. The counts of a forgotten node are removed with
+// it.
 func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	c.mu.Lock()
 	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
@@ -102,7 +103,7 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 // ObserveApply notes how long a batch of entries took to apply.
 func (c *Collector) ObserveApply(d time.Duration) { c.counts.apply.Observe(d.Seconds()) }
 
-// Run counts events until ctx ends. What is older than the process is left out, also when the log is replayed.
+// Run counts events until ctx ends. It leaves out events from before the process began, even when the log is replayed.
 func (c *Collector) Run(ctx context.Context) error {
 	begin := time.Now().UnixMilli()
 	state, _ := c.cfg.Store.Watch()
@@ -168,7 +169,7 @@ func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
 	}
 }
 
-// noteOffline is counted by the leader only: the others' evidence is not what the mark rests on.
+// noteOffline counts on the leader only, because the mark rests on the leader's evidence.
 func (c *Collector) noteOffline(e *fsm.Event) {
 	if e.After != string(model.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return

@@ -15,7 +15,7 @@ type Machine struct {
 	Saved                 time.Time // when somebody last saved a snapshot from it; zero: never
 }
 
-// problemGauges are what status shows as problems, and the numbers behind some of them.
+// problemGauges count the problems that status shows, and show the numbers behind some of them.
 type problemGauges struct{ problems, free, total, saved *prometheus.Desc }
 
 func newProblemGauges() problemGauges {
