@@ -195,7 +195,11 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	if err == nil && results[0].Refusal != nil {
 		err = results[0].Refusal
 	}
-	s.log.Info("raised the format", "format", next, "error", err)
+	if err != nil {
+		s.log.Warn("can't raise the format", "format", next, "error", err)
+		return
+	}
+	s.log.Info("raised the format", "format", next)
 }
 
 // wantVoters names to gossip the members that it must never give up on.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -40,7 +41,7 @@ func (s *State) forgetOld(inst *Instance) {
 			ended = append(ended, other)
 		}
 	}
-	slices.SortFunc(ended, func(a, b *Instance) int { return int(a.Marks.CreatedIndex) - int(b.Marks.CreatedIndex) })
+	slices.SortFunc(ended, func(a, b *Instance) int { return cmp.Compare(a.Marks.CreatedIndex, b.Marks.CreatedIndex) })
 	for i := 0; i < len(ended)-keptPerSlot; i++ {
 		s.setInstance(ended[i], nil)
 	}

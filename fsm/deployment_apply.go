@@ -210,7 +210,7 @@ func (s *jobs) forgetDeployments(job model.JobName) {
 			ended = append(ended, d)
 		}
 	}
-	slices.SortFunc(ended, func(a, b *Deployment) int { return int(a.Version) - int(b.Version) })
+	slices.SortFunc(ended, func(a, b *Deployment) int { return cmp.Compare(a.Version, b.Version) })
 	for i := 0; i < len(ended)-keptDeployments; i++ {
 		s.delDeployment(ended[i].ID)
 	}

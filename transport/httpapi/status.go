@@ -74,7 +74,7 @@ func (r *reading) hold() api.Hold {
 func (r *reading) countNodes() map[string]int {
 	counts := map[string]int{"total": r.Nodes.Len()}
 	for _, state := range [...]model.NodeState{model.NodeActive, model.NodeCordoned, model.NodeDraining,
-		model.NodeDisabled, model.NodeDegraded, model.NodeOffline} {
+		model.NodeDisabled, model.NodeDegraded, model.NodeUnreachable, model.NodeOffline} {
 		counts[string(state)] = 0
 	}
 	for _, n := range r.Nodes.All() {
