@@ -62,7 +62,7 @@ func (p *pass) count() census {
 		c.nodes++
 		live, known := p.in.Live[id]
 		if known && n.Health != model.HealthOffline {
-			if live.Age > 3*interval { // nothing else wakes the loop when this evidence grows older
+			if live.Age > 3*interval { // something may be going on: look again soon, even without new evidence
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
 			if live.Silent && !p.awaited(live) {
