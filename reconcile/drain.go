@@ -28,7 +28,7 @@ func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
 	for _, d := range s.Drains.All() {
-		if d.EndedIndex != 0 || s.Unconfirmed { // a restored snapshot may have a drain that had ended
+		if d.EndedIndex != 0 || s.Unconfirmed { // a drain in a restored snapshot may have ended since
 			continue
 		}
 		for _, part := range d.Nodes {

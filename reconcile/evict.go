@@ -25,7 +25,6 @@ func (p *pass) needs(g *groupView) []*need {
 
 // wantedSlots lists the slots that the group keeps and that may lack something: the held ones, and as many of the
 // smallest empty ones as are missing. One view stands for a run of neighbouring slots that are alike.
-// wantedSlots are the slots that the group keeps and that may lack something: as many empty ones as are missing, the
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
 	wanted := make([]*slotView, 0, 1+len(g.open))
@@ -349,7 +348,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	next := slot.successor
 	if w == wishNone {
-		return nil // a surplus
+		return nil // the successor is surplus
 	}
 	version, cause := p.version(g, slot.holder), model.CauseScaleDown
 	if w == wishRolled {

@@ -51,7 +51,7 @@ func (p *pass) shut(n *need) model.Code {
 	if v == nil || v.node.Health == model.HealthOffline || v.refusal != nil {
 		return ""
 	}
-	if p.state().Transfers.Len() > 0 { // one of the slot's volumes has promised room
+	if p.state().Transfers.Len() > 0 { // a transfer may have reserved room for the slot
 		if _, moves := p.state().TransferOf(n.group.id, n.slot); moves {
 			return ""
 		}

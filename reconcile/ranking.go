@@ -16,7 +16,7 @@ type ranking struct {
 	full    []bool     // by node: it would be ranked if it had the memory
 }
 
-// ranked is a node in a ranking.
+// ranked is one node of a ranking.
 type ranked struct {
 	use   int64 // its score without the group's own preferences
 	at    int32

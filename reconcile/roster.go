@@ -73,7 +73,7 @@ func (p *pass) roster(id model.GroupID) []rosterRow {
 	}
 	if written, ok := p.writtenSince(r, id); ok {
 		if r.look == p.seen.looks && len(written) > 0 {
-			r.rows = slices.Clone(r.rows) // a view of this decision may have it
+			r.rows = slices.Clone(r.rows) // a view of this decision may use the slice
 		}
 		r.rows = p.patchRoster(r.rows, written)
 	} else {

@@ -24,7 +24,7 @@ type groupView struct {
 	// number of other slots with an instance: it is ready, has the wanted version and stays where it is
 	quiet   int
 	every   []*slotView // all slots, made at first use; see slots
-	fields  []*field    // where instances of it could go, one for each version asked for
+	fields  []*field    // where its instances could go, one for each requested version
 	retries map[retryKey]retry
 	apart   []int // slots that may differ from others that never had an instance, in order; nil: not looked up yet
 }

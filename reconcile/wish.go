@@ -38,7 +38,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return wishLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes:
-		// it may be ready by now
+		// until its node's inventory is in, the instance may be ready already
 		return wishFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
