@@ -241,7 +241,6 @@ func TestSpecIsRefused(t *testing.T) {
 }
 
 // wants checks that the refusal contains the text, or that there is none.
-// wants holds that there is a refusal that says something, or none.
 func wants(t *testing.T, refusal *Error, says string) {
 	t.Helper()
 	switch {
