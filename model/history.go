@@ -10,7 +10,7 @@ import (
 // other entries at the same indexes, so they must neither lead nor acknowledge anything. A restore into a running
 // cluster changes the state, not the lineage. The zero History is that of a server that has not joined a cluster.
 type History struct {
-	Cluster  string   // the cluster's id; see ClusterID
+	Cluster  string   // the cluster's id
 	Lineages []string // oldest first, the last one is in force; empty: no server was ever recovered
 }
 
