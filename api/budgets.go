@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Budget is what a set of instances can lose at once and per window, and what of it is used.
+// Budget is what a set of instances can lose at once and per window, and how much of that is used.
 type Budget struct {
 	Name     string           `json:"name" doc:"of the group, JOB/GROUP; of the shared budget; or of the actor"`
 	Scope    string           `json:"scope" enum:"group,shared,actor" doc:"shared: its groups are counted together; actor: how many stops one part of the system may begin, from the setting rate_NAME"`
@@ -26,7 +26,7 @@ type Budget struct {
 	Text     string           `json:"text" doc:"how the numbers came about"`
 }
 
-// BudgetDown is what is missing, by whose doing.
+// BudgetDown is the number of missing instances by who caused that.
 type BudgetDown struct {
 	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
 	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Deployment is how the way from one job version to the next is shown.
+// Deployment is the change of a job from one version to the next.
 type Deployment struct {
 	ID        model.DeploymentID     `json:"id"`
 	Job       model.JobName          `json:"job"`
@@ -19,7 +19,7 @@ type Deployment struct {
 	Index     uint64                 `json:"index"`
 }
 
-// DeploymentGroup is how far one group is.
+// DeploymentGroup is the progress of one group.
 type DeploymentGroup struct {
 	Name    string `json:"name"`
 	Count   int    `json:"count"`

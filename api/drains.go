@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Drain is how a drain is shown.
+// Drain is a drain with its nodes.
 type Drain struct {
 	ID        model.DrainID        `json:"id"`
 	Phase     model.DrainPhase     `json:"phase" enum:"draining,drained,failed,canceled"`
@@ -46,7 +46,7 @@ type DrainRemaining struct {
 	Blocker  model.Code       `json:"blocker"`
 }
 
-// DrainBlocker is why a drain can't go on, and what would let it.
+// DrainBlocker says why a drain can't go on, and what would unblock it.
 type DrainBlocker struct {
 	Code     model.Code       `json:"code"`
 	Instance model.InstanceID `json:"instance"`
@@ -74,7 +74,7 @@ type DrainForecast struct {
 	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
-// DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.
+// DrainReply is the answer to the start of a drain. The nodes in Started are draining: no new work is placed there.
 type DrainReply struct {
 	Written
 	Drain    model.DrainID        `json:"drain"`
@@ -83,7 +83,7 @@ type DrainReply struct {
 	Forecast []DrainForecast      `json:"forecast"`
 }
 
-// DrainWriteReply is the answer to other writes to a drain.
+// DrainWriteReply is the answer to any other write to a drain.
 type DrainWriteReply struct {
 	Written
 	Drain *Drain `json:"drain,omitempty"`
@@ -94,7 +94,7 @@ type CancelBody struct {
 	Uncordon bool `json:"uncordon,omitempty"`
 }
 
-// DrainChoices is how to drain.
+// DrainChoices are the options of a drain.
 type DrainChoices struct {
 	ID               model.DrainID   `json:"id,omitempty" doc:"of the new drain; default: a new ULID"`
 	Message          string          `json:"message,omitempty" maxLength:"256"`
@@ -108,7 +108,7 @@ type DrainChoices struct {
 	Roll             *model.Roll     `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
 }
 
-// DrainBody starts a drain of the nodes that it names, or of those with all of its labels.
+// DrainBody starts a drain of the nodes in Nodes, or of all nodes with every label in Selector.
 type DrainBody struct {
 	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids or whole names, in the order in which they are drained"`
 	Selector map[string]string `json:"selector,omitempty" doc:"instead of nodes: all nodes with these labels, by name"`

@@ -13,26 +13,27 @@ import (
 // ContentTypeProblem is the media type of every error answer (RFC 9457).
 const ContentTypeProblem = "application/problem+json"
 
-// Problem is an error as it stands in an answer: the members of RFC 9457, and ours. It never repeats what the caller
-// sent, which may be a secret.
+// Problem is an error in an answer: the members of RFC 9457, and ours. It never repeats what the caller sent, which may
+// be a secret.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Detail string `json:"detail"` // the same as Message, under the name that RFC 9457 gives it
+	Detail string `json:"detail"` // the same as Message, under the name of RFC 9457
 
 	Code      model.Code `json:"code"`
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint,omitempty"`
 	Retryable bool       `json:"retryable"`
-	Index     uint64     `json:"index,omitempty"`  // of the log entry that was refused, or of the state that was read
-	Oldest    string     `json:"oldest,omitempty"` // event that is kept
-	Newest    string     `json:"newest,omitempty"` // event there is
+	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that was read
+	Oldest    string     `json:"oldest,omitempty"` // the oldest event that is kept
+	Newest    string     `json:"newest,omitempty"` // the newest event
 	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
-// NewProblem describes err. An error that is no *model.Error is internal, and its text stays inside.
+// NewProblem returns the description of err. For an error that is no *model.Error it has the code internal and hides
+// the text.
 func NewProblem(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -49,7 +50,7 @@ func NewProblem(err error) *Problem {
 	}
 }
 
-// At returns a copy that names a log index.
+// At returns a copy with this log index.
 func (p *Problem) At(index uint64) *Problem {
 	c := *p
 	c.Index = index
@@ -59,14 +60,15 @@ func (p *Problem) At(index uint64) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return p.refusal().Error() }
 
-// Unwrap gives the *model.Error inside, for errors.As and errors.Is.
+// Unwrap returns the *model.Error inside, for errors.As and errors.Is.
 func (p *Problem) Unwrap() error { return p.refusal() }
 
 func (p *Problem) refusal() *model.Error {
 	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
 }
 
-// ProblemOf reads the error that a server or agent answered, as *Problem or *model.Error. It does not close the body.
+// ProblemOf reads the error that a server or agent answered and returns it as *Problem; as *model.Error with the code
+// internal if it can't be read. It does not close the body.
 func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var p Problem
@@ -78,10 +80,10 @@ func ProblemOf(resp *http.Response) error {
 	return &p
 }
 
-// ExitClass is the exit code of the CLI that a code leads to.
+// ExitClass is the exit code of the CLI for an error.
 type ExitClass int
 
-// The exit codes that errors lead to.
+// The exit codes for errors.
 const (
 	ExitOther     ExitClass = 1
 	ExitUsage     ExitClass = 2 // also: an invalid file
@@ -92,20 +94,20 @@ const (
 	ExitInternal  ExitClass = 7
 )
 
-// codeInfo is what a code means outside: the status of the answer and the exit code.
+// codeInfo is the HTTP status and the exit code of a code.
 type codeInfo struct {
 	status int
 	exit   ExitClass
 }
 
-// codeTable is the one place where codes, HTTP statuses and exit codes meet. A code that is missing here is a
-// refusal by the state of things: 409, exit 5.
+// codeTable maps codes to HTTP statuses and exit codes. A code that is missing here means that the state does not allow
+// the request: 409, exit 5.
 var codeTable = map[model.Code]codeInfo{
 	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
 	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
-	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // no one thing was found
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // more than one thing was found
 	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
 	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
@@ -130,7 +132,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
 	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
 	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
-	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
+	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without a person
 	model.CodeBudgetRate:       {http.StatusConflict, ExitTransient},
 	model.CodeActorRate:        {http.StatusConflict, ExitTransient},
 	model.CodePaused:           {http.StatusConflict, ExitTransient},
@@ -153,17 +155,17 @@ func infoOf(code model.Code) codeInfo {
 	return codeInfo{http.StatusConflict, ExitConflict}
 }
 
-// StatusOf is the HTTP status of an answer with this code.
+// StatusOf returns the HTTP status of an answer with this code.
 func StatusOf(code model.Code) int { return infoOf(code).status }
 
-// ExitOf is the exit code of the CLI for this code.
+// ExitOf returns the exit code of the CLI for this code.
 func ExitOf(code model.Code) ExitClass { return infoOf(code).exit }
 
-// Retryable reports whether the same request may succeed later without a change to it. After unknown it must carry
-// the same request id.
+// Retryable reports whether the same request may succeed later without a change to it. After the code unknown it must
+// carry the same request id.
 func Retryable(code model.Code) bool { return ExitOf(code) == ExitTransient }
 
-// ExitOfError is the exit code for any error: 1 for one without a code.
+// ExitOfError returns the exit code for any error; 1 if it has no code.
 func ExitOfError(err error) ExitClass {
 	var known *model.Error
 	if errors.As(err, &known) {

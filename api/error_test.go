@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Every code leads to one status and one exit code.
+// Every code has one status and one exit code.
 func TestCodes(t *testing.T) {
 	tests := []struct {
 		code   model.Code

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Event is how an event is shown.
+// Event is a change that people and programs can follow.
 type Event struct {
 	ID        string            `json:"id" doc:"index.n: resumes behind it"`
 	Type      model.EventType   `json:"type"`

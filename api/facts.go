@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Facts are what a role check said: true, false, numbers and short texts. They are kept as texts, and are JSON of their
-// kind: a text that reads as true, false or a number in its shortest form is one.
+// Facts are the results of a role check: true, false, numbers and short texts. They are stored as texts. In JSON they
+// have their own type: a text that reads as true, false or a number in its shortest form becomes one.
 type Facts map[string]string
 
 // MarshalJSON implements json.Marshaler.
@@ -26,7 +26,7 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(typed)
 }
 
-// isWhole reports whether a text is a whole number of 64 bits as it is written by itself.
+// isWhole reports whether a text is a 64-bit integer, signed or unsigned, in its usual form.
 func isWhole(text string) bool {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10) == text
@@ -35,7 +35,7 @@ func isWhole(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Facts of a server that sends all of them as texts are read, too.
+// UnmarshalJSON implements json.Unmarshaler. It also reads the facts of a server that sends all of them as texts.
 func (f *Facts) UnmarshalJSON(raw []byte) error {
 	var typed map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &typed); err != nil {

@@ -2,13 +2,13 @@ package api
 
 // Headers of the API.
 const (
-	// HeaderIndex is the log index that an answer is of.
+	// HeaderIndex is the log index of the state that an answer shows.
 	HeaderIndex = "Outspan-Index"
-	// HeaderLeader names the leader, as the answering server knows it.
+	// HeaderLeader names the leader that the answering server knows.
 	HeaderLeader = "Outspan-Leader"
-	// HeaderStale is, for a read, for how many milliseconds the answering server has not heard of the leader; 0 unless
-	// it was asked with consistency=stale.
+	// HeaderStale is how many milliseconds ago the answering server last heard from the leader. It is 0 unless the read
+	// asked for consistency=stale.
 	HeaderStale = "Outspan-Stale-Ms"
-	// HeaderLastEvent resumes an event stream behind an event.
+	// HeaderLastEvent resumes an event stream after an event.
 	HeaderLastEvent = "Last-Event-ID"
 )

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Instance is how an instance is shown.
+// Instance is one run of a group's program on a node.
 type Instance struct {
 	ID         model.InstanceID   `json:"id"`
 	Job        model.JobName      `json:"job"`
@@ -41,13 +41,13 @@ type Instance struct {
 	Index      uint64             `json:"index" doc:"of its last change"`
 }
 
-// InstanceResources are what an instance takes from its node, the overhead included.
+// InstanceResources are what an instance takes from its node, including the overhead.
 type InstanceResources struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-// Eviction is the wish to stop an instance for a cause that is not its own job's.
+// Eviction is a request to stop an instance for a cause from outside its own job.
 type Eviction struct {
 	Requested  bool         `json:"requested"`
 	Cause      model.Cause  `json:"cause"`
@@ -64,7 +64,7 @@ type InstanceReply struct {
 	Instance *Instance `json:"instance,omitempty"`
 	// AvoidUntil is set after an eviction with avoid.
 	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
-	// AvoidEnded is set after a cancel that let the group come back to the node.
+	// AvoidEnded is set after a cancel that allows the group on the node again.
 	AvoidEnded bool `json:"avoid_ended,omitempty" doc:"its group avoids its node no longer, whichever instance's eviction asked for that"`
 }
 

@@ -6,21 +6,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// JobStatus is how a job is, in one word.
+// JobStatus is the state of a job in one word.
 type JobStatus string
 
 // The states of a job.
 const (
-	JobRunning  JobStatus = "running"  // every group has all it wants, ready
-	JobPending  JobStatus = "pending"  // something of it is not placed
-	JobStarting JobStatus = "starting" // all is placed, not all is ready
-	// some of it can't run for a reason that nothing ends by itself: its data is on a node that is offline
+	JobRunning  JobStatus = "running"  // every group has all instances that it wants, and they are ready
+	JobPending  JobStatus = "pending"  // some instance is not placed
+	JobStarting JobStatus = "starting" // every instance is placed, not every one is ready
+	// some instance can't run for a reason that does not pass on its own: its data is on an offline node
 	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"
 )
 
-// Job is how a job is shown.
+// Job is a job with its groups.
 type Job struct {
 	Name         model.JobName      `json:"name"`
 	Version      uint64             `json:"version"`
@@ -33,7 +33,7 @@ type Job struct {
 	Index        uint64             `json:"index" doc:"of the last change: give it as if_index"`
 }
 
-// JobGroup is how a group of a job is shown.
+// JobGroup is one group of a job.
 type JobGroup struct {
 	Name    string     `json:"name"`
 	Role    model.Role `json:"role" enum:"service,local,system"`

@@ -10,7 +10,7 @@ import (
 // MemberAlive is the state of a member that gossip hears.
 const MemberAlive = "alive"
 
-// Member is how a server is shown.
+// Member is one server.
 type Member struct {
 	Name     string         `json:"name"`
 	ID       model.ServerID `json:"id"`
@@ -29,7 +29,7 @@ type Member struct {
 	MemberMachine
 }
 
-// MemberMachine is how a server's machine is, as the leader heard it last.
+// MemberMachine is the state of a server's machine, as last reported to the leader.
 type MemberMachine struct {
 	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
 	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
@@ -38,10 +38,10 @@ type MemberMachine struct {
 	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`
 }
 
-// Disk says how much room a server's disk has.
+// Disk says how much room is left on a server's disk.
 type Disk string
 
-// The steps of room.
+// The values of Disk.
 const (
 	DiskEnough  Disk = "enough"
 	DiskLow     Disk = "low"
@@ -49,8 +49,8 @@ const (
 	DiskUnknown Disk = "unknown"
 )
 
-// ClockOffset is how far a clock is ahead of another; behind if negative. A model.Duration of a job file is never
-// negative and reads no sign.
+// ClockOffset is how far a clock is ahead of another, in milliseconds; negative if it is behind. It is not a
+// model.Duration, because that is read without a sign.
 type ClockOffset model.Duration
 
 // MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
@@ -76,7 +76,7 @@ type MemberReply struct {
 	Index uint64   `json:"index"`
 }
 
-// JoinBody makes a server look for another one.
+// JoinBody makes a server contact another one.
 type JoinBody struct {
 	Address string `json:"address" doc:"host:port of the other server's gossip"`
 }

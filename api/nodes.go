@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Node is how a node is shown.
+// Node is a worker machine.
 type Node struct {
 	ID           model.NodeID       `json:"id"`
 	Name         string             `json:"name"`
@@ -54,7 +54,7 @@ type Avoidance struct {
 	Until   time.Time     `json:"until"`
 }
 
-// Amounts are what is offered or taken.
+// Amounts are resources that are offered or taken.
 type Amounts struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
@@ -72,12 +72,12 @@ type ForgetReply struct {
 	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
 }
 
-// IntentBody cordons, disables or enables a node, or ends that.
+// IntentBody is the reason for cordoning, uncordoning, disabling or enabling a node.
 type IntentBody struct {
 	Reason string `json:"reason,omitempty" maxLength:"256" doc:"for people; it stands in the event"`
 }
 
-// AckBody acknowledges what blocks the drain of a node.
+// AckBody acknowledges the blockers of a node's drain.
 type AckBody struct {
 	Instances []model.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
 }

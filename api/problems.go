@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ProblemRow is something that a person should look at, and the way out.
+// ProblemRow is something that a person should look at, and what to do about it.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
 	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, drain/ID, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
@@ -60,7 +60,7 @@ type ServiceProblem struct {
 	Reason string         `json:"reason"`
 }
 
-// InstanceDisk is an instance's disk limit, and whether it is above it.
+// InstanceDisk is an instance's disk limit, and whether the instance is above it.
 type InstanceDisk struct {
 	LimitBytes int64 `json:"limit_bytes" doc:"0: the job file sets none"`
 	Above      bool  `json:"above" doc:"the last measurement found more than the limit"`

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Move is one that the rescheduler would make, or what keeps it from that.
+// Move is a move that the rescheduler would make, or what keeps it from that.
 type Move struct {
 	Instance model.InstanceID `json:"instance"`
 	Group    model.GroupID    `json:"group"`
@@ -15,7 +15,7 @@ type Move struct {
 	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
 }
 
-// MoveList is what an order to rebalance would do now, the moves that would begin first.
+// MoveList is what an order to rebalance would do now. The moves that would begin come first.
 type MoveList struct {
 	Items       []Move `json:"items"`
 	Index       uint64 `json:"index"`

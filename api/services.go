@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Service is how a service is shown.
+// Service is a service with its backends.
 type Service struct {
 	Name       model.ServiceName `json:"name"`
 	Group      model.GroupID     `json:"group"`
@@ -23,7 +23,7 @@ type Backend struct {
 	Address  string           `json:"address" doc:"ip:port"`
 }
 
-// ScrapeTarget is an element of Prometheus' HTTP service discovery: a bare list, as its client wants it.
+// ScrapeTarget is an element of Prometheus' HTTP service discovery, whose answer is a bare list.
 type ScrapeTarget struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`

@@ -16,7 +16,7 @@ type SettingsReply struct {
 	Settings Settings `json:"settings"`
 }
 
-// PauseBody pauses or resumes.
+// PauseBody says what to pause or resume.
 type PauseBody struct {
 	What string `json:"what,omitempty" enum:"actuation,pause,hold,restore" doc:"pause (or actuation): carry decisions out again. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right, which ends what runs and the servers don't know. Default: pause actuation; resume what is in force, if that is one thing and no restore"`
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Status is the cluster in one look.
+// Status is an overview of the cluster.
 type Status struct {
 	Cluster     string           `json:"cluster"`
 	ClusterID   string           `json:"cluster_id"`
@@ -44,7 +44,7 @@ type Health struct {
 	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
 }
 
-// DifferentState is a server that had another state.
+// DifferentState is a server whose state differed.
 type DifferentState struct {
 	Name  string         `json:"name"`
 	ID    model.ServerID `json:"id"`

@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the
-// snapshot.
+// UnknownInstance is an instance that runs on a node and that the servers don't know. After a restore, that is one that
+// was placed later than the snapshot.
 type UnknownInstance struct {
 	Node     string           `json:"node"`
 	Instance model.InstanceID `json:"instance"`
@@ -16,7 +16,7 @@ type UnknownInstance struct {
 	Kept     bool             `json:"kept" doc:"it goes on running: it holds its slot, and a person has not decided yet"`
 }
 
-// UnknownInstances are all of them, by node and job.
+// UnknownInstances lists all of them, by node and job.
 type UnknownInstances struct {
 	Items  []UnknownInstance `json:"items"`
 	Silent []string          `json:"silent_nodes" doc:"nodes whose agents did not answer: what runs there is not listed"`

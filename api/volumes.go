@@ -6,22 +6,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// VolumeState is how a volume is, in one word.
+// VolumeState is the state of a volume in one word.
 type VolumeState string
 
 // The states of volumes.
 const (
-	VolumeInUse VolumeState = "in_use" // an instance has it, or had it and may have it again
-	// its slot is gone: the group has fewer instances, or its job is stopped
+	VolumeInUse VolumeState = "in_use" // an instance uses it, or used it and may do so again
+	// its slot does not exist any more: the group has fewer instances, or its job is stopped
 	VolumeUnused      VolumeState = "unused"
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
-	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
+	VolumeDetached    VolumeState = "detached"     // restored, and not in use
 	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
 	// its home was forgotten and its data given up; the next instance starts empty
 	VolumeLost VolumeState = "lost"
 )
 
-// Volume is how a volume is shown.
+// Volume is a volume, or a copy of one.
 type Volume struct {
 	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
 	Job       model.JobName    `json:"job"`
@@ -39,14 +39,14 @@ type Volume struct {
 	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
 }
 
-// AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
+// AsideData is data of a volume that was left behind on a node. It is not used again unless somebody attaches it.
 type AsideData struct {
 	Node  string    `json:"node" doc:"name"`
 	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
 	At    time.Time `json:"at" doc:"when it was left"`
 }
 
-// VolumeLoss says that the data of a volume was given up with its home.
+// VolumeLoss says that the data of a volume was given up together with its home node.
 type VolumeLoss struct {
 	Node  string      `json:"node" doc:"name of the node that was forgotten"`
 	Actor model.Actor `json:"actor"`
@@ -54,7 +54,7 @@ type VolumeLoss struct {
 	Index uint64      `json:"index"`
 }
 
-// OldCopy is a copy that is no longer in use, and kept for a while.
+// OldCopy is a copy that is no longer in use and is kept for a while.
 type OldCopy struct {
 	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
 	Node     string           `json:"node"`
@@ -62,14 +62,14 @@ type OldCopy struct {
 	Needed   string           `json:"needed,omitempty" doc:"why it is kept even after that"`
 }
 
-// VolumeDetail is a volume with what was done to it.
+// VolumeDetail is a volume with its transfers and backups.
 type VolumeDetail struct {
 	Volume
 	Transfers []Transfer `json:"transfers" doc:"those that are still on record, the oldest first"`
 	Backups   []Backup   `json:"backups"`
 }
 
-// Transfer is how work on volumes is shown.
+// Transfer is work on the volumes of one slot.
 type Transfer struct {
 	ID         model.TransferID    `json:"id"`
 	Kind       model.TransferKind  `json:"kind" enum:"migrate,backup,restore,attach"`
@@ -94,7 +94,7 @@ type Transfer struct {
 	Index      uint64              `json:"index"`
 }
 
-// Backup is how a backup is shown.
+// Backup is an archive of the volumes of one slot.
 type Backup struct {
 	ID        model.BackupID   `json:"id"`
 	Volume    model.VolumeID   `json:"volume"`
@@ -125,7 +125,7 @@ type BackupBody struct {
 	Live bool `json:"live,omitempty" doc:"while its instance runs: as after a power cut, at best; default: the instance is stopped meanwhile"`
 }
 
-// AttachBody puts other data of a volume to use.
+// AttachBody puts other data of a volume into use.
 type AttachBody struct {
 	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
 	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
@@ -140,7 +140,7 @@ type RestoreBody struct {
 	Keep   *model.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
-// FoundAge compares found data with the data that is in use.
+// FoundAge compares found data with the data in use.
 type FoundAge string
 
 // The ages.
@@ -148,11 +148,11 @@ const (
 	FoundNewer FoundAge = "newer"
 	FoundOlder FoundAge = "older"
 	FoundOnly  FoundAge = "only" // no node has data of this volume in use
-	FoundSame  FoundAge = "same" // it is what the state has in use, but it was put aside there: nothing can use it
+	FoundSame  FoundAge = "same" // it is the data in use, but was put aside there: nothing can use it
 )
 
-// FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as
-// an old copy: a restore lost what they knew of it, or it was given up with a node that came back.
+// FoundVolume is data of a slot's local volumes on a node's disk that the servers neither use nor keep as an old copy.
+// Either a restore lost its records, or it was given up with a node that came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
@@ -162,7 +162,7 @@ type FoundVolume struct {
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
 
-// FoundVolumes are all of them, by node and volume.
+// FoundVolumes lists all of it, by node and volume.
 type FoundVolumes struct {
 	Items  []FoundVolume `json:"items"`
 	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`

@@ -17,7 +17,7 @@ type Why struct {
 	Next       string          `json:"next"`
 }
 
-// WhyLink is one step of how an object came to its state.
+// WhyLink is one step of how an object got into its state.
 type WhyLink struct {
 	Index uint64      `json:"index"`
 	Time  time.Time   `json:"time"`

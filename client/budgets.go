@@ -9,30 +9,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Budgets say how many instances may be missing: of a group, of a shared budget, or by an actor.
+// Budgets are the operations on budgets, which say how many instances may be missing: of a group, of a shared budget,
+// or stopped by an actor.
 type Budgets struct{ calls }
 
-// List reads the budgets, all pages in one.
+// List returns the budgets. It reads all pages.
 func (b Budgets) List(ctx context.Context, o ListOptions) (List[api.Budget], error) {
 	return list[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
-// All yields the budgets; pages are read as they are needed. After an error it ends.
+// All yields the budgets and reads each page when it is needed. It ends after an error.
 func (b Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, error] {
 	return each[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
-// Get reads a shared budget or that of an actor. Code: not_found.
+// Get returns a shared budget or that of an actor. Code: not_found.
 func (b Budgets) Get(ctx context.Context, name string, o ReadOptions) (Response[api.Budget], error) {
 	return read[api.Budget](ctx, b.calls, route("budgets", name), o.query())
 }
 
-// OfGroup reads the budget of a group. Code: not_found.
+// OfGroup returns the budget of a group. Code: not_found.
 func (b Budgets) OfGroup(ctx context.Context, job, group string, o ReadOptions) (Response[api.Budget], error) {
 	return read[api.Budget](ctx, b.calls, route("budgets", job, group), o.query())
 }
 
-// Set makes a shared budget, or replaces the whole of it.
+// Set creates a shared budget, or replaces all of it.
 func (b Budgets) Set(
 	ctx context.Context, name string, body model.BudgetSpec, o WriteOptions,
 ) (Response[api.BudgetReply], error) {
@@ -44,26 +45,25 @@ func (b Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Respo
 	return write[api.BudgetReply](ctx, b.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
 }
 
-// Classes are the priority classes.
+// Classes are the operations on priority classes.
 type Classes struct{ calls }
 
-// List reads the classes, the one that is served first before the others, all pages in one.
+// List returns the classes, the most important first. It reads all pages.
 func (c Classes) List(ctx context.Context, o ListOptions) (List[api.ClassView], error) {
 	return list[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
 
-// All yields the classes, the one that is served first before the others; pages are read as they are needed. After an
-// error it ends.
+// All yields the classes, the most important first, and reads each page when it is needed. It ends after an error.
 func (c Classes) All(ctx context.Context, o ListOptions) iter.Seq2[api.ClassView, error] {
 	return each[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
 
-// Get reads one class. Code: not_found.
+// Get returns one class. Code: not_found.
 func (c Classes) Get(ctx context.Context, name string, o ReadOptions) (Response[api.ClassView], error) {
 	return read[api.ClassView](ctx, c.calls, route("classes", name), o.query())
 }
 
-// Set makes a class, or changes what is given of one.
+// Set creates a class, or changes the given properties of one.
 func (c Classes) Set(
 	ctx context.Context, name string, body api.ClassBody, o WriteOptions,
 ) (Response[api.ClassReply], error) {

@@ -15,29 +15,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Response is what a server answered.
+// Response is the answer of a server.
 type Response[T any] struct {
 	Value T
 	// Raw is the JSON of the answer, as the server sent it.
 	Raw []byte
-	// Index is that of the state the answer is of: give it to a blocking read.
+	// Index is the log index of the state that the answer shows. Pass it to a blocking read.
 	Index uint64
-	// Stale is for how long the answering server had not heard of the leader; 0 unless the read was Stale.
+	// Stale is how long ago the answering server last heard from the leader; 0 unless the read was Stale.
 	Stale time.Duration
 }
 
-// List is every item of a list, all pages in one.
+// List has every item of a list, from all pages.
 type List[T any] struct {
 	Items []T
-	// Raw is the JSON of the whole list: of one page as the server sent it, of several put together.
+	// Raw is the JSON of the whole list: a single page as the server sent it, several pages put together.
 	Raw   []byte
 	Index uint64
 }
 
-// calls makes the calls of one noun.
+// calls makes the calls for the operations on one kind of object.
 type calls struct{ caller *reach.Caller }
 
-// route is the path of an operation, of parts that are not escaped yet.
+// route returns the path of an operation, and escapes its parts.
 func route(parts ...string) string {
 	var path strings.Builder
 	path.WriteString("/v1")
@@ -47,12 +47,12 @@ func route(parts ...string) string {
 	return path.String()
 }
 
-// read gets one object.
+// read reads one object.
 func read[T any](ctx context.Context, c calls, path string, query url.Values) (Response[T], error) {
 	return send[T](ctx, c, reach.Request{Method: http.MethodGet, Path: path, Query: query})
 }
 
-// write makes a call that changes something; body nil: none is sent.
+// write makes a call that changes something. If body is nil, none is sent.
 func write[T any](ctx context.Context, c calls, method, path string, query url.Values, body any) (Response[T], error) {
 	r := reach.Request{Method: method, Path: path, Query: query}
 	if body != nil {
@@ -89,7 +89,7 @@ type page[T any] struct {
 	Next  string `json:"next,omitempty"`
 }
 
-// pages reads a list page by page. After an error it ends.
+// pages reads a list page by page. It ends after an error.
 func pages[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[Response[page[T]], error] {
 	return func(yield func(Response[page[T]], error) bool) {
 		query := maps.Clone(query) // the sequence may be read more than once
@@ -120,7 +120,7 @@ func list[T any](ctx context.Context, c calls, path string, query url.Values) (L
 	return whole, err
 }
 
-// each yields the items of a list; the next page is read when it is needed. After an error it ends.
+// each yields the items of a list, and reads the next page when it is needed. It ends after an error.
 func each[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for one, err := range pages[T](ctx, c, path, query) {
@@ -138,7 +138,7 @@ func each[T any](ctx context.Context, c calls, path string, query url.Values) it
 	}
 }
 
-// joined is the JSON of a list whose pages are given.
+// joined returns the JSON of a list with these pages.
 func joined(pages [][]byte) ([]byte, error) {
 	if len(pages) == 1 {
 		return pages[0], nil

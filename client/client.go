@@ -9,25 +9,25 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// Config says where the servers are and who asks.
+// Config says where the servers are and which certificate the client uses.
 type Config struct {
 	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. Required. They
 	// are tried in order, the last one that answered first.
 	Addresses []string
-	// TLS makes the configuration of one new connection; see LoadTLS. It is called for every connection, from any
+	// TLS returns the configuration for one new connection; see LoadTLS. It is called for every connection, from any
 	// goroutine, so it may follow renewed files. Required for https addresses.
 	TLS func() *tls.Config
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. The
-	// context of a call ends it in any case.
+	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: never. The end of
+	// the call's context ends it in any case.
 	RetryFor time.Duration
-	// Waiting is called once in a call that is still repeated after a second, with the reason and for how long it may go
-	// on. It runs in the caller's goroutine.
+	// Waiting is called in the caller's goroutine, at most once in a call, if the call is still being repeated after a
+	// second. It gets the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection below TLS, or to the socket (network "unix"); default net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client calls the API of a cluster. Its fields are the operations by noun. Safe for many goroutines.
+// Client calls the API of a cluster. Its fields are the operations by kind of object. It is safe for concurrent use.
 type Client struct {
 	caller *reach.Caller
 
@@ -49,7 +49,7 @@ type Client struct {
 	Volumes     Volumes
 }
 
-// New checks the configuration; it connects to nobody. Codes: invalid, certificate_invalid.
+// New returns a Client. It checks the configuration and opens no connection. Codes: invalid, certificate_invalid.
 func New(cfg Config) (*Client, error) {
 	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial}
 	if cfg.TLS != nil {
@@ -80,8 +80,8 @@ func (cfg Config) dialTLS(ctx context.Context, network, addr string, protos ...s
 	return reach.DialTLS(ctx, network, addr, with, below)
 }
 
-// Addresses are those of the configuration.
+// Addresses returns the addresses of the configuration.
 func (c *Client) Addresses() []string { return c.caller.Addresses() }
 
-// Close closes idle connections. Calls under way go on.
+// Close closes idle connections. Running calls continue.
 func (c *Client) Close() { c.caller.Close() }

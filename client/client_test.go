@@ -33,7 +33,7 @@ func wantCode(t *testing.T, err error, code model.Code) {
 	}
 }
 
-// The client is for programs that have nothing else of outspan: none of the libraries of servers comes with it.
+// The client is for programs that use nothing else of outspan. It must not depend on the libraries of servers.
 func TestClientNeedsLittle(t *testing.T) {
 	text, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -65,7 +65,7 @@ func TestClientNeedsLittle(t *testing.T) {
 	}
 }
 
-// The bytes of one page are the server's own; several pages become one list.
+// A list of one page has the server's own bytes; several pages become one list.
 func TestListIsWhole(t *testing.T) {
 	var asked []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func TestListIsWhole(t *testing.T) {
 	}
 }
 
-// A page that can't be read ends the items, with the error as the last.
+// If a page can't be read, the sequence ends with the error.
 func TestAllEndsWithTheError(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("next") != "" {
@@ -146,7 +146,7 @@ func TestAnswersAndErrors(t *testing.T) {
 	}
 }
 
-// A write carries an id of its own unless it has one, and a volume's slashes stay within its id.
+// A write carries its own id unless it is given one, and a volume's slashes stay within its id.
 func TestRequestIDs(t *testing.T) {
 	var ids, paths []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +167,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// While there is no leader a call is repeated, a write with the same request id.
+// While there is no leader a call is repeated; a write keeps its request id.
 func TestRetries(t *testing.T) {
 	var mu sync.Mutex
 	var ids []string
@@ -187,8 +187,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Watch outlives what is transient, tells once for each time that the servers are lost, waits from the index that it
-// saw, and ends after what is final.
+// Watch continues after transient errors, calls Lost once for each time that the servers are lost, waits from the index
+// that it saw, and ends after a final error.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := model.Refuse(model.CodeNoLeader, "none")
@@ -242,8 +242,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A stream of events that breaks goes on behind the last event that came; before the first one, the newest are not told
-// a second time. It ends after what is final.
+// A stream of events that breaks continues after the last event received. If it breaks before the first one, the newest
+// events are not sent again. It ends after a final error.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -276,7 +276,7 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// A snapshot is sent as it is and with its length, and is not sent a second time.
+// A snapshot is sent unchanged and with its length, and only once.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string

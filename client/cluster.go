@@ -9,28 +9,28 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// Cluster is the cluster as a whole, and what any server can tell.
+// Cluster are the operations on the cluster as a whole, and those that any server can answer.
 type Cluster struct{ calls }
 
-// Status reads the cluster in one look.
+// Status returns an overview of the cluster.
 func (c Cluster) Status(ctx context.Context, o ReadOptions) (Response[api.Status], error) {
 	return read[api.Status](ctx, c.calls, route("status"), o.query())
 }
 
-// Why explains the state of an object: an id, a name or a unique prefix, or with its kind, such as node/n1 or
-// group/web/http. Codes: not_found, ambiguous.
+// Why explains the state of an object. The subject is an id, a name or a unique prefix, or has its kind, such as
+// node/n1 or group/web/http. Codes: not_found, ambiguous.
 func (c Cluster) Why(ctx context.Context, subject string, o ReadOptions) (Response[api.Why], error) {
 	query := o.query()
 	query.Set("subject", subject)
 	return read[api.Why](ctx, c.calls, route("why"), query)
 }
 
-// Alive asks whether a server answers at all.
+// Alive checks that a server answers at all.
 func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
 	return read[api.Health](ctx, c.calls, "/healthz", nil)
 }
 
-// Ready asks whether a server has caught up and knows a leader; with leader: whether it leads. Codes: no_leader,
+// Ready checks that a server has caught up and knows a leader; with leader, that it leads. Codes: no_leader,
 // not_caught_up.
 func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
@@ -40,29 +40,29 @@ func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], 
 	return read[api.Health](ctx, c.calls, "/readyz", query)
 }
 
-// Metrics reads the metrics of one server, in the text format of Prometheus.
+// Metrics returns the metrics of one server, in the text format of Prometheus.
 func (c Cluster) Metrics(ctx context.Context) ([]byte, error) {
 	answer, err := c.caller.Send(ctx, reach.Request{Path: "/metrics"})
 	return answer.Body, err
 }
 
-// OpenAPI reads the description of the API.
+// OpenAPI returns the OpenAPI document of the API.
 func (c Cluster) OpenAPI(ctx context.Context) ([]byte, error) {
 	answer, err := c.caller.Send(ctx, reach.Request{Path: "/openapi.json"})
 	return answer.Body, err
 }
 
-// ForecastRebalance says what Rebalance would do now.
+// ForecastRebalance returns what Rebalance would do now.
 func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response[api.MoveList], error) {
 	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
-// Rebalance moves instances to where they fit better, once.
+// Rebalance moves instances once to nodes where they fit better.
 func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
 	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }
 
-// UnknownInstances lists what runs and the servers don't know, as after a restore. It asks the agents.
+// UnknownInstances lists instances that run and that the servers don't know, as after a restore. It asks the agents.
 func (c Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
 	return read[api.UnknownInstances](ctx, c.calls, route("unknown-instances"), nil)
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Deployments bring jobs from one version to the next. A deployment is named by its id or, in reads, a unique prefix.
+// Deployments are the operations on deployments, which bring jobs from one version to the next. A deployment is named
+// by its id or, in reads, a unique prefix.
 type Deployments struct{ calls }
 
-// DeploymentListOptions choose deployments.
+// DeploymentListOptions select deployments.
 type DeploymentListOptions struct {
 	ListOptions
 	Job string // of this job only
@@ -24,17 +25,17 @@ func (o DeploymentListOptions) query() url.Values {
 	return q
 }
 
-// List reads the deployments, all pages in one.
+// List returns the deployments. It reads all pages.
 func (d Deployments) List(ctx context.Context, o DeploymentListOptions) (List[api.Deployment], error) {
 	return list[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
 
-// All yields the deployments; pages are read as they are needed. After an error it ends.
+// All yields the deployments and reads each page when it is needed. It ends after an error.
 func (d Deployments) All(ctx context.Context, o DeploymentListOptions) iter.Seq2[api.Deployment, error] {
 	return each[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
 
-// Get reads one deployment. Codes: not_found, ambiguous.
+// Get returns one deployment. Codes: not_found, ambiguous.
 func (d Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Deployment], error) {
 	return read[api.Deployment](ctx, d.calls, route("deployments", ref), o.query())
 }

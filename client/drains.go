@@ -8,42 +8,43 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Drains move what runs away from nodes. A drain is named by its id or, in reads, a unique prefix.
+// Drains are the operations on drains, which move instances away from nodes. A drain is named by its id or, in reads, a
+// unique prefix.
 type Drains struct{ calls }
 
-// List reads the drains, all pages in one.
+// List returns the drains. It reads all pages.
 func (d Drains) List(ctx context.Context, o ListOptions) (List[api.Drain], error) {
 	return list[api.Drain](ctx, d.calls, route("drains"), o.query())
 }
 
-// All yields the drains; pages are read as they are needed. After an error it ends.
+// All yields the drains and reads each page when it is needed. It ends after an error.
 func (d Drains) All(ctx context.Context, o ListOptions) iter.Seq2[api.Drain, error] {
 	return each[api.Drain](ctx, d.calls, route("drains"), o.query())
 }
 
-// Get reads one drain. Codes: not_found, ambiguous.
+// Get returns one drain. Codes: not_found, ambiguous.
 func (d Drains) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Drain], error) {
 	return read[api.Drain](ctx, d.calls, route("drains", ref), o.query())
 }
 
-// Start drains nodes; the answer says what will happen to what runs there.
+// Start starts a drain of nodes. The answer says what will happen to each instance there.
 func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (Response[api.DrainReply], error) {
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)
 }
 
-// Cancel cancels what has not begun; the cordon stays unless Uncordon is set.
+// Cancel cancels what has not begun. The nodes stay cordoned unless Uncordon is set.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "cancel"), o.query(), body)
 }
 
-// Pause begins no more evictions; the deadline goes on.
+// Pause stops beginning evictions. The deadline keeps running.
 func (d Drains) Pause(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "pause"), o.query(), nil)
 }
 
-// Resume goes on with a paused drain.
+// Resume continues a paused drain.
 func (d Drains) Resume(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "resume"), o.query(), nil)
 }

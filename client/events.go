@@ -18,19 +18,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Events reads what happened.
+// Events are the operations that read events.
 type Events struct{ calls }
 
-// EventOptions choose events. The zero value begins with what happens from now on, so List has none of it.
+// EventOptions select events. The zero value begins with events from now on, so that List returns none.
 type EventOptions struct {
-	// After begins behind the event with this id; 0: with the oldest. It goes before Since, and that before Tail.
+	// After begins after the event with this id; 0: with the oldest event. It takes precedence over Since, and Since over
+	// Tail.
 	After string
-	// Since begins with what happened since then: a duration such as 30m, or a time in RFC 3339.
+	// Since begins with events since then: a duration such as 30m, or a time in RFC 3339.
 	Since string
 	// Tail begins with this many of the newest events.
 	Tail *int
-	// Types and Subjects leave out all others. A type that ends in a dot stands for all that begin so, and a subject that
-	// ends in a slash too: node., job/.
+	// Types and Subjects select events; empty: all. A type that ends in a dot, or a subject that ends in a slash, is a
+	// prefix: node., job/.
 	Types, Subjects []string
 }
 
@@ -53,7 +54,7 @@ func (o EventOptions) query(follow bool) url.Values {
 	return q
 }
 
-// List yields the events that there are, the oldest first. After an error it ends.
+// List yields the existing events, the oldest first. It ends after an error.
 func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		if err := e.stream(ctx, o.query(false), yield); err != nil && !errors.Is(err, errEnough) {
@@ -62,9 +63,9 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields events as they come, until ctx ends, with its cause as the last error. Once an event has come, it
-// outlives changes of the leader without a gap, and repeats none. It ends after an error that is not transient, such as
-// event_collected: the events after the last one are no longer kept.
+// Follow yields events as they happen, until ctx ends, whose cause is the last error. After the first event it
+// continues across changes of the leader, without a gap and without repeating an event. It ends after an error that is
+// not transient, such as event_collected: the events after the last one are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -80,7 +81,7 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 				return
 			}
 			if o.After == "" && o.Since == "" && o.Tail != nil {
-				o.Tail = new(0) // nothing came yet: don't tell the newest ones again
+				o.Tail = new(0) // no event came yet: don't repeat the newest ones
 			}
 			if ctx.Err() != nil || !sleep(ctx, pause) {
 				yield(Response[api.Event]{}, context.Cause(ctx))
@@ -90,10 +91,10 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 	}
 }
 
-// errEnough ends a stream that its reader wants no more of.
+// errEnough ends a stream whose reader wants no more.
 var errEnough = errors.New("the reader has enough")
 
-// broken reports whether a stream ended because its connection did.
+// broken reports whether a stream ended because its connection broke.
 func broken(err error) bool {
 	var known *model.Error
 	return !errors.As(err, &known)
@@ -125,7 +126,7 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	return lines.Err()
 }
 
-// open makes a call whose answer has no end, or is large. The caller closes it. accept may be "".
+// open makes a call whose answer has no end or is large. The caller closes it. accept may be "".
 func open(ctx context.Context, c calls, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	r := reach.Request{Path: path, Query: query, Header: http.Header{}}
 	if accept != "" {

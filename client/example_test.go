@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// dial makes a client of a server that is no more than a few answers, at a unix socket.
+// dial returns a client of a server that has only these answers, at a unix socket.
 func dial(answers http.Handler) (c *client.Client, done func()) {
 	dir, err := os.MkdirTemp("", "outspan-example")
 	if err != nil {
@@ -42,7 +42,7 @@ func dial(answers http.Handler) (c *client.Client, done func()) {
 	}
 }
 
-// answer writes what a server answers: its JSON, and the index of its state.
+// answer writes the answer of a server: its JSON, and the index of its state.
 func answer(w http.ResponseWriter, index string, value any) {
 	w.Header().Set(api.HeaderIndex, index)
 	_ = json.NewEncoder(w).Encode(value)
@@ -79,7 +79,7 @@ func Example() {
 	// cordoned by request disk-1 at index 13
 }
 
-// An error has a code for programs, and says to people what to do next.
+// An error has a code for programs, and tells people what to do next.
 func Example_errors() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := api.NewProblem(model.Refuse(model.CodeBudgetRate, "web/http may lose no more for now").
@@ -153,7 +153,7 @@ func ExampleWatch() {
 	// drained at index 21
 }
 
-// Follow yields events as they come.
+// Follow yields events as they happen.
 func ExampleEvents_Follow() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		to := json.NewEncoder(w)

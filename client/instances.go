@@ -11,16 +11,17 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Instances are the running copies of groups. An instance is named by its id or, in reads, a unique prefix.
+// Instances are the operations on instances, the running copies of groups. An instance is named by its id or, in reads,
+// a unique prefix.
 type Instances struct{ calls }
 
-// InstanceListOptions choose instances.
+// InstanceListOptions select instances.
 type InstanceListOptions struct {
 	ListOptions
 	Job   string // of this job only
 	Group string // with Job: of this group only
 	Node  string // on this node only
-	All   bool   // also those that ended
+	All   bool   // also instances that have ended
 }
 
 func (o InstanceListOptions) query() url.Values {
@@ -34,17 +35,17 @@ func (o InstanceListOptions) query() url.Values {
 	return q
 }
 
-// List reads the instances, all pages in one.
+// List returns the instances. It reads all pages.
 func (i Instances) List(ctx context.Context, o InstanceListOptions) (List[api.Instance], error) {
 	return list[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
 
-// All yields the instances; pages are read as they are needed. After an error it ends.
+// All yields the instances and reads each page when it is needed. It ends after an error.
 func (i Instances) All(ctx context.Context, o InstanceListOptions) iter.Seq2[api.Instance, error] {
 	return each[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
 
-// Get reads one instance. Codes: not_found, ambiguous.
+// Get returns one instance. Codes: not_found, ambiguous.
 func (i Instances) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Instance], error) {
 	return read[api.Instance](ctx, i.calls, route("instances", ref), o.query())
 }
@@ -61,7 +62,7 @@ func (i Instances) Evict(
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance as Evict does; with BypassBudget whatever its budget or role says.
+// Stop stops an instance as Evict does. With BypassBudget it ignores its budget and role.
 func (i Instances) Stop(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
@@ -73,21 +74,21 @@ func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Res
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }
 
-// LogStream is one of the streams that a program writes to.
+// LogStream is one of the output streams of a program.
 type LogStream string
 
-// The streams. The zero value is both.
+// The streams. The zero value means both.
 const (
 	Stdout LogStream = "stdout"
 	Stderr LogStream = "stderr"
 )
 
-// LogOptions say what of a log is read. The zero value is all that is kept.
+// LogOptions select the part of a log to read. The zero value means all that is kept.
 type LogOptions struct {
 	Stream     LogStream
-	Follow     bool   // go on as more comes
-	Tail       *int   // begin with this many of the last lines; nil: with the first that is kept
-	Timestamps bool   // put the time before each line at which it was written
+	Follow     bool   // continue with new output
+	Tail       *int   // begin with this many of the last lines; nil: with the first one kept
+	Timestamps bool   // put the time at which it was written before each line
 	Since      string // leave out older lines: a duration such as 10m, or a time in RFC 3339
 }
 
@@ -107,10 +108,10 @@ func (o LogOptions) query() url.Values {
 	return q
 }
 
-// InstanceLogOptions are those of Instances.Logs.
+// InstanceLogOptions are the options of Instances.Logs.
 type InstanceLogOptions struct {
 	LogOptions
-	// Offset begins at this byte of one stream; negative: counted from the end. nil: see LogOptions.
+	// Offset begins at this byte of one stream; negative: counted from the end; nil: as LogOptions says.
 	Offset *int64
 }
 

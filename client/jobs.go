@@ -11,30 +11,31 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Jobs are what the cluster is to run. A job is named by its name or, in reads, a unique prefix.
+// Jobs are the operations on jobs, which say what the cluster should run. A job is named by its name or, in reads, a
+// unique prefix.
 type Jobs struct{ calls }
 
-// List reads the jobs, all pages in one.
+// List returns the jobs. It reads all pages.
 func (j Jobs) List(ctx context.Context, o ListOptions) (List[api.Job], error) {
 	return list[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
 
-// All yields the jobs; pages are read as they are needed. After an error it ends.
+// All yields the jobs and reads each page when it is needed. It ends after an error.
 func (j Jobs) All(ctx context.Context, o ListOptions) iter.Seq2[api.Job, error] {
 	return each[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
 
-// Get reads one job with its spec. Codes: not_found, ambiguous.
+// Get returns one job with its spec. Codes: not_found, ambiguous.
 func (j Jobs) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.JobDetail], error) {
 	return read[api.JobDetail](ctx, j.calls, route("jobs", ref), o.query())
 }
 
-// Versions reads the versions of a job that are kept, all pages in one.
+// Versions returns the versions of a job that are kept. It reads all pages.
 func (j Jobs) Versions(ctx context.Context, ref string, o ListOptions) (List[api.JobVersion], error) {
 	return list[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions"), o.query())
 }
 
-// Version reads one version of a job. Code: not_found.
+// Version returns one version of a job. Code: not_found.
 func (j Jobs) Version(
 	ctx context.Context, ref string, version uint64, o ReadOptions,
 ) (Response[api.JobVersion], error) {
@@ -46,7 +47,7 @@ func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) 
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs"), o.query(), body)
 }
 
-// PlanOptions are those of Jobs.Validate and Jobs.Plan, which change nothing.
+// PlanOptions are the options of Jobs.Validate and Jobs.Plan, which change nothing.
 type PlanOptions struct {
 	Consistency Consistency
 }
@@ -58,12 +59,12 @@ func (j Jobs) Validate(ctx context.Context, body api.SubmitBody, o PlanOptions) 
 	return write[api.JobValidation](ctx, j.calls, http.MethodPost, route("jobs", "validate"), o.query(), body)
 }
 
-// Plan says what submitting a spec would do.
+// Plan returns what submitting a spec would do.
 func (j Jobs) Plan(ctx context.Context, body api.SubmitBody, o PlanOptions) (Response[api.JobPlan], error) {
 	return write[api.JobPlan](ctx, j.calls, http.MethodPost, route("jobs", string(body.Job.Name), "plan"), o.query(), body)
 }
 
-// Scale changes how many instances a group has.
+// Scale changes the number of instances of a group.
 func (j Jobs) Scale(
 	ctx context.Context, ref string, body api.ScaleBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
@@ -89,15 +90,15 @@ func (j Jobs) Revert(
 	return write[api.RevertReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "revert"), o.query(), body)
 }
 
-// JobLogOptions are those of Jobs.Logs.
+// JobLogOptions are the options of Jobs.Logs.
 type JobLogOptions struct {
 	LogOptions
 	Group   string // only of this group
 	Running bool   // leave out instances that have ended
 }
 
-// Logs opens the output of every instance of a job, each line with the instance that wrote it. The caller closes it.
-// Reading blocks while Follow waits for more.
+// Logs opens the output of every instance of a job, each line marked with the instance that wrote it. The caller closes
+// it. Reading blocks while Follow waits for more.
 func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Group != "" {

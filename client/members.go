@@ -11,32 +11,32 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Members are the servers. A server is named by its id or name.
+// Members are the operations on servers. A server is named by its id or name.
 type Members struct{ calls }
 
-// List reads the servers, all pages in one.
+// List returns the servers. It reads all pages.
 func (m Members) List(ctx context.Context, o ListOptions) (List[api.Member], error) {
 	return list[api.Member](ctx, m.calls, route("members"), o.query())
 }
 
-// All yields the servers; pages are read as they are needed. After an error it ends.
+// All yields the servers and reads each page when it is needed. It ends after an error.
 func (m Members) All(ctx context.Context, o ListOptions) iter.Seq2[api.Member, error] {
 	return each[api.Member](ctx, m.calls, route("members"), o.query())
 }
 
-// MemberOptions are those of a change of who the servers are.
+// MemberOptions are the options of changes to the set of servers.
 type MemberOptions struct {
 	RequestID model.RequestID // default: a new one for each call
 }
 
 func (o MemberOptions) query() url.Values { return WriteOptions{RequestID: o.RequestID}.query() }
 
-// Join makes the cluster look for a new server at the address of its gossip; the leader takes in what is found.
+// Join makes the cluster look for a new server at its gossip address. The leader then adds it.
 func (m Members) Join(ctx context.Context, body api.JoinBody, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", "join"), o.query(), body)
 }
 
-// Promote lets a server vote.
+// Promote makes a server a voter.
 func (m Members) Promote(ctx context.Context, ref string, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", ref, "promote"), o.query(), nil)
 }
@@ -48,13 +48,13 @@ func (m Members) TransferLeader(
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", "transfer-leader"), o.query(), body)
 }
 
-// RemoveOptions are those of Members.Remove.
+// RemoveOptions are the options of Members.Remove.
 type RemoveOptions struct {
 	MemberOptions
-	Force bool // also where the rest would have no majority
+	Force bool // even if the remaining servers would have no majority
 }
 
-// Remove takes a server out of the cluster for good.
+// Remove removes a server from the cluster for good.
 func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Response[api.MemberReply], error) {
 	query := o.query()
 	if o.Force {
@@ -63,8 +63,8 @@ func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Respo
 	return write[api.MemberReply](ctx, m.calls, http.MethodDelete, route("members", ref), query, nil)
 }
 
-// Verify compares the states of all servers. It waits for those that are behind, at most patience, which is at most
-// 1 min; 0: 10 s.
+// Verify compares the states of all servers. It waits for servers that are behind, at most for patience; default 10 s,
+// at most 1 min.
 func (m Members) Verify(ctx context.Context, patience time.Duration) (Response[api.Verification], error) {
 	query := url.Values{}
 	if patience > 0 {

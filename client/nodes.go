@@ -8,32 +8,33 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Nodes are the machines of the cluster. A node is named by its id, its name or, in reads, a unique prefix of either.
+// Nodes are the operations on the worker machines. A node is named by its id, its name or, in reads, a unique prefix of
+// either.
 type Nodes struct{ calls }
 
-// List reads the nodes, all pages in one.
+// List returns the nodes. It reads all pages.
 func (n Nodes) List(ctx context.Context, o ListOptions) (List[api.Node], error) {
 	return list[api.Node](ctx, n.calls, route("nodes"), o.query())
 }
 
-// All yields the nodes; pages are read as they are needed. After an error it ends.
+// All yields the nodes and reads each page when it is needed. It ends after an error.
 func (n Nodes) All(ctx context.Context, o ListOptions) iter.Seq2[api.Node, error] {
 	return each[api.Node](ctx, n.calls, route("nodes"), o.query())
 }
 
-// Get reads one node. Codes: not_found, ambiguous.
+// Get returns one node. Codes: not_found, ambiguous.
 func (n Nodes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Node], error) {
 	return read[api.Node](ctx, n.calls, route("nodes", ref), o.query())
 }
 
-// Cordon takes no new instances onto a node; what runs there stays.
+// Cordon keeps new instances off a node. What runs there stays.
 func (n Nodes) Cordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
 }
 
-// Uncordon takes new instances again, and cancels a running drain of the node.
+// Uncordon allows new instances on a node again, and cancels a running drain of it.
 func (n Nodes) Uncordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -47,7 +48,7 @@ func (n Nodes) Disable(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "disable"), o.query(), body)
 }
 
-// Enable ends Disable.
+// Enable undoes Disable.
 func (n Nodes) Enable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -68,7 +69,8 @@ func (n Nodes) AckBlockers(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
 }
 
-// ConfirmDead says that nothing runs on an offline node any more, so that what must not run twice may be replaced.
+// ConfirmDead says that nothing runs on an offline node any more, so that instances that must not run twice may be
+// replaced.
 func (n Nodes) ConfirmDead(
 	ctx context.Context, ref string, body api.DeadBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -82,14 +84,14 @@ func (n Nodes) Label(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "label"), o.query(), body)
 }
 
-// ForgetOptions are those of Nodes.Forget.
+// ForgetOptions are the options of Nodes.Forget.
 type ForgetOptions struct {
 	WriteOptions
 	// LoseData names groups, as job/group, whose data on the node is given up: their slots start empty elsewhere.
 	LoseData []string
 }
 
-// Forget removes a node that is gone for good. Codes: not_found, and those of what still needs it.
+// Forget removes a node that is gone for good. Codes: not_found, and those that name what still needs the node.
 func (n Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
 	query := o.query()
 	if len(o.LoseData) > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Options with every parameter set, so that a parameter of an operation that no option sends is noticed.
+// The options have every parameter set. So a parameter of an operation that no option sends is noticed.
 var (
 	index = uint64(7)
 	ro    = client.ReadOptions{Consistency: client.Stale, Index: 7}
@@ -34,10 +34,10 @@ var (
 	logs  = client.LogOptions{Stream: client.Stderr, Follow: true, Tail: new(3), Timestamps: true, Since: "1h"}
 )
 
-// notForClients are operations between servers.
+// notForClients lists operations between servers.
 var notForClients = []string{"ask-peer", "relay-agents"}
 
-// operations has a call for each operation of the API, by its operationId. "x" is the name of everything.
+// operations has a call for each operation of the API, by its operationId. Every name in them is "x".
 var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"healthz": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Alive(ctx) },
 	"readyz":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Ready(ctx, true) },
@@ -251,7 +251,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 }
 
-// operation is one of docs/openapi.json.
+// operation is one operation of docs/openapi.json.
 type operation struct {
 	ID         string `json:"operationId"`
 	Parameters []struct{ In, Name string }
@@ -287,13 +287,13 @@ func documented(t *testing.T) map[string]operation {
 	return all
 }
 
-// serve answers on a unix socket until the test ends, and returns a client of it that tries once.
+// serve answers on a unix socket until the test ends. It returns a client of it that tries once.
 func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	return serveFor(t, -1, h)
 }
 
-// serveFor is serve with a client that repeats calls for so long.
+// serveFor is serve with a client that repeats calls for retryFor.
 func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -314,8 +314,8 @@ func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.
 	return c
 }
 
-// Every operation of docs/openapi.json has a method, which calls that path with all of its parameters, sends a body
-// where one is taken, and returns the type that the document names.
+// Every operation of docs/openapi.json has a method. The method calls its path with all of its parameters, sends a body
+// if the operation takes one, and returns the type that the document names.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	doc := documented(t)
 	type call struct {
@@ -388,7 +388,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// matching finds the operation that a request is for: the one whose path has the fewest parameters.
+// matching returns the operation for a request: the one whose path has the fewest parameters.
 func matching(doc map[string]operation, r *http.Request) string {
 	best := ""
 	for key := range doc {
@@ -404,7 +404,7 @@ func matching(doc map[string]operation, r *http.Request) string {
 	return best
 }
 
-// schemaOf is the name that the type of an answer has in the document.
+// schemaOf returns the name that the document has for the type of an answer.
 func schemaOf(answer any) string {
 	of := reflect.TypeOf(answer)
 	if of == nil || of.Kind() != reflect.Struct {

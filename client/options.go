@@ -12,22 +12,22 @@ import (
 // Consistency says how fresh a read must be.
 type Consistency string
 
-// The consistencies. The zero value is Default.
+// The values of Consistency. The zero value is Default.
 const (
-	Default    Consistency = "default"    // the leader's state, with its lease in force
-	Consistent Consistency = "consistent" // everything that was acknowledged before the request
-	Stale      Consistency = "stale"      // what any one server knows, also without a leader
+	Default    Consistency = "default"    // the leader's state, while its lease holds
+	Consistent Consistency = "consistent" // includes everything acknowledged before the request
+	Stale      Consistency = "stale"      // what any server knows, even without a leader
 )
 
 // longestWait is how long a server holds a blocking read at most.
 const longestWait = time.Minute
 
-// ReadOptions are those of a read. The zero value reads at once, from the leader.
+// ReadOptions are the options of a read. The zero value reads at once, from the leader.
 type ReadOptions struct {
 	Consistency Consistency
-	// Index is that of an earlier Response: the server answers when the object has changed after it, or after Wait.
+	// Index is the index of an earlier Response. The server answers once the object has changed after it, or after Wait.
 	Index uint64
-	// Wait is how long the server waits for a change after Index; default and most 1 min.
+	// Wait is how long the server waits for a change after Index; default and maximum 1 min.
 	Wait time.Duration
 }
 
@@ -46,15 +46,15 @@ func (o ReadOptions) query() url.Values {
 	return q
 }
 
-// ListOptions are those of a list. The zero value lists everything.
+// ListOptions are the options of a list. The zero value lists everything.
 type ListOptions struct {
 	ReadOptions
-	// Filter has conditions on the fields of an item, all of which must hold: field=value, field!=value or field~text
-	// (contains). Inner fields are joined by dots: labels.rack=r1.
+	// Filter has conditions on the fields of an item, and all of them must hold: field=value, field!=value or field~text
+	// (contains). Nested fields are joined by dots: labels.rack=r1.
 	Filter []string
-	// Fields leaves out all other fields of the items; empty: none is left out.
+	// Fields names the fields to include in the items; empty: all.
 	Fields []string
-	// PageSize is how many items one answer has at most, 1 to 5000; default 5000. A list is whole all the same.
+	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. The list is complete in any case.
 	PageSize int
 }
 
@@ -72,12 +72,12 @@ func (o ListOptions) query() url.Values {
 	return q
 }
 
-// WriteOptions are those of a write.
+// WriteOptions are the options of a write.
 type WriteOptions struct {
-	// RequestID names the write: the same id with the same request is carried out once, and answered with the stored
-	// outcome. Default: a new one for each call.
+	// RequestID identifies the write: the same request with the same id is carried out once, and later answered with the
+	// stored outcome. Default: a new one for each call.
 	RequestID model.RequestID
-	// DryRun checks the write and answers what it would do. Nothing is changed.
+	// DryRun checks the write and returns what it would do. Nothing is changed.
 	DryRun bool
 }
 
@@ -92,11 +92,11 @@ func (o WriteOptions) query() url.Values {
 	return q
 }
 
-// ChangeOptions are those of a write that may depend on what it changes.
+// ChangeOptions are the options of a write that may depend on the present version of its object.
 type ChangeOptions struct {
 	WriteOptions
-	// IfIndex refuses the write, with the code conflict, unless the object is at this index; 0: unless there is none.
-	// nil: no condition.
+	// IfIndex refuses the write, with the code conflict, unless the object is at this index. 0: unless there is no object
+	// yet. nil: no condition.
 	IfIndex *uint64
 }
 
@@ -108,7 +108,7 @@ func (o ChangeOptions) query() url.Values {
 	return q
 }
 
-// set puts a parameter into a query unless it is empty.
+// set adds a parameter to a query unless it is empty.
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)

@@ -7,25 +7,25 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Services are the names under which groups serve.
+// Services are the operations on services, the names under which groups serve.
 type Services struct{ calls }
 
-// List reads the services, all pages in one.
+// List returns the services. It reads all pages.
 func (s Services) List(ctx context.Context, o ListOptions) (List[api.Service], error) {
 	return list[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
-// All yields the services; pages are read as they are needed. After an error it ends.
+// All yields the services and reads each page when it is needed. It ends after an error.
 func (s Services) All(ctx context.Context, o ListOptions) iter.Seq2[api.Service, error] {
 	return each[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
-// Get reads one service with its backends. Codes: not_found, ambiguous.
+// Get returns one service with its backends. Codes: not_found, ambiguous.
 func (s Services) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Service], error) {
 	return read[api.Service](ctx, s.calls, route("services", ref), o.query())
 }
 
-// PrometheusTargets lists every port of every ready instance, as http_sd_configs of Prometheus takes it.
+// PrometheusTargets lists every port of every ready instance, in the form that http_sd_configs of Prometheus takes.
 func (s Services) PrometheusTargets(ctx context.Context) (Response[[]api.ScrapeTarget], error) {
 	return read[[]api.ScrapeTarget](ctx, s.calls, route("sd", "prometheus"), nil)
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Settings are the policy of the cluster.
+// Settings are the operations on the replicated policy of the cluster.
 type Settings struct{ calls }
 
-// Get reads the settings.
+// Get returns the settings.
 func (s Settings) Get(ctx context.Context, o ReadOptions) (Response[api.Settings], error) {
 	return read[api.Settings](ctx, s.calls, route("settings"), o.query())
 }
 
-// Set changes settings, by the names of their JSON fields; those that are left out stay.
+// Set changes settings, by the names of their JSON fields. Settings that are not given stay as they are.
 func (s Settings) Set(
 	ctx context.Context, changes map[string]any, o ChangeOptions,
 ) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPut, route("settings"), o.query(), changes)
 }
 
-// Pause stops the carrying out of decisions.
+// Pause stops carrying out decisions.
 func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
 }

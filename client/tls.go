@@ -9,15 +9,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Files are the paths of PEM files: the CA of the cluster, and a certificate with its key, made with
-// "outspan tls cert create --cli NAME".
+// Files are the paths of PEM files: the CA of the cluster, and a certificate with its key, made with "outspan tls cert
+// create --cli NAME".
 type Files struct{ CA, Cert, Key string }
 
 // serverName is the DNS name in the certificate of every server.
 const serverName = "server.outspan"
 
-// LoadTLS reads the files once, for Config.TLS. The configurations accept servers of the certificate's cluster only.
-// Code: certificate_invalid.
+// LoadTLS reads the files once and returns a function for Config.TLS. The connections accept only servers of the
+// certificate's cluster. Code: certificate_invalid.
 func LoadTLS(f Files) (func() *tls.Config, error) {
 	pair, roots, err := reach.LoadFiles(reach.Files(f))
 	if err != nil {
@@ -50,7 +50,7 @@ func checkServer(cert *x509.Certificate, cluster string) error {
 	return nil
 }
 
-// holder reads who a certificate is for from its URI: outspan://CLUSTER/ROLE/NAME.
+// holder reads the holder of a certificate from its URI: outspan://CLUSTER/ROLE/NAME.
 func holder(cert *x509.Certificate) (cluster, role string) {
 	for _, u := range cert.URIs {
 		if u.Scheme == "outspan" {

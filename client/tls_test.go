@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// serveTLS answers https as the holder of a certificate of the CA in dir, until the test ends.
+// serveTLS serves https with a certificate of the CA in dir until the test ends.
 func serveTLS(t *testing.T, dir string, role transport.Role, name string) (address string) {
 	t.Helper()
 	files, err := transport.IssueCert(dir, transport.CertRequest{Role: role, Name: name}, false)
@@ -88,7 +88,7 @@ func TestTLS(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused) // of another CA
 }
 
-// Two clusters may share a file of CAs; a server of the other one is refused all the same.
+// Two clusters may share a file of CAs. A server of the other cluster is refused in any case.
 func TestTLSOfAnotherCluster(t *testing.T) {
 	_, files := pki(t, "east")
 	west, theirs := pki(t, "west")

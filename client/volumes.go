@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Volumes are the data of instances. A volume is named by its id: job/group/slot/name.
+// Volumes are the operations on volumes, the data of instances. A volume is named by its id: job/group/slot/name.
 type Volumes struct{ calls }
 
-// VolumeListOptions choose volumes.
+// VolumeListOptions select volumes.
 type VolumeListOptions struct {
 	ListOptions
 	Job  string // of this job only
@@ -26,17 +26,17 @@ func (o VolumeListOptions) query() url.Values {
 	return q
 }
 
-// List reads the volumes, all pages in one.
+// List returns the volumes. It reads all pages.
 func (v Volumes) List(ctx context.Context, o VolumeListOptions) (List[api.Volume], error) {
 	return list[api.Volume](ctx, v.calls, route("volumes"), o.query())
 }
 
-// All yields the volumes; pages are read as they are needed. After an error it ends.
+// All yields the volumes and reads each page when it is needed. It ends after an error.
 func (v Volumes) All(ctx context.Context, o VolumeListOptions) iter.Seq2[api.Volume, error] {
 	return each[api.Volume](ctx, v.calls, route("volumes"), o.query())
 }
 
-// Get reads one volume with what was done to it. Codes: not_found, ambiguous.
+// Get returns one volume with its transfers and backups. Codes: not_found, ambiguous.
 func (v Volumes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.VolumeDetail], error) {
 	return read[api.VolumeDetail](ctx, v.calls, route("volumes", ref), o.query())
 }
@@ -55,67 +55,67 @@ func (v Volumes) Backup(
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "backup"), o.query(), body)
 }
 
-// Attach puts a restored volume, a kept old copy or found data to use.
+// Attach puts a restored volume, a kept old copy or found data into use.
 func (v Volumes) Attach(
 	ctx context.Context, ref string, body api.AttachBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "attach"), o.query(), body)
 }
 
-// Found lists data on the disks of nodes that the servers neither use nor keep. It asks the agents.
+// Found lists data on the nodes' disks that the servers neither use nor keep. It asks the agents.
 func (v Volumes) Found(ctx context.Context) (Response[api.FoundVolumes], error) {
 	return read[api.FoundVolumes](ctx, v.calls, route("found-volumes"), nil)
 }
 
-// Backups are the archives of volumes.
+// Backups are the operations on backups, the archives of volumes.
 type Backups struct{ calls }
 
-// List reads the backups, all pages in one.
+// List returns the backups. It reads all pages.
 func (b Backups) List(ctx context.Context, o ListOptions) (List[api.Backup], error) {
 	return list[api.Backup](ctx, b.calls, route("backups"), o.query())
 }
 
-// All yields the backups; pages are read as they are needed. After an error it ends.
+// All yields the backups and reads each page when it is needed. It ends after an error.
 func (b Backups) All(ctx context.Context, o ListOptions) iter.Seq2[api.Backup, error] {
 	return each[api.Backup](ctx, b.calls, route("backups"), o.query())
 }
 
-// Get reads one backup. Codes: not_found, ambiguous.
+// Get returns one backup. Codes: not_found, ambiguous.
 func (b Backups) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Backup], error) {
 	return read[api.Backup](ctx, b.calls, route("backups", ref), o.query())
 }
 
-// Restore makes a new volume of a backup.
+// Restore makes a new volume from a backup.
 func (b Backups) Restore(
 	ctx context.Context, ref string, body api.RestoreBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, b.calls, http.MethodPost, route("backups", ref, "restore"), o.query(), body)
 }
 
-// Forget removes a backup from the record; its archive stays on the disk.
+// Forget removes the record of a backup; its archive stays on the disk.
 func (b Backups) Forget(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, b.calls, http.MethodPost, route("backups", ref, "forget"), o.query(), nil)
 }
 
-// Transfers are the work on volumes: moves, backups, restores and attachments.
+// Transfers are the operations on work on volumes: migrations, backups, restores and attachments.
 type Transfers struct{ calls }
 
-// List reads the transfers, all pages in one.
+// List returns the transfers. It reads all pages.
 func (t Transfers) List(ctx context.Context, o ListOptions) (List[api.Transfer], error) {
 	return list[api.Transfer](ctx, t.calls, route("transfers"), o.query())
 }
 
-// All yields the transfers; pages are read as they are needed. After an error it ends.
+// All yields the transfers and reads each page when it is needed. It ends after an error.
 func (t Transfers) All(ctx context.Context, o ListOptions) iter.Seq2[api.Transfer, error] {
 	return each[api.Transfer](ctx, t.calls, route("transfers"), o.query())
 }
 
-// Get reads one transfer. Codes: not_found, ambiguous.
+// Get returns one transfer. Codes: not_found, ambiguous.
 func (t Transfers) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Transfer], error) {
 	return read[api.Transfer](ctx, t.calls, route("transfers", ref), o.query())
 }
 
-// Cancel gives a transfer up, or removes what it left: a restored copy that is not in use, or an old copy.
+// Cancel gives up a transfer, or removes what it left: a restored copy that is not in use, or an old copy.
 func (t Transfers) Cancel(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, t.calls, http.MethodPost, route("transfers", ref, "cancel"), o.query(), nil)
 }

@@ -16,13 +16,12 @@ const (
 	mostPause  = 2 * time.Second
 )
 
-// WatchOptions are those of Watch.
+// WatchOptions are the options of Watch.
 type WatchOptions struct {
-	// Every is how long one read waits for a change: the object is yielded again after that even if nothing changed.
+	// Every is how long one read waits for a change. After that the object is yielded again even if nothing has changed.
 	// Default 10 s, at most 1 min.
 	Every time.Duration
-	// Lost is called when the servers can't be reached, once for each time that they are lost. It runs in the caller's
-	// goroutine.
+	// Lost is called in the caller's goroutine when the servers can't be reached, once for each such time.
 	Lost func(why error)
 }
 
@@ -33,8 +32,8 @@ type WatchOptions struct {
 //	}
 //	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
 //
-// It outlives changes of the leader: what is transient is tried again, in growing pauses of up to 2 s. It ends after an
-// error that is not, and when ctx ends, with its cause. It blocks between changes.
+// It continues across changes of the leader: after a transient error it tries again, with growing pauses of up to 2 s.
+// It ends after any other error, and when ctx ends, with its cause. It blocks between changes.
 func Watch[T any](
 	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
 ) iter.Seq2[Response[T], error] {
@@ -74,8 +73,8 @@ func Watch[T any](
 	}
 }
 
-// Transient reports whether the same call may succeed later without a change to it. A write must carry the same request
-// id then.
+// Transient reports whether the same call may succeed later without a change to it. A write must then carry the same
+// request id.
 func Transient(err error) bool {
 	var known *model.Error
 	if errors.As(err, &known) {
@@ -84,7 +83,7 @@ func Transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// sleep waits for d; false when ctx ended first.
+// sleep waits for d; it returns false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ActorKind is a part of the system, or a person, whose stops have a rate of their own (R27).
+// ActorKind is a part of the system, or a person, that has its own rate of stops (R27).
 type ActorKind string
 
 // The kinds of actors.
@@ -18,7 +18,7 @@ const (
 	ByOperator    ActorKind = "operator"
 )
 
-// ActorKinds lists them all.
+// ActorKinds lists all kinds.
 func ActorKinds() []ActorKind {
 	return []ActorKind{ByDrain, ByPreemption, ByRescheduler, ByOperator}
 }
@@ -29,10 +29,10 @@ func (k ActorKind) Valid() bool { return slices.Contains(ActorKinds(), k) }
 // String implements fmt.Stringer.
 func (k ActorKind) String() string { return string(k) }
 
-// Setting is the name of the setting that holds the actor's rate.
+// Setting returns the name of the setting that holds the actor's rate.
 func (k ActorKind) Setting() string { return "rate_" + string(k) }
 
-// StoppedBy is whose rate a stop for this cause uses; empty: nobody's.
+// StoppedBy returns whose rate a stop for this cause uses; "" if it uses none.
 func (c Cause) StoppedBy() ActorKind {
 	switch c {
 	case CauseNodeDraining:
@@ -54,7 +54,7 @@ type ActorRate struct {
 	Window Duration `cbor:"2,keyasint,omitempty"`
 }
 
-// String writes a rate as settings show it.
+// String returns a rate as settings show it: "5/1m", or "none".
 func (r ActorRate) String() string {
 	if r == (ActorRate{}) {
 		return "none"
@@ -85,7 +85,7 @@ func (r ActorRate) valid() bool {
 	return r == ActorRate{} || r.Max >= 1 && r.Max <= maxRate && r.Window >= Second && r.Window != Forever
 }
 
-// checkRates refuses a rate that can't be meant.
+// checkRates refuses rates that are out of range.
 func (c *Settings) checkRates() *Error {
 	for _, k := range ActorKinds() {
 		if !c.ActorRate(k).valid() {
@@ -95,7 +95,7 @@ func (c *Settings) checkRates() *Error {
 	return nil
 }
 
-// ActorRate is the rate of one kind of actor.
+// ActorRate returns the rate of one kind of actor.
 func (c *Settings) ActorRate(k ActorKind) ActorRate {
 	switch k {
 	case ByDrain:

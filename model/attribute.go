@@ -37,8 +37,8 @@ func (c *Constraint) check(noun string) *Error {
 }
 
 // Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies
-// only !=, not_in and is_not_set. Values that are both numbers are compared as numbers, others as text; in and not_in
-// take a comma list.
+// only !=, not_in and is_not_set. For <, <=, > and >=, two numbers are compared as numbers, anything else as text. in
+// and not_in take a comma-separated list.
 func (c *Constraint) Holds(value string, set bool) bool {
 	switch c.Operator {
 	case "is_set":
@@ -92,9 +92,9 @@ func compareValues(a, b string) int {
 	return 0
 }
 
-// OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work
-// away from machines that nobody vouched for.
+// OperatorLabel is the prefix of label names that only operators may set, never an agent. A constraint on such a label
+// keeps work away from machines that no operator has approved.
 const OperatorLabel = "operator."
 
-// AttributeBackup is the attribute of nodes that have a backup directory; its value is the path.
+// AttributeBackup is the attribute of nodes with a backup directory; its value is the path.
 const AttributeBackup = "backup_dir"

@@ -8,13 +8,13 @@ import (
 
 // Bounds of texts and lists, so that a row fits into a snapshot and can be read back.
 const (
-	MaxLabels     = 64   // of a node; its attributes may be four times as many
+	MaxLabels     = 64   // labels of a node; it may have four times as many attributes
 	maxLabelValue = 256  // bytes
-	maxSpecList   = 256  // elements of a list in a group, such as ports or checks
+	maxSpecList   = 256  // elements of a list in a group, for example ports or checks
 	maxSpecEnv    = 4096 // environment variables of a group
 )
 
-// CheckLabels refuses more labels than a node may have, or longer ones.
+// CheckLabels refuses too many labels for a node, invalid names, and values that are too long. Code: invalid.
 func CheckLabels(labels map[string]string) *Error {
 	if len(labels) > MaxLabels {
 		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", MaxLabels, len(labels)).
@@ -32,7 +32,7 @@ func CheckLabels(labels map[string]string) *Error {
 	return nil
 }
 
-// CheckAgentLabels refuses labels that an agent may not have in its configuration. Code: invalid.
+// CheckAgentLabels refuses labels that an agent may not set in its configuration. Code: invalid.
 func CheckAgentLabels(labels map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if strings.HasPrefix(name, OperatorLabel) {
@@ -45,7 +45,7 @@ func CheckAgentLabels(labels map[string]string) *Error {
 	return CheckLabels(labels)
 }
 
-// checkBounds refuses lists that would grow beyond a row when their defaults are filled in.
+// checkBounds refuses lists that are too long for a row.
 func (g *GroupSpec) checkBounds() *Error {
 	for _, list := range [...]struct {
 		key       string

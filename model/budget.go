@@ -25,8 +25,8 @@ type RateSpec struct {
 	Window Duration `json:"window" cbor:"2,keyasint"`
 }
 
-// Budget is a BudgetSpec resolved to numbers for the present count. It is resolved again in each entry that changes the
-// count.
+// Budget is a BudgetSpec resolved to numbers for the present count. Each entry that changes the count resolves it
+// again.
 type Budget struct {
 	MinReady int      `cbor:"1,keyasint"`           // never above the count
 	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady
@@ -34,11 +34,11 @@ type Budget struct {
 	Window   Duration `cbor:"4,keyasint,omitempty"`
 }
 
-// maxRate bounds how many stops of a window are remembered.
+// maxRate bounds how many stops in a window are remembered.
 const maxRate = 10_000
 
-// Of resolves an amount for a count. A percentage of what must be ready is rounded up, of what may be down it is
-// rounded down, so that rounding never allows more.
+// Of resolves an amount for a count. up rounds a percentage up, which is right for what must be ready; what may be down
+// is rounded down. So rounding never allows more.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -50,7 +50,7 @@ func (a Amount) Of(count int, up bool) int {
 	return n / 100
 }
 
-// String writes an amount as the job file would.
+// String returns an amount as a job file has it.
 func (a Amount) String() string {
 	if a.Percent {
 		return fmt.Sprintf("%d%%", a.N)
@@ -76,12 +76,12 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Valid reports whether an amount is one that a budget may have: not negative, and at most 100 %.
+// Valid reports whether an amount is in the range that budgets allow. A percentage is at most 100 %.
 func (a Amount) Valid() bool {
 	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
 }
 
-// Check refuses what can't be right whatever the budget is for.
+// Check refuses a budget that can't be right for any group. Code: invalid.
 func (b *BudgetSpec) Check() *Error {
 	switch {
 	case b.MinReady != nil && b.MaxDown != nil:
@@ -94,8 +94,8 @@ func (b *BudgetSpec) Check() *Error {
 	return nil
 }
 
-// ResolveBudget turns a budget into numbers for a count. def is how many may be down where the spec, which may be nil,
-// does not say it.
+// ResolveBudget turns a budget into numbers for a count. spec may be nil. If it has neither min_ready nor max_down, def
+// says how many may be down.
 func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	down := def.Of(count)
 	var b Budget
@@ -115,7 +115,7 @@ func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	return b
 }
 
-// BudgetLine is what a budget comes to for the present count, for people who declared a percentage or a default.
+// BudgetLine is a budget in numbers for the present count, for people who declared a percentage or rely on a default.
 type BudgetLine struct {
 	Name     string `json:"name" cbor:"1,keyasint"`  // of the group, or of the shared budget
 	Scope    string `json:"scope" cbor:"2,keyasint"` // group or shared

@@ -9,8 +9,8 @@ func (c Cause) Valid() bool {
 	return ok
 }
 
-// Known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it
-// was decoded from.
+// Known returns the cause as a constant of this program, and whether it is in the closed set. A row with the constant
+// does not keep the decoded bytes in memory.
 func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser,
@@ -26,16 +26,17 @@ func (c Cause) Known() (Cause, bool) {
 	return c, false
 }
 
-// Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.
+// Voluntary reports whether a stop for this cause is a choice of the system or an operator, so that it counts for
+// rates.
 func (c Cause) Voluntary() bool {
 	switch c {
 	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
 		CauseNodeNotReady, CauseCheckFailed:
-		// of one that failed nothing is spent
+		// a stop of a failed instance is not charged to a rate
 		return true
 	}
 	return false
 }
 
-// IsMove reports whether a cause is one of the rescheduler's.
+// IsMove reports whether the cause is a move of the rescheduler.
 func (c Cause) IsMove() bool { return c == CauseRebalance || c == CauseAffinity }

@@ -7,7 +7,7 @@ import (
 // ClassName is a named priority.
 type ClassName string
 
-// The built-in classes, from first to last.
+// The built-in classes, the most important first.
 const (
 	ClassSystem     ClassName = "system"
 	ClassCritical   ClassName = "critical"
@@ -22,12 +22,12 @@ type MaxDown struct {
 	Floor  int    `cbor:"2,keyasint,omitempty"`
 }
 
-// Of is the number for a count; never more than it.
+// Of returns the number for a count; it is never more than the count.
 func (m MaxDown) Of(count int) int {
 	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
 }
 
-// String writes it as people do: "25%, at least 1".
+// String returns it as people write it: "25%, at least 1".
 func (m MaxDown) String() string {
 	if m.Floor > 0 {
 		return fmt.Sprintf("%s, at least %d", m.Amount, m.Floor)
@@ -35,10 +35,10 @@ func (m MaxDown) String() string {
 	return m.Amount.String()
 }
 
-// DefaultMaxDown is that of production, and of a new class that is given none.
+// DefaultMaxDown returns the default of the class production, and of a new class without one.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
-// Quota limits a class: every instance that is not stopped counts, its memory with the overhead. Zero: no limit.
+// Quota limits a class. Every instance that is not stopped counts, its memory with the overhead. Zero means no limit.
 type Quota struct {
 	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
 	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
@@ -47,7 +47,7 @@ type Quota struct {
 // PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
 type PreemptEqual string
 
-// The values of PreemptEqual. Fair: only where it strictly lowers the largest owner's share.
+// The values of PreemptEqual. PreemptFair allows it only if it strictly lowers the largest owner's share.
 const (
 	PreemptOff  PreemptEqual = "off"
 	PreemptFair PreemptEqual = "fair"

@@ -2,7 +2,7 @@ package model
 
 import "strings"
 
-// Codes of refusals and blockers. docs/model.md, "Codes", tells which are blockers; the rest are refusals of requests.
+// Codes of refusals and blockers. docs/model.md, "Codes", says which are blockers; the others refuse requests.
 const (
 	CodeVolumeLocal        Code = "volume_local"
 	CodeRoleNever          Code = "role_never"
@@ -50,7 +50,7 @@ const (
 	CodeNodeNotEligible  Code = "node_not_eligible"
 	CodeSlotTaken        Code = "slot_taken"
 	CodeNameTaken        Code = "name_taken"
-	CodeNodeTaken        Code = "node_taken" // another agent is that of the node
+	CodeNodeTaken        Code = "node_taken" // another agent is registered for the node
 	CodeServiceTaken     Code = "service_taken"
 	CodeUnknownClass     Code = "unknown_class"
 	CodeUnknownBudget    Code = "unknown_budget"
@@ -80,9 +80,9 @@ const (
 
 // Codes of the HTTP API and of connections.
 const (
-	CodeMediaType Code = "unsupported_media_type" // a request's body is not of the type that the operation takes
+	CodeMediaType Code = "unsupported_media_type" // the operation does not take the media type of the request's body
 	CodeNoRoute   Code = "no_such_operation"      // there is no such path, or not with this method
-	// one caller sends more requests a second than the server allows
+	// a caller sends more requests a second than the server allows
 	CodeRateLimited    Code = "rate_limited"
 	CodeEventCollected Code = "event_collected" // the events after the given id are no longer kept
 	CodeUnreachable    Code = "unreachable"     // no server could be reached; nothing was sent
@@ -92,7 +92,7 @@ const (
 	CodeCertificateRefused Code = "certificate_refused"
 	// this process's certificate, key or CA file is missing, expired or doesn't fit
 	CodeCertificateInvalid Code = "certificate_invalid"
-	CodeNotTLS             Code = "not_tls"          // whatever answers at the address doesn't speak TLS 1.3
+	CodeNotTLS             Code = "not_tls"          // the process at the address doesn't speak TLS 1.3
 	CodeShutdownTimeout    Code = "shutdown_timeout" // requests were still running when the time to stop was over
 )
 
@@ -105,10 +105,10 @@ const (
 	CodeListen           Code = "listen_failed"      // the port or socket can't be opened, or was closed from outside
 )
 
-// Gated makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".
+// Gated returns the code of a gate that does not hold and has no code of its own: "gate:group.ready >= 2".
 func Gated(name string) Code { return "gate:" + Code(name) }
 
-// QuotaExceeded makes the code of a class's quota that is used up: "quota_exceeded:memory".
+// QuotaExceeded returns the code of a used-up quota of a class: "quota_exceeded:memory".
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
 
 // Unplaceable reports whether c says that an instance fits on no node.
@@ -121,7 +121,7 @@ func (c Code) Unplaceable() bool {
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))
 }
 
-// Unschedulable makes the blocker code of a replacement that fits nowhere:
+// Unschedulable returns the blocker code of a replacement that fits nowhere:
 // "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
 
@@ -133,7 +133,7 @@ const (
 	CauseNodeDraining Cause = "node_draining"
 	CauseNodeDisabled Cause = "node_disabled"
 	CauseNodeOffline  Cause = "node_offline"
-	CauseNodeNotReady Cause = "node_not_ready" // its agent says that the machine is not well
+	CauseNodeNotReady Cause = "node_not_ready" // its agent reports troubles of the machine
 	CauseUser         Cause = "user_requested"
 	CauseCrashLoop    Cause = "crash_loop"
 	CauseStartTimeout Cause = "start_timeout"

@@ -3,7 +3,7 @@ package model
 // DeploymentStatus only moves forward: queued -> rolling -> succeeded | failed | superseded.
 type DeploymentStatus string
 
-// The states of a deployment. Superseded: a newer version came before this one was done.
+// The states of a deployment. Superseded means that a newer version came before this one was done.
 const (
 	DeploymentQueued     DeploymentStatus = "queued"
 	DeploymentRolling    DeploymentStatus = "rolling"
@@ -12,7 +12,7 @@ const (
 	DeploymentSuperseded DeploymentStatus = "superseded"
 )
 
-// Ended reports whether s is one of the last states.
+// Ended reports whether s is a final state.
 func (s DeploymentStatus) Ended() bool {
 	return s == DeploymentSucceeded || s == DeploymentFailed || s == DeploymentSuperseded
 }

@@ -1,6 +1,6 @@
 package model
 
-// DrainPhase is where a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
+// DrainPhase is how far a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
 type DrainPhase string
 
 // The phases.
@@ -11,7 +11,7 @@ const (
 	PhaseCanceled DrainPhase = "canceled"
 )
 
-// DrainOptions are the choices made when a drain was asked for.
+// DrainOptions are the options with which a drain was started.
 type DrainOptions struct {
 	// per node, from its turn; Forever = none
 	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`
@@ -21,23 +21,23 @@ type DrainOptions struct {
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
 	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	// the rolling maintenance that it is a step of
+	// the rolling maintenance of which this drain is a step
 	Roll *Roll `cbor:"8,keyasint,omitempty" json:"roll,omitempty"`
 }
 
-// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that
-// anybody can go on with it from any machine.
+// Roll is the maintenance of many machines, with a drain for each. Its progress is recorded in its drains, so anybody
+// can continue it from any machine.
 type Roll struct {
 	ID    string   `cbor:"1,keyasint" json:"id"`
-	Nodes []string `cbor:"2,keyasint" json:"nodes"` // names of all of them, in order
-	// what reboots {node}; empty: a person does
+	Nodes []string `cbor:"2,keyasint" json:"nodes"` // names of all nodes, in order
+	// the command that reboots {node}; empty: a person does it
 	Exec     string `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`
 	Parallel int    `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
-	// Exec reboots nothing: no new boot id is waited for
+	// Exec reboots nothing, so it does not wait for a new boot id
 	NoReboot bool `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`
 }
 
-// AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
+// AcceptsDowntime reports whether the operator accepted that instances of group are stopped without a replacement.
 func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	for _, a := range o.AcceptDowntime {
 		if a == "*" || a == string(group) {
@@ -47,7 +47,7 @@ func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	return false
 }
 
-// DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.
+// DrainRefusal is a node on which a drain could not start: not_found, already_draining or disabled.
 type DrainRefusal struct {
 	Node    string `cbor:"1,keyasint" json:"node"`
 	Code    Code   `cbor:"2,keyasint" json:"code"`
@@ -62,25 +62,25 @@ type DrainPolicy string
 const (
 	// the data never keeps a drain from ending
 	PolicyAlwaysAllow  DrainPolicy = "always-allow"
-	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"    // a running member that is last does
-	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any member that is last does
-	// as before, and those that are last are built elsewhere
+	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"    // a running last member does
+	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any last member does
+	// any last member does, and is built elsewhere
 	PolicyEvictLast DrainPolicy = "block-for-eviction-if-contains-last-replica"
 	PolicyEvictAll  DrainPolicy = "block-for-eviction" // every member is built elsewhere
 
 	PolicyEvictLastAlias = "block-for-eviction-if-last-replica"
 )
 
-// DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
+// DrainPolicies lists the values of the setting node_drain_policy; the last one is an alias.
 func DrainPolicies() []string {
 	return []string{string(PolicyBlockLast), string(PolicyEvictAll), string(PolicyEvictLast), string(PolicyAllowStopped),
 		string(PolicyAlwaysAllow), PolicyEvictLastAlias}
 }
 
-// EvictOn says what sets the eviction of members off.
+// EvictOn says what triggers the eviction of members.
 type EvictOn string
 
-// What sets evictions off.
+// The triggers.
 const (
 	EvictOnDrain  EvictOn = "drain"
 	EvictOnCordon EvictOn = "cordon" // also a cordon without a drain (L7)

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Code names, in a closed set, why something can't be done now. Codes are part of the contract: they
-// stand in JSON, in metrics and in scripts, so one is never renamed.
+// Code names, in a closed set, why something can't be done now. Codes are part of the contract: JSON, metrics and
+// scripts contain them, so none is ever renamed.
 type Code string
 
-// Error is the only error that crosses a package boundary: a code for machines, a message for people and,
-// where there is one, the next step to take.
+// Error is the only error that crosses a package boundary: a code for machines, a message for people and, if there is
+// one, the next step to take.
 type Error struct {
 	Code    Code   `json:"code" cbor:"1,keyasint"`
 	Message string `json:"message" cbor:"2,keyasint"`
 	Hint    string `json:"hint,omitempty" cbor:"3,keyasint,omitempty"`
 
-	// Key is where in a job the mistake stands: the names of blocks, their labels and the key, joined by "/", such as
-	// "group/web/check/alive/path". Blocks without a label have their number. It is not kept and not sent.
+	// Key is the place of the mistake in a job: the names of blocks, their labels and the key, joined by "/", such as
+	// "group/web/check/alive/path". Blocks without a label have their number. It is neither stored nor sent.
 	Key string `json:"-" cbor:"-"`
 }
 
@@ -43,31 +43,31 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// Refuse makes an Error. The message names the thing that is refused.
+// Refuse returns an Error. The message names what is refused.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// RefuseAt makes an Error for a mistake in a job's spec, at a key of keyPath.
+// RefuseAt returns an Error for a mistake in a job's spec, at a key that KeyPath made. Code: invalid.
 func RefuseAt(key, format string, args ...any) *Error {
 	e := Refuse(CodeInvalid, format, args...)
 	e.Key = key
 	return e
 }
 
-// at returns a copy of e that says where in a job's spec the mistake stands.
+// at returns a copy of e with the place of the mistake in a job's spec.
 func (e *Error) at(path ...string) *Error {
 	c := *e
 	c.Key = KeyPath(path...)
 	return &c
 }
 
-// KeyPath joins the parts of a key. Parts that are empty are left out.
+// KeyPath joins the parts of a key and leaves out empty ones.
 func KeyPath(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }
 
-// NoSuch is the refusal of a name that nothing has. near are the names that may have been meant.
+// NoSuch returns the refusal of a name that does not exist. near lists names that may have been meant.
 func NoSuch(noun, name string, near []string) *Error {
 	refusal := Refuse(CodeNotFound, "there is no %s %q", noun, name)
 	if len(near) > 0 {

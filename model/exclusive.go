@@ -1,6 +1,6 @@
 package model
 
-// LeaseBeats is how many heartbeats a node sends within the shortest lease of what it runs: a few may be lost.
+// LeaseBeats is how many heartbeats a node sends within the shortest lease of its instances, so that a few may be lost.
 const LeaseBeats = 6
 
 // Bounds of a lease.
@@ -11,19 +11,18 @@ const (
 )
 
 // ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers
-// answer the node's heartbeats; at its end the node kills the instance by itself. So another node may start the next
-// one without a person's word.
+// answers the node's heartbeats. At its end the node kills the instance on its own. So another node may start the next
+// one without an operator.
 type ExclusiveSpec struct {
 	// default 1 min, at least 10 s; its length does not depend on offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
-// Fenced reports whether instances run only while their node holds the group's lease. No role and no volume implies
-// that.
+// Fenced reports whether instances run only while their node holds the group's lease. No role or volume implies that.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
-// OneHolder reports whether a slot may never have two instances that are not confirmed stopped: they would share a
-// volume or an identity.
+// OneHolder reports whether a slot may have only one instance that is not confirmed stopped. Two would share a volume,
+// a lease or an identity.
 func (g *GroupSpec) OneHolder() bool {
 	return g.HasVolume(VolumeLocal) || g.Fenced() || g.Replacement.Identity == "same"
 }

@@ -9,10 +9,10 @@ type Blocker struct {
 	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would let it go on
 }
 
-// DataClass says whether an instance has data on its node: it is stateful iff it has volumes there (P1).
+// DataClass says whether an instance has data on its node. It is stateful if and only if it has volumes there (P1).
 type DataClass string
 
-// The classes of instances.
+// The data classes.
 const (
 	Stateless DataClass = "stateless"
 	Stateful  DataClass = "stateful"
@@ -39,35 +39,35 @@ type Forecast struct {
 	Action   Action     `json:"action" cbor:"5,keyasint"`
 	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
-	// no time alone removes the blocker: the drain can't finish without a person
+	// time alone does not remove the blocker: the drain can't finish without a person
 	Never bool `json:"never,omitempty" cbor:"8,keyasint,omitempty"`
-	// what is not as the group's policy says: a surge given up for a quota
+	// what differs from the group's policy: a surge given up for a quota
 	Note  string   `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
-	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // about when it is gone; 0 = not known
+	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // when it will have gone, about; 0 = not known
 }
 
 // NodeRemaining is one instance that is still on a draining node.
 type NodeRemaining struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
 	Class    DataClass  `json:"class" cbor:"2,keyasint"`
-	State    string     `json:"state" cbor:"3,keyasint"` // its observed state; "left_running" once it was acknowledged
+	State    string     `json:"state" cbor:"3,keyasint"` // its observed state; "left_running" once acknowledged
 	Blocker  Code       `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// DrainStatus is how far one node of a drain is.
+// DrainStatus is the progress of one node of a drain.
 type DrainStatus struct {
 	Node      NodeID          `json:"node" cbor:"1,keyasint"`
 	Remaining []NodeRemaining `json:"remaining" cbor:"2,keyasint,omitempty"`
 	Blockers  []Blocker       `json:"blockers" cbor:"3,keyasint,omitempty"`
 }
 
-// Excluded is the number of nodes that a rule of placement took out.
+// Excluded is the number of nodes that a rule of placement excluded.
 type Excluded struct {
 	Code  Code `json:"code" cbor:"1,keyasint"`
 	Nodes int  `json:"nodes" cbor:"2,keyasint"`
 }
 
-// WhyResult explains one object: what it is now, how it came to that, what was considered, and what happens next.
+// WhyResult explains one object: its state, how it got there, what was considered, and what happens next.
 type WhyResult struct {
 	Subject    string       `json:"subject" cbor:"1,keyasint"`
 	State      string       `json:"state" cbor:"2,keyasint"`
@@ -78,7 +78,7 @@ type WhyResult struct {
 	Blockers   []Blocker    `json:"blockers,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
-// WhyLink is one step of how an object came to its state.
+// WhyLink is one step of how an object got into its state.
 type WhyLink struct {
 	Index uint64 `json:"index" cbor:"1,keyasint"`
 	Wall  int64  `json:"time" cbor:"2,keyasint"` // Unix ms
@@ -87,7 +87,7 @@ type WhyLink struct {
 	Text  string `json:"text" cbor:"5,keyasint"`
 }
 
-// Considered is a node that placement looked at: excluded by a rule, or scored.
+// Considered is a node that placement considered: excluded by a rule, or scored.
 type Considered struct {
 	Node       NodeID `json:"node" cbor:"1,keyasint"`
 	ExcludedBy Code   `json:"excluded_by,omitempty" cbor:"2,keyasint,omitempty"`
@@ -103,20 +103,20 @@ type PlannedGroup struct {
 	Unschedulable int     `json:"unschedulable" cbor:"5,keyasint"`
 	// why the unschedulable ones fit nowhere
 	Code     Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`
-	Message  string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
-	Excluded []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
+	Message  string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the reason in words
+	Excluded []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // number of nodes by rule
 
-	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // what its budgets come to
-	// less important ones that would stop to make room
+	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // its budgets in numbers
+	// less important instances that would be stopped to make room
 	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // JobPlan is what submitting a job would do.
 type JobPlan struct {
 	Job JobName `json:"job" cbor:"1,keyasint"`
-	// the job's index, for a later submit on the condition that nothing changed; 0 = a new job
+	// the job's index, for a later submit on the condition that nothing has changed; 0 = a new job
 	Index   uint64         `json:"index" cbor:"2,keyasint"`
-	Version uint64         `json:"version" cbor:"3,keyasint"` // it would have
+	Version uint64         `json:"version" cbor:"3,keyasint"` // the version that it would have
 	Changes bool           `json:"changes" cbor:"4,keyasint"`
 	Groups  []PlannedGroup `json:"groups" cbor:"5,keyasint,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzParseGate: what is taken comes back the same from its own text.
+// FuzzParseGate: an accepted gate is read back unchanged from its own text.
 func FuzzParseGate(f *testing.F) {
 	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2",
 		"group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped",
@@ -29,8 +29,8 @@ func FuzzParseGate(f *testing.F) {
 	})
 }
 
-// FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the
-// path of a volume leads where it says.
+// FuzzPathNames: a valid name of a job, group, volume or node is exactly one element of a path. A valid path of a
+// volume leads where it says.
 func FuzzPathNames(f *testing.F) {
 	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1",
 		"/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
@@ -61,7 +61,7 @@ func FuzzPathNames(f *testing.F) {
 	})
 }
 
-// FuzzParseSize: a size is refused, or a number of bytes that no sum of a few can make negative.
+// FuzzParseSize: a size is refused, or small enough that a sum of a few can't become negative.
 func FuzzParseSize(f *testing.F) {
 	for _, text := range []string{"128MiB", "1.5GB", "0B", "9999999TiB", "-1B", "1e9B", "NaNB", ".B", "1"} {
 		f.Add(text)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// GateSubject is what a gate looks at.
+// GateSubject is what a gate is about.
 type GateSubject string
 
 // The subjects of gates.
@@ -17,20 +17,20 @@ const (
 	GateOld       GateSubject = "old"        // the instance that would be replaced
 )
 
-// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies
-// one.
+// Gate is one condition of an eviction or a replacement. All gates of a list must hold. An unknown fact never satisfies
+// a gate.
 type Gate struct {
 	Subject GateSubject
-	Fact    string // of self; otherwise one of a few words
+	Fact    string // of self: the name of a fact; otherwise a fixed word
 	Not     bool   // "!self.FACT": the fact must be known to be false
-	AtLeast int    // of followers_responding and ready
+	AtLeast int    // the number N of followers_responding and ready
 }
 
-// The facts that gates of the presets and of this file look at.
+// The facts that the gates of presets and of this file use.
 const (
 	FactLeader      = "leader"       // this member leads
-	FactLeaderName  = "leader_name"  // who it thinks leads
-	FactIndex       = "index"        // how far it has come
+	FactLeaderName  = "leader_name"  // the member that this one takes for the leader
+	FactIndex       = "index"        // how far it has got in the log of its own system
 	FactInSync      = "in_sync"      // its copy is complete
 	FactDrained     = "drained"      // it holds nothing any more
 	FactLeadsShards = "leads_shards" // it leads at least one shard
@@ -40,7 +40,7 @@ const (
 const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding " +
 	">= N, group.healthy, group.ready >= N, old.confirmed_stopped"
 
-// ParseGate reads one gate. Code: invalid, with the gates that there are.
+// ParseGate reads one gate. Code: invalid; the hint lists all forms of gates.
 func ParseGate(text string) (Gate, *Error) {
 	wrong := func() (Gate, *Error) {
 		return Gate{}, Refuse(CodeInvalid, "%q is no gate", text).WithHint("the gates are: %s", gateForms)
@@ -65,7 +65,7 @@ func ParseGate(text string) (Gate, *Error) {
 	return g, nil
 }
 
-// known reports whether a gate has one of the forms that there are.
+// known reports whether a gate has one of the allowed forms.
 func (g Gate) known() bool {
 	counted := g.Subject == GateGroup && (g.Fact == "followers_responding" || g.Fact == "ready")
 	switch {
@@ -83,7 +83,7 @@ func (g Gate) known() bool {
 	return false
 }
 
-// String writes a gate as a job file does.
+// String returns a gate as a job file has it.
 func (g Gate) String() string {
 	text := string(g.Subject) + "." + g.Fact
 	if g.Not {
@@ -95,14 +95,14 @@ func (g Gate) String() string {
 	return text
 }
 
-// Self reports whether a gate rests on the member's own facts alone: the agent looks at those once more right before
-// the stop signal.
+// Self reports whether a gate depends only on the member's own facts. The agent checks such gates once more right
+// before the stop signal.
 func (g Gate) Self() bool { return g.Subject == GateSelf || g.Subject == GateLedShards }
 
-// NeedsFacts reports whether a gate rests on facts at all.
+// NeedsFacts reports whether a gate depends on facts.
 func (g Gate) NeedsFacts() bool { return g.Subject != GateOld && g.Fact != "ready" }
 
-// Code is what stands for a gate that is known not to hold.
+// Code returns the code for a gate that is known not to hold.
 func (g Gate) Code() Code {
 	switch {
 	case g.Subject == GateSelf && g.Fact == FactLeader && g.Not:
@@ -117,9 +117,9 @@ func (g Gate) Code() Code {
 	return Gated(g.String())
 }
 
-// HoldsFor returns nil if a gate of self holds for these facts, or why not: facts_unknown if they don't say, otherwise
-// the gate's own code. It is what the agent asks right before a stop. facts may be nil; other gates are nothing that it
-// can answer, so they hold.
+// HoldsFor returns nil if a gate on the member's own facts holds for these facts. Otherwise it returns the reason:
+// facts_unknown if they don't say, or the gate's own code. The agent asks it right before a stop. facts may be nil.
+// Other gates count as holding, since an agent can't evaluate them.
 func (g Gate) HoldsFor(facts map[string]string) *Error {
 	switch g.Subject {
 	case GateSelf:
@@ -144,7 +144,7 @@ func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
 	return nil
 }
 
-// checkGates returns the first mistake in a list of gates. The key names it in the message.
+// checkGates returns the first mistake in a list of gates. key names the list in the message.
 func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
 	switch {
 	case mode == ModeWhen && len(when) == 0:
@@ -175,7 +175,7 @@ const (
 	maxFactName = 48
 )
 
-// ValidFact reports whether a fact may have a name: 1 to 48 of a-z, 0-9, '_' and '.'.
+// ValidFact reports whether a fact may have this name: 1 to 48 of a-z, 0-9, '_' and '.'.
 func ValidFact(name string) bool {
 	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')

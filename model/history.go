@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// History tells the pasts of one cluster apart. After a majority of the servers was lost, `server recover` begins a new
-// lineage with what one server or a saved state has. Servers of the lineage before that come back hold other entries at
-// the same indexes: they must neither lead nor acknowledge beside it. A restore into a running cluster changes the
-// state, not the lineage. The zero History is that of a server that has not joined a cluster.
+// History identifies a cluster and its line of recoveries. After a majority of the servers was lost, `server recover`
+// begins a new lineage with the state of one server or a saved one. Servers of the previous lineage that come back hold
+// other entries at the same indexes, so they must neither lead nor acknowledge anything. A restore into a running
+// cluster changes the state, not the lineage. The zero History is that of a server that has not joined a cluster.
 type History struct {
-	Cluster  string   // the cluster's id; see ClusterID
-	Lineages []string // oldest first, the last is the present one; empty: no server was ever recovered
+	Cluster  string   // the cluster's id
+	Lineages []string // oldest first, the last one is in force; empty: no server was ever recovered
 }
 
-// maxLineages bounds what servers and agents tell of their past. The oldest are forgotten first.
+// maxLineages bounds the lineages that servers and agents report. The oldest are forgotten first.
 const maxLineages = 16
 
 // ParseHistory reads what String wrote. Code: invalid.
@@ -34,7 +34,7 @@ func ParseHistory(text string) (History, *Error) {
 // MaxHistory bounds the text of a History, in bytes.
 const MaxHistory = 512
 
-// String is the cluster's id and, after a recovery, the lineages: ID/L1,L2. It has no spaces.
+// String returns the cluster's id and, after a recovery, the lineages: ID/L1,L2. It contains no spaces.
 func (h History) String() string {
 	if len(h.Lineages) == 0 {
 		return h.Cluster
@@ -42,7 +42,7 @@ func (h History) String() string {
 	return h.Cluster + "/" + strings.Join(h.Lineages, ",")
 }
 
-// Lineage is the present one, empty if no server was ever recovered.
+// Lineage returns the lineage in force; "" if no server was ever recovered.
 func (h History) Lineage() string {
 	if len(h.Lineages) == 0 {
 		return ""
@@ -50,8 +50,8 @@ func (h History) Lineage() string {
 	return h.Lineages[len(h.Lineages)-1]
 }
 
-// Replaces reports whether h began by a recovery that left older behind: same cluster, and older's lineage is in h's
-// past.
+// Replaces reports whether h began with a recovery that left older behind: the cluster is the same, and older's lineage
+// is in the past of h.
 func (h History) Replaces(older History) bool {
 	if h.Cluster != older.Cluster || len(h.Lineages) == 0 {
 		return false
@@ -60,18 +60,19 @@ func (h History) Replaces(older History) bool {
 	return older.Lineage() == "" || slices.Contains(past, older.Lineage())
 }
 
-// Same reports whether both are of one cluster and one lineage.
+// Same reports whether both have the same cluster and the same lineage.
 func (h History) Same(other History) bool {
 	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
 }
 
-// Recovered is h with a new lineage that also replaces those of others, where a recovery is given up for another one.
+// Recovered returns h with a new lineage. The new lineage also replaces the others given, of a recovery that was given
+// up for this one.
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}
 }
 
-// CurrentFormat is the newest format this program writes and reads. A state of a newer one stops the server.
+// CurrentFormat is the newest format that this program writes and reads. A state with a newer one stops the server.
 const CurrentFormat uint16 = 1
 
 // Seen is a moment in the history of the state: a higher incarnation is newer, then a higher index.

@@ -10,7 +10,7 @@ const (
 	DesiredStopped  Desired = "stopped"
 )
 
-// Observed is what the agent last reported, or lost, which servers set with the offline entry.
+// Observed is what the agent last reported. Only lost comes from the servers, which set it in the offline entry.
 type Observed string
 
 // The observed states.
@@ -25,9 +25,9 @@ const (
 	ObservedLost     Observed = "lost"
 )
 
-// InstanceStatus is an agent's report of one instance. Generation grows with each report of it, so that a late or
-// repeated one changes nothing. A newer registration counts more: an agent whose journal refused to write begins again
-// at an older generation.
+// InstanceStatus is an agent's report about one instance. Generation grows with each report, so a late or repeated one
+// changes nothing. A report of a newer registration counts more: an agent whose journal could not be written starts
+// again at an older generation.
 type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`
@@ -36,16 +36,16 @@ type InstanceStatus struct {
 	Reason   string `cbor:"4,keyasint,omitempty"`
 	ExitCode *int   `cbor:"5,keyasint,omitempty"`
 	Restarts int    `cbor:"6,keyasint,omitempty"`
-	// Facts are what the role check last said; nil: nothing is known. What can't be confirmed for three intervals is
-	// withdrawn.
+	// Facts are the last result of the role check; nil: nothing is known. A fact that is not confirmed for three intervals
+	// is withdrawn.
 	Facts map[string]string `cbor:"7,keyasint,omitempty"`
 	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // of the last preparation
-	// of the registration that reported it; it is noted where the report is applied
+	// of the registration that reported it; set where the report is applied
 	Epoch uint64 `cbor:"9,keyasint,omitempty"`
 }
 
-// HookResult is what became of a preparation: the before_stop hook, if there is one, and the instance's own gates
-// looked at once more.
+// HookResult is the result of a preparation: of the before_stop hook, if there is one, and of the instance's own gates,
+// checked once more.
 type HookResult struct {
 	Seq     uint64 `cbor:"1,keyasint"`           // Eviction.Seq of the preparation
 	OK      bool   `cbor:"2,keyasint,omitempty"` // the stop may begin

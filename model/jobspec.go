@@ -1,14 +1,14 @@
 package model
 
-// JobSpec is what the user wants, decoded from a job file. It is plain data: the CLI parses HCL, servers take this.
+// JobSpec is what the user wants, decoded from a job file. It is plain data: the CLI parses HCL, and servers take this.
 type JobSpec struct {
 	Name   JobName     `json:"name" cbor:"1,keyasint"`
 	Class  ClassName   `json:"class,omitempty" cbor:"2,keyasint,omitempty"` // default production
 	Groups []GroupSpec `json:"groups" cbor:"3,keyasint"`
 }
 
-// GroupSpec is N equal instances of one program. It has more fields than other structs because it is the vocabulary of
-// the job file's group block, one field for each key.
+// GroupSpec is N equal instances of one program. It has more fields than other structs, because it has one for each key
+// of the job file's group block.
 type GroupSpec struct {
 	Name  string `json:"name" cbor:"1,keyasint"`
 	Count int    `json:"count" cbor:"2,keyasint"` // default 1; system groups have one per eligible node
@@ -31,7 +31,7 @@ type GroupSpec struct {
 	Reschedule  RetrySpec       `json:"reschedule" cbor:"20,keyasint"`
 	Update      UpdateSpec      `json:"update" cbor:"21,keyasint"`
 	Budget      *BudgetSpec     `json:"budget,omitempty" cbor:"22,keyasint,omitempty"`
-	Budgets     []BudgetName    `json:"budgets,omitempty" cbor:"26,keyasint,omitempty"` // shared ones, beside its own
+	Budgets     []BudgetName    `json:"budgets,omitempty" cbor:"26,keyasint,omitempty"` // shared ones, besides its own
 	Eviction    EvictionSpec    `json:"eviction" cbor:"23,keyasint"`
 	Replacement ReplacementSpec `json:"replacement" cbor:"24,keyasint"`
 	Toleration  TolerationSpec  `json:"toleration" cbor:"25,keyasint"`
@@ -39,7 +39,7 @@ type GroupSpec struct {
 	Constraints []Constraint `json:"constraints,omitempty" cbor:"30,keyasint,omitempty"`
 	Affinities  []Affinity   `json:"affinities,omitempty" cbor:"31,keyasint,omitempty"`
 	Spreads     []Spread     `json:"spreads,omitempty" cbor:"32,keyasint,omitempty"`
-	// attributes that no two instances share
+	// attributes whose values no two instances may share
 	Distinct []string `json:"distinct,omitempty" cbor:"33,keyasint,omitempty"`
 }
 
@@ -51,8 +51,8 @@ type ExecSpec struct {
 	Rlimits map[string]uint64 `json:"rlimits,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), processes.
-// DiskBytes bounds what it writes below its work directory. Placement looks at neither processes nor disk.
+// Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), and
+// processes. DiskBytes limits what it writes below its work directory. Placement ignores processes and disk.
 type Resources struct {
 	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`                  // default 100
 	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"`         // default 64 MiB
@@ -75,12 +75,13 @@ const (
 	VolumeReplicated VolumeKind = "replicated"
 )
 
-// VolumeSpec is per-instance data on a node; a local one pins its instance to its home node.
+// VolumeSpec is per-instance data on a node; a local volume pins its instance to its home node.
 //
-// Path is where the program and the checks of the instance find the data: an absolute path without symbolic links, not
-// /, not below /proc, /sys or /dev, not inside the path of another volume of the group. Nobody else on the node sees
-// the data there; an empty directory of that name stays on the node. An agent that is not root can't mount it; what is
-// true everywhere is OUTSPAN_VOLUME_<NAME>, which names Path, or else the directory of the data itself.
+// Path is where the program and the checks of the instance find the data. It is an absolute path without symbolic
+// links. It is not /, not below /proc, /sys or /dev, and not inside the path of another volume of the group. No other
+// process on the node sees the data there; an empty directory of that name stays on the node. An agent that is not root
+// can't mount it. A program that works everywhere reads OUTSPAN_VOLUME_<NAME>, which names Path or else the directory
+// of the data itself.
 type VolumeSpec struct {
 	Name string     `json:"name" cbor:"1,keyasint"`
 	Kind VolumeKind `json:"kind" cbor:"2,keyasint"`
@@ -94,7 +95,7 @@ type ServiceSpec struct {
 	Expose int    `json:"expose,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
-// CheckKind is how a check asks.
+// CheckKind is how a check asks an instance.
 type CheckKind string
 
 // The kinds of checks.
@@ -116,13 +117,13 @@ type CheckSpec struct {
 	Grace     Duration  `json:"grace" cbor:"8,keyasint,omitempty"`
 	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
 	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
-	// RestartAfter is for how long the check may fail before the program is restarted in place, as if it had ended: the
-	// restart block counts it. 0: it is never restarted for that.
+	// RestartAfter is how long the check may fail before the program is restarted in place, as if it had ended; this
+	// counts for the restart block. 0: it is never restarted for that.
 	RestartAfter Duration `json:"restart_after,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
-// RoleCheckSpec asks each instance what part it plays in its own system: exec prints, or an HTTP GET returns, one flat
-// JSON object of facts. Exec or Port is given. Defaults: interval 5 s, timeout 2 s, path /.
+// RoleCheckSpec asks each instance for its part in its own system: exec prints, or an HTTP GET returns, one flat JSON
+// object of facts. Exactly one of Exec and Port is given. Defaults: interval 5 s, timeout 2 s, path /.
 type RoleCheckSpec struct {
 	Exec     []string `json:"exec,omitempty" cbor:"1,keyasint,omitempty"`
 	Port     string   `json:"port,omitempty" cbor:"2,keyasint,omitempty"`
@@ -134,17 +135,17 @@ type RoleCheckSpec struct {
 // HookName says when a hook runs.
 type HookName string
 
-// The hooks. Before stop: before a planned stop begins, while the instance still serves. After start: once the program
-// runs, before it can be ready.
+// The hooks. before_stop runs before a planned stop begins, while the instance still serves. after_start runs once the
+// program runs, before it can be ready.
 const (
 	HookBeforeStop HookName = "before_stop"
 	HookAfterStart HookName = "after_start"
 )
 
-// HookFailure says what a failed hook means for what it was run for.
+// HookFailure says what follows from a failed hook.
 type HookFailure string
 
-// What a failed hook means.
+// The consequences of a failed hook.
 const (
 	HookAbort    HookFailure = "abort"    // the stop is given up for now, or the start has failed
 	HookContinue HookFailure = "continue" // as if it had succeeded
@@ -159,12 +160,12 @@ type HookSpec struct {
 	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// PeersSpec is for programs that go by OUTSPAN_PEERS, the list of their group's instances: it names up to 1,000 of them
-// instead of 100.
+// PeersSpec is for programs that use OUTSPAN_PEERS, the list of their group's instances. With it the list has up to
+// 1,000 of them instead of 100.
 type PeersSpec struct {
-	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved:
-	// SIGHUP, SIGUSR1 or SIGUSR2. It may be sent once more after the agent was restarted. Default: none, the program
-	// looks at the file when it wants to.
+	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved: SIGHUP,
+	// SIGUSR1 or SIGUSR2. It may be sent once more after a restart of the agent. Default: none, so the program reads the
+	// file when it wants to.
 	Signal string `json:"signal,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
@@ -176,7 +177,7 @@ type StopSpec struct {
 	DrainDelay Duration `json:"drain_delay" cbor:"3,keyasint,omitempty"`
 }
 
-// RestartSpec is the restart on the same node, by the agent: at most Attempts within Interval, Delay apart and growing.
+// RestartSpec is the restart on the same node by the agent: at most Attempts within Interval, after a Delay that grows.
 // Defaults: 3 in 10 min, 5 s.
 type RestartSpec struct {
 	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
@@ -190,13 +191,13 @@ type RetrySpec struct {
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
 }
 
-// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s (5 s with
-// AutoRevert in a group without a check), deadline 10 min.
+// UpdateSpec is how a new version is rolled out. Defaults: surge 1 if unavailable is 0 too, min healthy time 0 s (5 s
+// with AutoRevert in a group without a check), deadline 10 min.
 type UpdateSpec struct {
 	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
 	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`
 	MinHealthy     Duration `json:"min_healthy" cbor:"3,keyasint,omitempty"` // how long a new instance must stay ready
-	// without progress for this long the deployment fails
+	// the deployment fails after this long without progress
 	Deadline   Duration `json:"deadline" cbor:"4,keyasint,omitempty"`
 	AutoRevert bool     `json:"auto_revert,omitempty" cbor:"5,keyasint,omitempty"`
 	Canary     int      `json:"canary,omitempty" cbor:"6,keyasint,omitempty"`
@@ -221,15 +222,15 @@ type Spread struct {
 	Attribute string `json:"attribute" cbor:"1,keyasint"`
 }
 
-// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a
-// budget that allows nothing would never permit.
+// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced. A budget that
+// allows nothing would never permit that.
 func (g *GroupSpec) StopsFirst() bool {
 	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
 }
 
-// Template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft
-// placement can. Whether a successor has the same identity can't: servers and agents tell by an instance's own version
-// whether only one may run.
+// Template returns the part of a group that can't change under a running instance. Counts, budgets, roles, limits,
+// services and soft placement can. Whether a successor has the same identity can't: servers and agents take from an
+// instance's own version whether only one may run.
 func (g GroupSpec) Template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
@@ -239,18 +240,18 @@ func (g GroupSpec) Template() GroupSpec {
 	return g
 }
 
-// The data of a replacement: ReplacementSpec.Data.
+// The values of ReplacementSpec.Data.
 const (
 	dataEmpty = "empty"
 	dataKeep  = "keep"
 )
 
-// refillsByRole reports whether the members of a role fill an empty one by themselves.
+// refillsByRole reports whether the members of a role fill an empty member on their own.
 func refillsByRole(role Role) bool {
 	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
 }
 
-// Refills reports whether the others fill a member that starts empty, so that its slot may leave its local volumes
+// Refills reports whether the other members fill one that starts empty, so that a slot may leave its local volumes
 // behind (A8).
 func (g *GroupSpec) Refills() bool {
 	mode := g.Replacement.Mode

@@ -12,11 +12,11 @@ import (
 const (
 	maxGroups = 64
 	maxCount  = 100_000
-	maxAmount = 1 << 50 // of memory in bytes, of CPU, of processes: sums of them can't overflow
+	maxAmount = 1 << 50 // of memory in bytes, CPU or processes, so that sums can't overflow
 )
 
-// Check returns the first thing in an expanded spec that can't be right by itself, whatever the cluster; the error
-// names the key. Codes: invalid, not_supported.
+// Check returns the first mistake in an expanded spec that is one in any cluster. The error names the key. Codes:
+// invalid, not_supported.
 func (j *JobSpec) Check() *Error {
 	if !ValidName(string(j.Name)) {
 		return RefuseAt(KeyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
@@ -171,8 +171,8 @@ func (g *GroupSpec) checkHooks() *Error {
 	return nil
 }
 
-// checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be
-// gone first (X8).
+// checkOrder refuses a surge if two instances of a slot would share a volume or an identity: the old one must be gone
+// first (X8).
 func (g *GroupSpec) checkOrder() *Error {
 	if !g.OneHolder() {
 		return nil
@@ -270,7 +270,7 @@ func (g *GroupSpec) checkVolumes() *Error {
 	return nil
 }
 
-// volumePath reports whether a volume can be mounted there.
+// volumePath reports whether a volume can be mounted at this path.
 func volumePath(p string) bool {
 	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "/" || strings.Contains(p, "\x00") {
 		return false
@@ -310,7 +310,7 @@ func (g *GroupSpec) checkChecks() *Error {
 	return nil
 }
 
-// MaxGrace bounds how long the stop of an instance may take after its signal.
+// MaxGrace bounds how long an instance may take to stop after its signal.
 const MaxGrace = 24 * Hour
 
 func (g *GroupSpec) checkTimes() *Error {

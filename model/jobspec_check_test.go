@@ -25,7 +25,7 @@ func soundGroup() GroupSpec {
 	}
 }
 
-// TestSpecIsRefused: each thing that can't be right by itself is refused, and what is just right is not.
+// TestSpecIsRefused: each value outside its bounds is refused, and values just within them are not.
 func TestSpecIsRefused(t *testing.T) {
 	hour := Hour
 	volume := func(kind VolumeKind, name, path string) VolumeSpec {
@@ -240,7 +240,7 @@ func TestSpecIsRefused(t *testing.T) {
 	}
 }
 
-// wants holds that there is a refusal that says something, or none.
+// wants checks that the refusal contains the text, or that there is none.
 func wants(t *testing.T, refusal *Error, says string) {
 	t.Helper()
 	switch {
@@ -251,7 +251,7 @@ func wants(t *testing.T, refusal *Error, says string) {
 	}
 }
 
-// TestJobIsRefused: what can't be right between the groups of a job.
+// TestJobIsRefused: mistakes between the groups of a job.
 func TestJobIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -9,7 +9,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// canonical is the encoding of specs in which equal ones have equal bytes.
+// canonical encodes specs so that equal ones have equal bytes.
 var canonical = sync.OnceValue(func() cbor.EncMode {
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -18,11 +18,11 @@ var canonical = sync.OnceValue(func() cbor.EncMode {
 	return mode
 })
 
-// Digest tells apart what instances run by: a count or a budget that was changed makes no difference.
+// Digest identifies what instances are started with. A changed count or budget makes no difference.
 func (g *GroupSpec) Digest() string {
 	data, err := canonical().Marshal(g.Template())
 	if err != nil {
-		panic(fmt.Sprintf("model: a group's spec can't be encoded: %v", err)) // all its fields can
+		panic(fmt.Sprintf("model: a group's spec can't be encoded: %v", err)) // all of its fields can be encoded
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// agentNames begins the names of the variables that an agent gives to an instance.
+// agentNames is the prefix of the variables that an agent gives to an instance.
 const agentNames = "OUTSPAN_"
 
-// checkExec looks at the command and at the environment. A name without a slash is looked up in the instance's PATH;
-// a path below its directory names nothing, as that is empty at the start.
+// checkExec checks the command and the environment. A name without a slash is looked up in the instance's PATH. A
+// relative path would name nothing, since the instance's directory is empty at the start.
 func (g *GroupSpec) checkExec() *Error {
 	command := g.Exec.Command
 	switch {

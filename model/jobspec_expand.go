@@ -19,14 +19,14 @@ const (
 	defaultFactsInterval = 5 * Second
 	defaultHookTimeout   = 30 * Second
 
-	// defaultProof is the min_healthy of a group with auto_revert that has no check. A program without a check is ready
-	// as soon as it has started, so a version whose program ends a second later would count as good. A short deadline
-	// makes it shorter: see UpdateSpec.proof.
+	// defaultProof is the min_healthy of a group with auto_revert and no check. A program without a check is ready as soon
+	// as it has started, so a version whose program ends a second later would count as good. A short deadline makes it
+	// shorter: see UpdateSpec.proof.
 	defaultProof = 5 * Second
 )
 
-// Expand fills in every default and the preset of each group's role; keys that were given win. What it returns is what
-// `job validate` prints and what is stored.
+// Expand fills in every default and the preset of each group's role; keys that were given win. The result is what `job
+// validate` prints and what is stored.
 func (j JobSpec) Expand() JobSpec {
 	if j.Class == "" {
 		j.Class = ClassProduction
@@ -128,8 +128,7 @@ type rolePreset struct {
 	notReady       Duration
 }
 
-// rolePresets is the table of roles. A probe is started again anywhere, which is what replacing an instance that
-// carries nothing means.
+// rolePresets is the table of roles. A probe holds nothing, so its replacement simply starts anywhere.
 func rolePresets() []rolePreset {
 	return []rolePreset{
 		{RoleService, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 0, 30 * Second},
@@ -158,10 +157,10 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Valid reports whether there is such a role.
+// Valid reports whether the role exists.
 func (r Role) Valid() bool { return presetOf(r).role == r }
 
-// presetOf returns a role's row; that of a service for one that isn't known.
+// presetOf returns the row of a role; for an unknown role that of service.
 func presetOf(role Role) rolePreset {
 	rows := rolePresets()
 	if i := slices.IndexFunc(rows, func(r rolePreset) bool { return r.role == role }); i >= 0 {
@@ -170,8 +169,8 @@ func presetOf(role Role) rolePreset {
 	return rows[0]
 }
 
-// preset fills in what of the role's row wasn't given. Gates that were given mean the mode "when"; another mode leaves
-// the role's gates out.
+// preset fills in the parts of the role's row that weren't given. Given gates imply the mode "when"; any other mode
+// leaves out the role's gates.
 func (g *GroupSpec) preset() {
 	r := presetOf(g.Role)
 	if g.Role == RoleQuorum && !g.Fenced() && plant.Is(plant.LeaseByRole) {
@@ -182,7 +181,7 @@ func (g *GroupSpec) preset() {
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Identity, r.identity)
 	if g.HasVolume(VolumeLocal) && !refillsByRole(g.Role) {
-		r.data = dataKeep // nobody fills it again
+		r.data = dataKeep // no other member fills it again
 	}
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {
@@ -191,7 +190,7 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.notReady
 	}
-	if g.OneHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
+	if g.OneHolder() { // the old one must be gone first (X8); checkRole refuses an explicit surge
 		r.order = OrderStopFirst
 	}
 	orZero(&g.Eviction.Order, r.order)
@@ -207,7 +206,7 @@ func gate(mode *Mode, when *[]string, preset Mode, gates []string) {
 	}
 }
 
-// HasVolume reports whether a group has a volume of a kind.
+// HasVolume reports whether a group has a volume of this kind.
 func (g *GroupSpec) HasVolume(kind VolumeKind) bool {
 	return slices.ContainsFunc(g.Volumes, func(v VolumeSpec) bool { return v.Kind == kind })
 }
@@ -219,7 +218,7 @@ func orZero[T comparable](field *T, value T) {
 	}
 }
 
-// proof is the min_healthy of a group that trusts a start: half the deadline if that is shorter, as otherwise no
+// proof returns the min_healthy of a group that trusts a start. It is at most half the deadline, because otherwise no
 // rollout could succeed.
 func (u UpdateSpec) proof() Duration {
 	if u.Deadline > 0 {

@@ -53,7 +53,7 @@ func TestSingleHolderOrder(t *testing.T) {
 	}
 }
 
-// Only a check by HTTP has a path, and its default is the root.
+// Only a check by HTTP has a path; its default is the root.
 func TestPathOfAnHTTPCheck(t *testing.T) {
 	spec := JobSpec{Name: "j",
 		Groups: []GroupSpec{

@@ -2,8 +2,8 @@ package model
 
 import "fmt"
 
-// Warnings are what is allowed and most likely not meant, each with the next step. They are of the spec as it was
-// written: in an expanded one the defaults look as if somebody had chosen them.
+// Warnings lists what is allowed and most likely not meant, each with the next step. Call it on the spec as it was
+// written: in an expanded one, defaults look as if somebody had chosen them.
 func (j JobSpec) Warnings() []string {
 	warnings := []string{}
 	for i := range j.Groups {
@@ -23,14 +23,14 @@ func (j JobSpec) Warnings() []string {
 	return warnings
 }
 
-// trustsStart reports whether a rollout of the group goes back by itself and has nothing to tell a bad version by,
-// except that it ends.
+// trustsStart reports whether a failed rollout of the group reverts automatically, but only an instance that ends can
+// show a bad version.
 func (g *GroupSpec) trustsStart() bool {
 	return g.Update.AutoRevert && g.Update.MinHealthy == 0 && len(g.Checks) == 0
 }
 
-// rollsUnproven reports whether a rollout of the group goes from one instance to the next and has nothing to tell a bad
-// version by. It leaves out groups of the role system, whose programs mostly serve nobody.
+// rollsUnproven reports whether a rollout of the group goes from one instance to the next without any way to recognise
+// a bad version. It leaves out system groups, whose programs mostly serve no clients.
 func (g *GroupSpec) rollsUnproven() bool {
 	return g.Count > 1 && g.Role != RoleSystem && g.Update.MinHealthy == 0 && len(g.Checks) == 0
 }

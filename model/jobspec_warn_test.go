@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Who goes back by itself and has nothing to tell a bad version by is warned, and such a version must run for a while.
-// What was written wins.
+// A group with auto_revert that can't recognise a bad version gets a warning, and its new versions must run for a
+// while. Values that were written win.
 func TestAutoRevertWithoutACheck(t *testing.T) {
 	check := []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}
 	tests := []struct {
@@ -47,8 +47,8 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 	}
 }
 
-// Of several instances without a check, the next one is replaced although the last one has ended: that is warned of
-// too.
+// If a group of several instances has no check, a rollout replaces the next one even if the last one has ended. That
+// gets a warning too.
 func TestSeveralInstancesWithoutACheck(t *testing.T) {
 	tests := []struct {
 		name   string

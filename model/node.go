@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// AgentInfo is what an agent said at its last registration.
+// AgentInfo is what an agent reported at its last registration.
 type AgentInfo struct {
-	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and never comes again
+	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and none is used again
 	BootID      string   `cbor:"2,keyasint"` // of the kernel
 	Incarnation string   `cbor:"3,keyasint"` // of the agent process
 	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
@@ -14,13 +14,13 @@ type AgentInfo struct {
 	Version     string   `cbor:"6,keyasint,omitempty"`
 	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
-	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
-	Machine     string   `cbor:"10,keyasint,omitempty"`     // names the machine; see sameIDs
-	// when its data directory was made, in ns since 1970: a copy is younger. 0: the file system does not say
+	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest format that the agent can read; see Reads
+	Machine     string   `cbor:"10,keyasint,omitempty"`     // identifies the machine; see sameIDs
+	// when its data directory was made, in ns since 1970; a copy is younger. 0: the file system does not tell
 	Born int64 `cbor:"11,keyasint,omitempty"`
 }
 
-// Reads is the newest format that an agent can read: that of the first release if it does not say.
+// Reads returns the newest format that an agent can read; that of the first release if it does not say.
 func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
 
 // NodeShape is what a node offers.
@@ -33,8 +33,8 @@ type NodeShape struct {
 	PortMax    int               `cbor:"6,keyasint"`
 }
 
-// sameIDs compares what names two machines, parts between slashes: the installed system and the firmware. An agent
-// lacks a part that it can't read. decided is false if no part is known of both.
+// sameIDs compares the ids of two machines. An id has parts between slashes: the installed system and the firmware. An
+// agent leaves out a part that it can't read. decided is false if no part is known for both.
 func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	theirs := strings.Split(b.Machine, "/")
 	for i, id := range strings.Split(a.Machine, "/") {
@@ -49,20 +49,19 @@ func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	return decided, decided
 }
 
-// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data
-// directory: each has an address or a data directory of its own, or they are on different machines.
+// Elsewhere reports whether two agents of one node may run at the same time, as after a machine was copied with its
+// data directory. Their addresses or data directories differ, or they are on different machines.
 func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	return a.Address != b.Address || decided && !same || a.Copied(b)
 }
 
-// Copied reports whether the two have different data directories, so that one of these is a copy.
+// Copied reports whether the two agents have different data directories, so that one of these is a copy.
 func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
 
-// OtherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A container
-// that was copied on its kernel has another data directory. A copy of a machine has the id of the installed system and
-// another address; so has a machine that was booted with another address, which can't be told apart without the
-// firmware's id.
+// OtherMachine reports whether programs of one agent may still run without the other agent knowing of them. A container
+// copied on the same kernel has another data directory. A copy of a machine has the same id of the installed system and
+// another address. A machine that was booted with another address looks the same, unless the firmware's id is known.
 func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	if decided && !same || a.BootID == b.BootID && a.Copied(b) {
@@ -88,7 +87,7 @@ const (
 	IntentDisabled Intent = "disabled"
 )
 
-// Health is the detector's axis of a node.
+// Health is the state of a node as the detector sees it.
 type Health string
 
 // The states of health.
@@ -96,8 +95,8 @@ const (
 	HealthOnline   Health = "online"
 	HealthDegraded Health = "degraded"
 	HealthOffline  Health = "offline"
-	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and
-	// takes nothing new.
+	// HealthUnreachable means that the node's heartbeats arrive and its agent gets no answers: what runs there goes on,
+	// and new instances are not placed there.
 	HealthUnreachable Health = "unreachable"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/canon"
 )
 
-// Ports are the ports of an instance, in order of their names. As CBOR and JSON they are a map from name to number. A
-// list is an eighth of the memory of a map, and nothing has to sort it before it counts.
+// Ports are the ports of an instance, in order of their names. In CBOR and JSON they are a map from name to number. A
+// list takes an eighth of the memory of a map, and needs no sorting before it is encoded.
 type Ports []Port
 
 // Port is one port: its name in the group's spec, and its number on the node.
@@ -21,7 +21,7 @@ type Port struct {
 	Number int
 }
 
-// Sorted puts the ports in order, in place, and returns them.
+// Sorted sorts the ports in place and returns them.
 func (p Ports) Sorted() Ports {
 	slices.SortFunc(p, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })
 	return p
@@ -37,7 +37,7 @@ func (p Ports) Get(name string) (number int, ok bool) {
 	return 0, false
 }
 
-// Map is the numbers by name; never nil.
+// Map returns the numbers by name; never nil.
 func (p Ports) Map() map[string]int {
 	numbers := make(map[string]int, len(p))
 	for _, port := range p {
@@ -46,7 +46,7 @@ func (p Ports) Map() map[string]int {
 	return numbers
 }
 
-// IsZero lets a codec leave out what is empty.
+// IsZero lets a codec leave out empty ports.
 func (p Ports) IsZero() bool { return len(p) == 0 }
 
 // MarshalJSON implements json.Marshaler.
@@ -67,7 +67,7 @@ func (p Ports) MarshalCBOR() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalCBOR implements cbor.Unmarshaler. It takes what MarshalCBOR makes, and nothing else.
+// UnmarshalCBOR implements cbor.Unmarshaler. It accepts only the form that MarshalCBOR writes.
 func (p *Ports) UnmarshalCBOR(data []byte) error {
 	in := canon.NewReader(string(data))
 	major, n := in.Head()
@@ -85,7 +85,7 @@ func (p *Ports) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// The ports on which servers and agents listen by default. No job can have them.
+// The ports on which servers and agents listen by default. No job can use them.
 const (
 	DefaultPort       = 7640 // the API; on servers raft too
 	DefaultGossipPort = 7642
@@ -93,13 +93,13 @@ const (
 
 func defaultPort(port int) bool { return port == DefaultPort || port == DefaultGossipPort }
 
-// MaxPortProblems bounds how many ports that can't be opened are known of one node.
+// MaxPortProblems bounds how many ports that can't be opened are recorded for one node.
 const MaxPortProblems = 64
 
 // PortCode says, in a closed set, why an agent can't listen on a port.
 type PortCode string
 
-// Why a port can't be listened on.
+// The reasons why an agent can't listen on a port.
 const (
 	PortTaken    PortCode = "port_taken"    // another process holds it
 	PortReserved PortCode = "port_reserved" // the agent, or a server on its machine, listens there itself
@@ -119,7 +119,7 @@ type PortProblem struct {
 	Reason  string      `cbor:"4,keyasint"` // at most 256 bytes
 }
 
-// Words says which port it is and why it is not open.
+// Words returns which port it is and why it is not open.
 func (p PortProblem) Words() string {
 	whose := "port " + strconv.Itoa(p.Port) + " of its agent"
 	if p.Service != "" {

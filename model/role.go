@@ -1,6 +1,6 @@
 package model
 
-// Role is a named preset for who may be evicted, when, and what replaces it.
+// Role is a named preset that says which instances may be evicted, when, and what replaces them.
 type Role string
 
 // The roles.
@@ -18,7 +18,7 @@ const (
 	RoleSystem         Role = "system"
 )
 
-// Mode says whether something is done.
+// Mode says whether an eviction or a replacement is done.
 type Mode string
 
 // The modes of eviction and replacement.
@@ -26,8 +26,8 @@ const (
 	ModeAlways  Mode = "always"
 	ModeNever   Mode = "never"
 	ModeWhen    Mode = "when"    // while all gates hold
-	ModeRestart Mode = "restart" // replacement only: on the same node
-	ModeLast    Mode = "last"    // eviction only: after all others of the node
+	ModeRestart Mode = "restart" // replacement only: start again on the same node
+	ModeLast    Mode = "last"    // eviction only: after all others on the node
 )
 
 // Order says what comes first when an instance is replaced.
@@ -35,14 +35,14 @@ type Order string
 
 // The orders.
 const (
-	OrderSurge     Order = "surge"      // create, wait, then drain the old one (P6)
-	OrderStopFirst Order = "stop_first" // drain the old one, then create
+	OrderSurge     Order = "surge"      // create the new one, wait, then drain the old one (P6)
+	OrderStopFirst Order = "stop_first" // drain the old one, then create the new one
 )
 
 // SurgeWait says what a surge waits for before the old instance is drained (P5).
 type SurgeWait string
 
-// What a surge can wait for.
+// The values of SurgeWait.
 const (
 	WaitReady   SurgeWait = "ready"
 	WaitStarted SurgeWait = "started"
@@ -65,7 +65,7 @@ type ReplacementSpec struct {
 }
 
 // TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being
-// ready. A nil field means the role's.
+// ready. A nil field means the role's default.
 type TolerationSpec struct {
 	Unreachable *Duration `json:"unreachable,omitempty" cbor:"1,keyasint,omitempty"`
 	NotReady    *Duration `json:"not_ready,omitempty" cbor:"2,keyasint,omitempty"`

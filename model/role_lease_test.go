@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A role never implies a lease: without servers nothing ends an instance unless its group says so itself.
+// A role never implies a lease: while the servers are away nothing ends an instance unless its own group says so.
 func TestNoRoleImpliesALease(t *testing.T) {
 	facts := &RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	for _, preset := range rolePresets() {

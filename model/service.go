@@ -10,7 +10,7 @@ type Backend struct {
 	Address  string     `json:"address" cbor:"3,keyasint"` // ip:port
 }
 
-// PeerState is what the other instances of a group are told about one of it.
+// PeerState is the state of an instance as the other instances of its group see it.
 type PeerState string
 
 // The states of a peer.

@@ -10,19 +10,19 @@ type Rescheduling struct {
 	On bool // otherwise nothing is moved unless an operator asks
 	// least gain of a move, in points; 100 points are a whole node's memory, or the full weight of an affinity
 	Gain     int
-	Reserve  int      // percent of what a budget allows to be down that moves leave untouched
-	MinAge   Duration // younger instances stay
+	Reserve  int      // percent of what a budget allows to be down that moves must leave to others
+	MinAge   Duration // younger instances are not moved
 	Cooldown Duration // between two moves of one group
-	Moves    int      // begun in any Cycle
+	Moves    int      // at most this many begin in any Cycle
 	Cycle    Duration
 	Window   string // cron expression in UTC: moves begin in minutes that match; empty = always
 }
 
-// Reschedulers are the values of the setting rescheduler.
+// Reschedulers lists the values of the setting rescheduler.
 func Reschedulers() []string { return []string{"off", "careful", "balanced", "eager"} }
 
-// Rescheduling resolves the settings of the rescheduler. With off it is the preset balanced, not On: what an operator
-// asks for is done by it.
+// Rescheduling resolves the settings of the rescheduler. For off it returns the preset balanced with On false, which
+// then applies to moves that an operator asks for.
 func (c *Settings) Rescheduling() Rescheduling {
 	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute,
 		Moves: 5, Cycle: 60 * Second}
@@ -48,8 +48,8 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns what is wrong with the settings of the rescheduler. That the window is a cron expression is
-// checked where it is given; one that is none never opens.
+// checkRescheduler returns what is wrong with the settings of the rescheduler. It checks only the form of the window;
+// the caller that sets it checks that it is a cron expression. An invalid one never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
@@ -73,7 +73,8 @@ func (c *Settings) checkRescheduler() *Error {
 	return nil
 }
 
-// Settings are the replicated policy of the cluster. A server's file seeds them once; later changes are log entries.
+// Settings are the replicated policy of the cluster. A server's configuration file sets them once, for a new cluster;
+// later changes are log entries.
 type Settings struct {
 	// default 60s: silence before a node is offline (P23)
 	OfflineAfter  Duration `json:"offline_after" cbor:"1,keyasint"`
@@ -91,9 +92,9 @@ type Settings struct {
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
 	// decisions are computed and shown, none is proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
-	// default 100000: how many events are kept, and with 400 bytes for each how much they may take in all
+	// default 100000: how many events are kept; together they may take 400 bytes for each of these
 	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
-	// default 7d of cluster time: for how long
+	// default 7d: how long events are kept, in cluster time
 	EventAge Duration `json:"event_age" cbor:"13,keyasint"`
 	// default 24h: how long the old copy of a moved volume is kept
 	VolumeCooling Duration `json:"volume_cooling" cbor:"25,keyasint"`
@@ -103,23 +104,23 @@ type Settings struct {
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	// drain (default) | cordon: what sets the eviction of replicas off
+	// drain (default) | cordon: what triggers the eviction of replicas
 	EvictOn EvictOn `json:"evict_on" cbor:"14,keyasint"`
 
 	// These override the rescheduler's preset; zero = the preset's value.
-	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances stay
-	// between two moves of a group
+	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances are not moved
+	// between two moves of one group
 	MoveCooldown Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`
-	// in which at most rescheduler_moves begin
+	// at most rescheduler_moves begin in any such time
 	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`
-	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves a cycle
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves in a cycle
 	// least gain of a move, in points
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
 	// cron expression in UTC; empty = always
 	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
-// DefaultSettings are those of a new cluster.
+// DefaultSettings returns the settings of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
 		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica",

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestSettingsAreRefused: each bound from both sides.
+// TestSettingsAreRefused checks each bound from both sides.
 func TestSettingsAreRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// SizeText is a number of bytes as job files write it: whole units, rounded down.
+// SizeText returns a number of bytes as job files write it: in whole units, rounded down.
 func SizeText(n int64) string {
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -15,7 +15,8 @@ func SizeText(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// ClipText keeps at most so many bytes of a text, and of those whole characters only: replies and pages are UTF-8.
+// ClipText returns the first bytes of a text, at most most of them, and drops incomplete or invalid UTF-8: replies and
+// pages are UTF-8.
 func ClipText(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
@@ -23,8 +24,8 @@ func ClipText(text string, most int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// Distance counts the letters to insert, delete, replace or swap with their neighbour to get from a to b. It is 64 for
-// texts of more than 64 bytes.
+// Distance returns how many letters must be inserted, deleted, replaced or swapped with their neighbour to turn a into
+// b. It is 64 if either text has more than 64 bytes.
 func Distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

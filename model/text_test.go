@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDistance: a letter too much, too few, another one, and two that are swapped count one each.
+// TestDistance: an extra letter, a missing one, a wrong one, and two swapped letters count one each.
 func TestDistance(t *testing.T) {
 	for words, want := range map[[2]string]int{
 		{"nats", "nats"}: 0, {"natz", "nats"}: 1, {"wbe", "web"}: 1, {"webb", "web"}: 1, {"we", "web"}: 1, {"", "web"}: 3,

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Time is cluster time in milliseconds. It only grows, it is carried by entries, and it stands still while no
-// server runs. It has no relation to the wall clock, so clock jumps can't fire a deadline.
+// Time is cluster time in milliseconds. It only grows, entries carry it, and it stands still while no server runs. It
+// does not depend on the wall clock, so clock jumps can't trigger a deadline.
 type Time int64
 
 // Never is later than every time; as a wake-up it means that only a change can alter the answer.
 const Never Time = 1<<63 - 1
 
-// Add returns t + d; Never stays Never, and what would be later is Never.
+// Add returns t + d. Never stays Never, and an overflow gives Never.
 func (t Time) Add(d Duration) Time {
 	if t == Never || d == Forever || d > 0 && t > Never-Time(d) {
 		return Never
@@ -37,7 +37,7 @@ const (
 	Forever     Duration = 1<<63 - 1
 )
 
-// String writes d as the job file would: "1h30m", "500ms", "0s", "forever".
+// String returns d as a job file has it: "1h30m", "500ms", "0s", "forever".
 func (d Duration) String() string {
 	switch {
 	case d == Forever:
@@ -60,8 +60,8 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// ParseDuration reads what String writes, and decimal amounts such as "1.5s". Units are ms, s, m, h and d.
-// A number without a unit is refused.
+// ParseDuration reads what String writes, except a sign, and decimal amounts such as "1.5s". Units are ms, s, m, h and
+// d. A number without a unit is refused.
 func ParseDuration(text string) (Duration, error) {
 	if text == "forever" || text == "none" {
 		return Forever, nil

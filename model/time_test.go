@@ -66,7 +66,7 @@ func TestDurationRoundTrip(t *testing.T) {
 	})
 }
 
-// A row can hold any number, and printing it must not end the server.
+// A row can hold any number, and printing it must not crash the server.
 func TestOddDurationsPrint(t *testing.T) {
 	for d, want := range map[Duration]string{-5 * Second: "-5s", -Forever: "-forever",
 		math.MinInt64: "-forever", Forever - 1: ""} {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigWorld is a cluster of so many nodes, each heard a moment ago.
+// bigWorld is a cluster of the given number of nodes, each heard a moment ago.
 func bigWorld(b *testing.B, nodes int) *world {
 	w := newWorld(b)
 	w.quiet = true
@@ -38,7 +38,7 @@ func bigJob(name string, count int) model.JobSpec {
 	}}}
 }
 
-// allReady lets every agent report what it was given as ready, and what it was told to stop as stopped, one report per
+// allReady lets every agent report its assigned instances as ready, and those to stop as stopped, in one report per
 // node.
 func (w *world) allReady() {
 	for _, id := range w.nodes {
@@ -73,7 +73,7 @@ func (w *world) decideQuietly(b *testing.B) int {
 	return commands
 }
 
-// scale is a size of cluster that is measured.
+// scale is a measured size of cluster.
 type scale struct {
 	name             string
 	nodes, instances int
@@ -95,7 +95,7 @@ func (s *scale) wanted() bool {
 	return !s.named || f != nil && strings.Contains(f.Value.String(), s.name)
 }
 
-// settledWorld is a cluster in which all is ready: one large group, the others of 500.
+// settledWorld is a cluster in which everything is ready: one large group, the others of 500.
 func settledWorld(b *testing.B, s *scale) *world {
 	w := bigWorld(b, s.nodes)
 	w.apply("cli:ann", &fsm.JobSubmit{Spec: bigJob("big", s.big)})
@@ -115,7 +115,7 @@ func (w *world) settleQuietly(b *testing.B) {
 	}
 }
 
-// atScales runs a benchmark at each scale that is asked for.
+// atScales runs a benchmark at each requested scale.
 func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	for _, s := range scales() {
 		if s.wanted() {
@@ -124,8 +124,8 @@ func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants, and reports also how long this process had a core for each round: on
-// a machine that others use too it says more than the clock.
+// measure runs f as often as the benchmark wants. It also reports the CPU time of this process for each round: on a
+// shared machine that says more than the clock.
 func measure(b *testing.B, f func()) {
 	b.ReportAllocs()
 	before := onCPU(b)
@@ -143,8 +143,8 @@ func onCPU(b *testing.B) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// BenchmarkDecide is one look at a cluster after one thing has happened. What must come of it is in commands, so that
-// nothing is measured that does nothing.
+// BenchmarkDecide is one decision after one thing has happened. Each case says how many commands must result, so that
+// no benchmark measures a decision that does nothing.
 func BenchmarkDecide(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -221,7 +221,7 @@ func (w *world) fails(inst *fsm.Instance) {
 	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
-// drainNodes starts a drain of the first so many nodes.
+// drainNodes starts a drain of the first count nodes.
 func (w *world) drainNodes(count int) {
 	start := &fsm.DrainStart{ID: "d1", Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, id := range w.nodes[:count] {
@@ -230,7 +230,7 @@ func (w *world) drainNodes(count int) {
 	w.apply("cli:ann", start)
 }
 
-// BenchmarkForecast is what a drain's answer costs: it plays the drain to its end.
+// BenchmarkForecast measures the forecast of a drain, which plays the drain to its end.
 func BenchmarkForecast(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -264,7 +264,7 @@ func BenchmarkForecast(b *testing.B) {
 	})
 }
 
-// crowd brings the instances of some nodes onto one.
+// crowd moves the instances of some nodes onto one.
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {
@@ -288,8 +288,8 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	}
 }
 
-// BenchmarkPlace is what placing costs, with a spread and a constraint: one large group, and a hundred of a hundred.
-// The goals are 50,000 and 20,000 a second with all that follows.
+// BenchmarkPlace measures placements with a spread and a constraint: one large group, and a hundred groups of a
+// hundred. The goals are 50,000 and 20,000 placements a second, including everything that follows.
 func BenchmarkPlace(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is
-// meant to stay.
+// blockerOf returns what keeps one instance on a draining node, as this pass found it. It returns false if nothing
+// keeps it, or if it is meant to stay.
 func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool) {
 	b := model.Blocker{Instance: inst.ID}
 	with := func(code model.Code, message, unblock string) (model.Blocker, bool) {
@@ -67,7 +67,7 @@ func (p *pass) volumeOf(inst *fsm.Instance) model.VolumeID {
 	return ""
 }
 
-// unblockStay says what can be done about an instance that does not leave its node by itself.
+// unblockStay says what an operator can do about an instance that does not leave its node automatically.
 func (p *pass) unblockStay(n *fsm.Node, volume model.VolumeID) string {
 	text := "outspan node ack-blockers " + n.Name
 	if volume != "" {

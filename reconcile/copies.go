@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	buildsPerNode = 2 // copies that are built onto one node at once, of all groups
-	// failures of a version on a node after which its member is built elsewhere rather than started again on its copy
+	buildsPerNode = 2 // copies that may be built on one node at once, over all groups
+	// after this many failures of a version on a node, its member is built elsewhere instead of started again on its copy
 	failuresHome = 2
 )
 
-// memberVacancy is the need of a replicated group's slot that nobody holds. Where a copy was kept the instance starts
-// again on it. Elsewhere, with an empty one, it is made only when the kept copy can't be used, there is a member to
-// build from, and the group's toleration is over.
+// memberVacancy returns the need of a replicated group's slot that has no holder; nil if it has to wait. If the slot
+// has a kept copy, the instance starts again on it. Otherwise an instance with an empty copy is made elsewhere, if
+// there is a member to build from. That happens after the group's toleration, or at once if the version has failed too
+// often on the node of its copy.
 func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
 	if len(copies) == 0 {
@@ -58,8 +59,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// usableCopy is the node where a slot's instance can start again on its copy: that of the last instance, or else of the
-// copy that was made last. Empty: none.
+// usableCopy returns the node where a slot's instance can start again on its copy. It prefers the node of the last
+// instance, then the copy that was made last. It returns "" if there is none.
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
@@ -85,7 +86,7 @@ func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	return nil
 }
 
-// failsAt reports whether a version of a group has failed on a node so often that another place is better.
+// failsAt reports whether a version of a group has failed so often on a node that another node is better.
 func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	n := 0
 	for _, x := range g.row.Failures {
@@ -97,8 +98,9 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates is when a slot whose copy waits on a node that takes nothing gets another one elsewhere: at once where the
-// policy wants every member off that node.
+// tolerates returns when a slot gets a new copy elsewhere while the node with its copy takes no instances. The time is
+// 0, which means at once, if the drain policy evicts every member from that node or the slot's last instance is
+// forgotten.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -115,8 +117,8 @@ func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) mod
 	return slot.last.Marks.StopBegan.Add(wait)
 }
 
-// builds reports whether an instance is an extra member that is being built: its slot has a copy with data on another
-// node, and its own isn't in sync yet.
+// builds reports whether an instance is an extra member whose copy is being built. Its slot has a copy with data on
+// another node, and its own copy is not in sync yet.
 func (p *pass) builds(inst *fsm.Instance) bool {
 	m, ok := p.member(inst)
 	if !ok || m.Held || !inst.Wanted() {
@@ -127,8 +129,8 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 	})
 }
 
-// oneBuild lets at most one of a replicated group's needs build an extra member, and none while one is being built. The
-// others are only looked at.
+// oneBuild lets at most one need of a replicated group build an extra member, and none while a build is going on. The
+// other needs are only checked for room.
 func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	if !g.spec.Replicated() {
 		return needs
@@ -142,13 +144,13 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	begun := false
 	for _, n := range needs {
 		switch {
-		case !n.build || n.look || len(n.first) > 0: // one that takes over from a build that came to nothing adds none
+		case !n.build || n.look || len(n.first) > 0: // replacing a failed build adds none
 			continue
 		case busy == nil && !begun:
 			begun = true
 			continue
 		}
-		n.look = true // whether it will fit is told before its turn comes
+		n.look = true // a forecast shows already now whether it will fit
 		text := "another member of its group is built first"
 		if busy != nil {
 			text = fmt.Sprintf("member %s of its group is built first, on node %s", busy.ID, p.nodeName(busy.Node))
@@ -163,8 +165,8 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	return needs
 }
 
-// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will come
-// back there, or the node takes no more builds now. Empty: it can.
+// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will return
+// there, or the node takes no more builds now. It returns "" if the need can be met.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
@@ -187,7 +189,7 @@ func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	return ""
 }
 
-// waitsForCopy reports whether a slot is empty and wanted, so that its instance may start again on its copy.
+// waitsForCopy reports whether a slot is wanted and empty, so that its instance may start again on its copy.
 func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	if slot >= g.row.Count {
 		return false
@@ -200,9 +202,9 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	return true
 }
 
-// mayBuild reports whether a lost or failed member may be built again elsewhere, and notes why not: without a member
-// that is in sync there is nothing to build from, and an empty copy beside data that can't be reached would only look
-// like a member.
+// mayBuild reports whether a lost or failed member may be built again elsewhere, and records the reason if not. Without
+// a member in sync there is nothing to build from. An empty copy would then only look like a member, while the real
+// data can't be reached.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)
 	if !ok || !m.Held || p.source(g) {
@@ -217,13 +219,13 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// takesOver reports whether an instance can stand in for the one that it replaces: it is ready, and in sync where it
-// holds a copy.
+// takesOver reports whether an instance can stand in for the one that it replaces. It must be ready, and in sync if its
+// group is replicated.
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }
 
-// apart adds to what is considered for a slot of a replicated group the nodes that another member keeps it from.
+// apart marks the nodes that a replicated group's slot can't use because of another member, and returns the list.
 func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []model.Considered {
 	for i := range all {
 		if code := e.p.keptApart(&need{group: g, slot: slot}, all[i].Node); code != "" && all[i].ExcludedBy == "" {
@@ -233,7 +235,7 @@ func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []mo
 	return all
 }
 
-// unbuilt notes why a member's copy can't be built elsewhere now.
+// unbuilt records why a member's copy can't be built elsewhere now.
 func (p *pass) unbuilt(inst *fsm.Instance, why *unplaced) {
 	if why.code == model.CodeReplicaEvicting {
 		p.wait(inst, why.code, "the nodes where its copy could be built take no more builds now: "+why.message,

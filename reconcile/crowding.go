@@ -6,40 +6,40 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowdQueue gives instances of a group in the order in which they leave it the most evenly spread. The next one is in
-// the most crowded domain of its spreads, there on the node that has most of the group, and of such nodes on the
-// fullest. Then the oldest is the next.
+// crowdQueue returns instances of a group in the order in which removing them keeps the group most evenly spread. The
+// next one is in the most crowded spread domain. Within it, it is on the node with most instances of the group, and
+// among those nodes on the fullest. Among the instances there the oldest comes first.
 //
-// Each domain has an order of its nodes, and there is an order of the domains: what is taken from a node changes its
-// place, and the place of its domain. Only if the group has several spreads do other domains change with it.
+// Each domain keeps its nodes in a heap, and the domains are in a heap too. Taking an instance from a node moves that
+// node and its domain. Other domains move only if the group has several spreads.
 type crowdQueue struct {
 	domains  crowdHeap[*crowdedDomain]
-	compared int // how often two places in an order were compared
+	compared int // how often two entries of a heap were compared
 }
 
-// crowdedDomain has the nodes of a domain from which something may be taken.
+// crowdedDomain holds the nodes of a domain from which something may be taken.
 type crowdedDomain struct {
-	shares []*int // by attribute: the instances of the group in all domains that have the same value
+	shares []*int // by attribute: the instances of the group in all domains with the same value
 	weight int    // their sum
 	nodes  crowdHeap[*crowdedNode]
 }
 
-// crowdedNode is a node with what may be taken from it, the most dispensable first.
+// crowdedNode is a node and the instances that may be taken from it, the most dispensable first.
 type crowdedNode struct {
-	count int   // instances of the group; 0 if that is no matter
-	use   int64 // how full it is, in steps; 0 if that is no matter
+	count int   // instances of the group; 0 if that does not matter
+	use   int64 // how full it is, in steps; 0 if that does not matter
 	slots []*slotView
 }
 
-const useSteps = 10 // how finely nodes are told apart by how full they are
+const useSteps = 10 // nodes count as equally full within one such step
 
-// crowdQueue has the first so many of the slots that are held: they are worth the same, and the oldest holder is the
-// first. What is on a node that nobody knows is taken last.
+// crowdQueue returns a queue of the first alike slots of held. Their holders must be worth the same, the oldest first.
+// An instance on a node that the state does not know is taken last.
 func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue {
 	q, table := &crowdQueue{}, p.candidates()
 	l := table.layoutOf(g.spec.Spreads)
 	domains := q.domainsOf(l)
-	packs := p.in.State.Settings.Algorithm == "binpack" // nodes are to be full: a domain is as one node then
+	packs := p.in.State.Settings.Algorithm == "binpack" // full nodes are wanted, so a domain counts as one node
 	type place struct {
 		domain *crowdedDomain
 		node   model.NodeID
@@ -82,7 +82,7 @@ func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue
 	return q
 }
 
-// domainsOf returns the domains of a layout, without nodes, and one more for nodes that nobody knows.
+// domainsOf returns the domains of a layout, without nodes, and one more for unknown nodes.
 func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
 	type value struct {
 		attribute int
@@ -105,7 +105,7 @@ func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
 	return domains
 }
 
-// take returns the next slot. There must be one.
+// take removes the next slot and returns it. The queue must not be empty.
 func (q *crowdQueue) take() *slotView {
 	d := q.domains.all[0]
 	slot := d.take()
@@ -168,7 +168,7 @@ func (n *crowdedNode) before(other *crowdedNode) bool {
 	return older(n.slots[0].holder, other.slots[0].holder) < 0
 }
 
-// crowdHeap has the most crowded first.
+// crowdHeap has the most crowded element first.
 type crowdHeap[T any] struct {
 	all      []T
 	before   func(a, b T) bool
@@ -187,7 +187,7 @@ func (h *crowdHeap[T]) Less(i, j int) bool {
 // Swap implements heap.Interface.
 func (h *crowdHeap[T]) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
 
-// Push implements heap.Interface. Nothing is put back.
+// Push implements heap.Interface. Nothing is ever pushed.
 func (h *crowdHeap[T]) Push(any) {}
 
 // Pop implements heap.Interface.

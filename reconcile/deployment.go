@@ -8,10 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the
-// new version and has proved itself, failed when that makes no progress or its instances keep failing.
+// stepDeployments moves deployments forward. A queued deployment starts rolling as soon as it is seen. It succeeds when
+// every instance runs the new version and has proved healthy. It fails when it makes no progress, or when its instances
+// keep failing.
 func (p *pass) stepDeployments() {
-	p.duty = nil // drains have ended since
+	p.duty = nil // drains have ended since it was computed
 	byDeployment := map[model.DeploymentID][]*groupView{}
 	var ids []model.DeploymentID
 	for _, g := range p.groups {
@@ -72,8 +73,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait writes down that a deployment waits, or that its time starts over. It does so while actuation is paused as
-// well.
+// noteWait records that a deployment waits, or that its time without progress starts over. It does so even while
+// actuation is paused.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return
@@ -83,7 +84,7 @@ func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	}
 }
 
-// everythingWaits says what keeps all rollouts from going on.
+// everythingWaits returns what holds back all rollouts; nil if nothing does.
 func (p *pass) everythingWaits() *model.Error {
 	switch {
 	case p.in.State.Settings.Paused:
@@ -96,9 +97,9 @@ func (p *pass) everythingWaits() *model.Error {
 	return nil
 }
 
-// stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not
-// ready yet, has had its time to stop, and what kept a slot empty for a transfer has got on, and what was lost with a
-// node or had to leave it has its time again.
+// stopsEnd returns the time until which a deployment is not late. It covers the grace of the last old instance that was
+// stopped for a new one that is not ready yet, and the progress of a transfer that keeps a slot empty. It also restarts
+// the time of instances that were lost with a node or had to leave it.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -107,7 +108,7 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 			(slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
 		}
-		// what a dead node takes away is no fault of the version
+		// an instance lost with its node is no fault of the version
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil || inst.Version != g.row.Version:
@@ -126,7 +127,7 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 	return end
 }
 
-// leftNode reports whether an instance was made because the one before it had to leave its node, or because a person
+// leftNode reports whether an instance was made because its predecessor had to leave its node, or because a person
 // asked for it.
 func leftNode(cause model.Cause) bool {
 	switch cause {
@@ -137,8 +138,9 @@ func leftNode(cause model.Cause) bool {
 	return false
 }
 
-// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a
-// slot's volumes, nodes that take anything new, the rate of a budget, or what a budget does not count since a restore.
+// rolloutWaits returns what a rollout waits for that has its own limits and is no fault of the version; nil if there is
+// nothing. That is a transfer of a slot's volumes, nodes that take no new instances, the rate of a budget, or instances
+// that a budget does not count since a restore.
 func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -154,9 +156,9 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	return nil
 }
 
-// slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost
-// and nothing may take its place, or the stop of the old one is refused by the rate of a budget, or by one that does
-// not count what no agent has told since a restore.
+// slotWaits returns what the rollout of one slot waits for; nil if it can go on. The node with its data takes no new
+// instances, or its instance is lost and can't be replaced. Or a budget refuses the stop of the old instance: by its
+// rate, or because agents have not reported since a restore.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
@@ -186,10 +188,10 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	return nil
 }
 
-// rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the
+// rolledOut reports whether a group has what its job's new version wants: every slot held by a healthy instance of the
 // current version, and no older one running.
 func (p *pass) rolledOut(g *groupView) bool {
-	for _, slot := range g.open { // mostly the answer is here
+	for _, slot := range g.open { // a difference is mostly found here
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}
@@ -208,8 +210,8 @@ func (p *pass) rolledOut(g *groupView) bool {
 	return g.held() == g.row.Count
 }
 
-// canariesReady reports whether a group has as many proven instances of the new version as it asked for before the
-// others follow.
+// canariesReady reports whether a group has at least as many healthy instances of the new version as it asked for as
+// canaries.
 func (p *pass) canariesReady(g *groupView) bool {
 	if g.spec.Update.Canary == 0 {
 		return false
@@ -225,15 +227,15 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return proven >= g.spec.Update.Canary
 }
 
-// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that and it
-// has other instances.
+// failDeployment ends a deployment as failed. If a group has auto_revert, it goes back to the last version that
+// succeeded.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
 	back := false
 	for _, g := range groups {
 		back = back || g.spec.Update.AutoRevert
 	}
-	// What has the same instances as the version to go back to would fail again, and be reverted again, for ever.
+	// A version with the same instances as the stable one would fail again, and be reverted again, forever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
 		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true,
 			Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
@@ -244,7 +246,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	p.step(d.ID, model.DeploymentFailed, reason)
 }
 
-// firstReason names the first thing that a deployment waits for.
+// firstReason names the first thing that a deployment waits for, as an appendix to a message; "" if there is none.
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
 		for _, slot := range g.slots() {

@@ -7,15 +7,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// desk holds, for the agents of a rehearsal, the instances whose rows have changed since their agent looked: nothing
-// else can have become work for it. So a step costs what the drain touches and not a look at every instance: with
-// 100,000 of them the rest would be nine tenths of it.
+// desk is a work queue for the agents of a rehearsal. It holds the instances whose rows have changed since their agent
+// last looked; nothing else can be work for an agent. So a step costs as much as the drain changes, not a look at every
+// instance. With 100,000 instances that look would take nine tenths of the time.
 type desk struct {
-	nodes []model.NodeID // that have something on it, in order
+	nodes []model.NodeID // those with queued instances, in order
 	on    map[model.NodeID][]model.InstanceID
 }
 
-// newDesk begins with what is not at rest.
+// newDesk returns a queue of the instances that are not at rest.
 func newDesk(s *fsm.State) desk {
 	d := desk{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {
@@ -34,7 +34,7 @@ func newDesk(s *fsm.State) desk {
 	return d
 }
 
-// put lays an instance before its agent.
+// put queues an instance for its agent.
 func (d *desk) put(inst *fsm.Instance) {
 	if len(d.on[inst.Node]) == 0 {
 		at, _ := slices.BinarySearch(d.nodes, inst.Node)
@@ -43,8 +43,8 @@ func (d *desk) put(inst *fsm.Instance) {
 	d.on[inst.Node] = append(d.on[inst.Node], inst.ID)
 }
 
-// take gives the agent of the first node after another one what lies there for it, in order of id. What comes for a
-// node that had its turn waits for the next round.
+// take removes what is queued for the first node after the given one and returns it in order of id. Instances queued
+// for an earlier node wait for the next round.
 func (d *desk) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {

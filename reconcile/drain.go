@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again at the latest then (B7)
-	forcedWait  = 30 * model.Second // after a forced deadline, for agents to confirm what was killed
-	namedAtMost = 20                // reasons that a last error tells
+	budgetRetry = 2 * model.Second  // at the latest, a stop that a budget refused is tried again after this (B7)
+	forcedWait  = 30 * model.Second // after a forced deadline, for agents to confirm the kills
+	namedAtMost = 20                // reasons that a last error lists
 )
 
 // drainPart is one node of a running drain.
@@ -23,12 +23,12 @@ type drainPart struct {
 	node  *fsm.Node
 }
 
-// running lists the parts of all drains that are still going on, as they stand now.
+// running lists the draining parts of all drains that have not ended, as they are now.
 func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
 	for _, d := range s.Drains.All() {
-		if d.EndedIndex != 0 || s.Unconfirmed { // a restored snapshot may have a drain that had ended
+		if d.EndedIndex != 0 || s.Unconfirmed { // a drain in a restored snapshot may have ended since
 			continue
 		}
 		for _, part := range d.Nodes {
@@ -40,7 +40,7 @@ func (p *pass) running() []drainPart {
 	return parts
 }
 
-// takeTurns lets the next nodes of each drain begin, at most max_parallel_nodes at once, in the order given.
+// takeTurns lets the next nodes of each drain begin, in the order given, at most max_parallel_nodes at once.
 func (p *pass) takeTurns() {
 	busy := map[model.DrainID]int{}
 	parts := p.running()
@@ -62,16 +62,16 @@ func (p *pass) takeTurns() {
 
 func (d *drainPart) subject() string { return fmt.Sprintf("drain/%s/%s", d.drain.ID, d.node.ID) }
 
-// active reports whether this part wants instances off its node now.
+// active reports whether this part evicts instances from its node now.
 func (d *drainPart) active() bool {
 	return d.part.Turn && !d.drain.Paused && d.node.Health != model.HealthOffline
 }
 
-// overdue reports whether the part's time is up: nothing begins any more, and what keeps it is only looked at for its
-// last error.
+// overdue reports whether the part's deadline has passed. Then nothing begins any more; what blocks it is only looked
+// up for its last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
-// leavable reports whether the drain may stop an instance at all. The others are left running.
+// leavable reports whether the drain may stop an instance at all. Instances that it may not stop keep running.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 	return d.Options.Force || p.state().Movable(inst) == nil
 }
@@ -81,8 +81,8 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 	return ok && g.Role == model.RoleSystem
 }
 
-// markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others
-// are gone.
+// markEvictions requests the eviction of every instance that a drain wants off its node. System groups come last, when
+// all others have gone.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
 		if !d.active() || p.overdue(&d) {
@@ -103,8 +103,8 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			// the drain takes over from the rescheduler, from a person, or from a node that is not well, with the successor that
-			// is there
+			// the drain takes the eviction over from the rescheduler, a person or a degraded node, with the successor that
+			// exists
 			if p.instance(mark.ID).Eviction.Requested {
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
@@ -127,7 +127,7 @@ func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
 }
 
-// unmark cancels evictions whose reason has disappeared before the stop began (L12, L14).
+// unmark cancels evictions whose reason has disappeared before their stop began (L12, L14).
 func (p *pass) unmark() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -157,7 +157,7 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 	return !ok
 }
 
-// partOf returns the part of the running drain that asked for an instance's eviction.
+// partOf returns the part of the drain that requested an instance's eviction, and whether that part is still draining.
 func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	n := p.node(inst.Node)
 	d, ok := p.state().Drains.Get(model.DrainID(inst.Eviction.By))
@@ -168,14 +168,14 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	return drainPart{d, part, n}, ok && part.Phase == model.PhaseDraining
 }
 
-// evicting reports whether the drain that marked an instance still goes on, paused or not.
+// evicting reports whether the drain that requested an instance's eviction is still going on, paused or not.
 func (p *pass) evicting(inst *fsm.Instance) bool {
 	_, ok := p.partOf(inst)
 	return ok && !p.state().Unconfirmed
 }
 
-// stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every
-// refusal of a budget is tried again.
+// stopEvicted stops instances that have to leave their node and can: once a replacement covers them, or where none is
+// needed. A stop that a budget refuses is tried again later.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
 	if p.state().Unconfirmed {
@@ -199,7 +199,7 @@ func (p *pass) stopEvicted() {
 			case wishMoved:
 				p.stopMoved(slot)
 			case wishFailed:
-				if p.evicting(slot.holder) { // nothing runs, so nothing is lost by not waiting for a replacement
+				if p.evicting(slot.holder) { // nothing runs, so waiting for a replacement would gain nothing
 					d, _ := p.partOf(slot.holder)
 					p.stopFor(&d, slot.holder)
 				}
@@ -208,8 +208,8 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder is wanted off its node and still runs: not ready ones first, then those of old
-// versions.
+// evictable lists the slots whose holder has to leave and still runs: instances that are not ready first, then those of
+// other versions.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -230,9 +230,8 @@ func (p *pass) evictable(g *groupView) []*slotView {
 	return slots
 }
 
-// stopDrained stops one marked instance if its turn has come: with surge when its replacement covers it, with
-// stop-first when a replacement would fit. Where it fits nowhere nothing is stopped, unless the operator accepted that
-// (P30).
+// stopDrained stops one marked instance if it can leave now: with surge when its replacement covers it, with stop-first
+// when a replacement would fit. If it fits nowhere, nothing is stopped unless the operator accepted downtime (P30).
 func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	inst := slot.holder
 	d, _ := p.partOf(inst)
@@ -270,16 +269,16 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	}
 }
 
-// acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded
-// before.
+// acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted that. The caller has
+// recorded the reason.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances
-// doesn't hold it back. The rates still do.
+// stopFor begins a drain's stop. If downtime was accepted and the group has an instance that can't be placed, the stop
+// bypasses the budget's min_ready. The rates still apply.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
@@ -312,7 +311,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	}
 }
 
-// retryStop records why a stop was refused and asks to be woken when it could be allowed.
+// retryStop records why a stop was refused, and asks for a decision at the time when it could be allowed.
 func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.Error) {
 	p.blockBy(inst, refusal)
 	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != model.Never {
@@ -322,7 +321,7 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 	p.plan.retryAt(p.in.Now.Add(budgetRetry))
 }
 
-// endDrains ends the parts that are done, or out of time.
+// endDrains ends the parts that are drained or past their deadline.
 func (p *pass) endDrains() {
 	for _, d := range p.running() {
 		left := p.state().DrainLeft(d.drain, d.node)
@@ -331,7 +330,7 @@ func (p *pass) endDrains() {
 			p.end(&d, model.PhaseDrained, "")
 		case !d.part.Turn || !p.past(d.part.Deadline):
 		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d):
-			// one that passed before the confirmation kills nothing
+			// a deadline that passed before the restore was confirmed kills nothing
 		default:
 			p.end(&d, model.PhaseFailed, p.lastError(&d))
 		}
@@ -345,8 +344,7 @@ func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	}
 }
 
-// force kills at the deadline what the drain may stop, and reports whether it is worth waiting for agents to confirm
-// it.
+// force kills at the deadline what the drain may stop. It reports whether to wait for agents to confirm that.
 func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
 	for inst := range p.state().InstancesOn(d.node.ID) {
@@ -371,7 +369,7 @@ func (p *pass) force(d *drainPart) bool {
 	return left != nil && left.Code == model.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
 }
 
-// lastError tells what kept a node from being drained, each reason once. It is never empty.
+// lastError says what kept a node from being drained, each reason once. It is never empty.
 func (p *pass) lastError(d *drainPart) string {
 	var all []model.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// needs lists what a group lacks now. What can't be tried yet is recorded with its reason instead.
+// needs lists the instances that a group lacks now. For instances that can't be made yet it records the reason instead.
 func (p *pass) needs(g *groupView) []*need {
 	if g.system() {
 		return p.systemNeeds(g)
@@ -23,8 +23,8 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots are the slots that the group keeps and that may lack something: as many empty ones as are missing, the
-// smallest first, and those that are held. One view stands for neighbours that are alike.
+// wantedSlots lists the slots that the group keeps and that may lack something: the held ones, and as many of the
+// smallest empty ones as are missing. One view stands for a run of neighbouring slots that are alike.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
 	wanted := make([]*slotView, 0, 1+len(g.open))
@@ -58,8 +58,8 @@ func (p *pass) wantedSlots(g *groupView) []*slotView {
 	return wanted
 }
 
-// appendFresh appends views of the slots from one to before another, none of which has a row of an instance. Those that
-// differ from the others have views of their own.
+// appendFresh appends views of the slots in [from, to), none of which has an instance row. Slots that may differ from
+// the others get views of their own.
 func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*slotView {
 	if to-from == 1 {
 		return append(wanted, &slotView{n: from})
@@ -83,15 +83,15 @@ func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*sl
 	return wanted
 }
 
-// slotNeed is what one slot lacks: an instance where there is none, or one that takes over from the holder. Rollouts
-// are not among its causes.
+// slotNeed returns what one slot lacks: an instance if it is empty, or a successor for its holder. It does not look at
+// rollouts.
 func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	if slot.holder == nil {
 		return p.vacancy(g, slot)
 	}
 	w := p.wishOf(g, slot.holder)
 	if w == wishMoved {
-		return nil // its successor was placed with the mark; if that comes to nothing the move is cancelled
+		return nil // its successor was placed with the mark; if that fails, the move is cancelled
 	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
@@ -119,7 +119,7 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	return nil
 }
 
-// takeover is the need of an instance that replaces the slot's holder.
+// takeover returns the need for an instance that replaces the slot's holder.
 func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder,
 		cause: w.cause(slot.holder), urgency: u}
@@ -130,7 +130,8 @@ func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	return n
 }
 
-// homeOf is the node that holds a slot's local volumes; empty if the slot has none, or may start empty elsewhere.
+// homeOf returns the node that holds a slot's local volumes. It returns "" if the slot has none, or may start empty
+// elsewhere.
 func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
 	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {
@@ -139,7 +140,7 @@ func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	return home
 }
 
-// vacancy is the need of a slot that nobody holds. The last instance may have to be gone first.
+// vacancy returns the need of a slot without a holder; nil if it has to wait. The last instance may have to stop first.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	n := &need{
 		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: model.CauseScaleUp,
@@ -179,15 +180,16 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	return p.afterLeaving(g, slot, n)
 }
 
-// notYet gives an empty slot the reason for which its last instance, which failed, isn't replaced yet. It is no lack of
-// room.
+// notYet gives an empty slot the reason why its failed last instance isn't replaced yet. This does not count as a lack
+// of room.
 func (p *pass) notYet(g *groupView, slot *slotView) {
 	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
 		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
 	}
 }
 
-// vacancyCause is why a slot's next instance is made: what ended the last one, unless nobody wanted the slot then.
+// vacancyCause returns why a slot's next instance is made: what ended the last one. It is scale_up if nobody wanted the
+// slot then, or if a drain's forced deadline ended it.
 func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
 	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
@@ -196,7 +198,7 @@ func vacancyCause(last *fsm.Instance) model.Cause {
 	return last.Marks.StopCause
 }
 
-// awaitEnd says that the next instance of a slot waits for the end of an old one.
+// awaitEnd records that the next instance of a slot waits for the end of an old one.
 func (p *pass) awaitEnd(old *fsm.Instance) {
 	const waits = "the next instance of its slot waits until it has stopped"
 	if old.Status.Observed != model.ObservedLost {
@@ -208,9 +210,9 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 }
 
-// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. One
-// that is pending may run already: its agent has been told of it. Where nothing is shared, one whose node is offline is
-// waited for no longer than a running one would be.
+// mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. That
+// includes a pending one: its agent knows of it and may have started it. If instances share nothing, an instance on an
+// offline node is waited for only until the group's toleration has passed.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -234,8 +236,8 @@ func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
 	return p.past(lost.Marks.UnreadySince.Add(wait))
 }
 
-// lostNeed is the replacement of an instance whose node is offline (P17, P22): after its toleration, never during a
-// hold, and where only one may exist, not before it is known to have stopped.
+// lostNeed returns the replacement of an instance whose node is offline (P17, P22). It comes after the toleration and
+// never during a hold. If only one instance may run, the lost one must first be known to have stopped.
 func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 	if !p.mayReplaceLost(g, slot.holder) {
 		return nil
@@ -253,7 +255,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
 			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
-		p.fenced(g, lost) // then its slot is vacant, and filled as any other
+		p.fenced(g, lost) // then the slot is vacant and is filled like any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
@@ -270,8 +272,8 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// fenced takes a lost instance for stopped once its lease has ended it and its group waits for its node no longer; it
-// reports whether it did.
+// fenced marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
+// whether it did.
 func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
@@ -293,7 +295,7 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// onHold reports whether a hold keeps an instance from being replaced now, and says so to who asks.
+// onHold reports whether a hold keeps an instance from being replaced now, and records that as the reason.
 func (p *pass) onHold(inst *fsm.Instance) bool {
 	if p.state().Hold.Active {
 		p.block(inst, model.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over",
@@ -309,8 +311,8 @@ func (p *pass) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// failedNeed is the replacement of an instance that failed or never became ready. Where only one may exist the failed
-// one is told to stop first; the slot is filled again when that is confirmed.
+// failedNeed returns the replacement of an instance that failed or never became ready. If only one may run, the failed
+// one is stopped first, and the slot is filled again when that is confirmed.
 func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	old := slot.holder
 	version := p.version(g, old)
@@ -318,7 +320,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
-	if g.pinned() || g.spec.Replicated() { // the slot is filled again when it has gone: on its own copy, where it can
+	if g.pinned() || g.spec.Replicated() { // refilled after the stop, on its own copy where possible
 		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
 			p.blockBy(old, refusal)
 		}
@@ -336,17 +338,17 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	if g.spec.Replacement.Mode == model.ModeRestart {
 		n.home = old.Node
 	}
-	if old.Status.Observed != model.ObservedFailed { // a failed one ends by being replaced
+	if old.Status.Observed != model.ObservedFailed { // a failed instance ends when it is replaced
 		n.first, n.spare = []fsm.Command{stop}, true
 	}
 	return n
 }
 
-// renewal replaces a successor that came to nothing. While it is on its way nothing is needed (P24).
+// renewal replaces a successor that failed to take over. While the successor is on its way nothing is needed (P24).
 func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	next := slot.successor
 	if w == wishNone {
-		return nil // a surplus
+		return nil // the successor is surplus
 	}
 	version, cause := p.version(g, slot.holder), model.CauseScaleDown
 	if w == wishRolled {
@@ -375,7 +377,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		}
 	case wishRolled:
 		if w != wishRolled {
-			return nil // it takes over first; its version is rolled then
+			return nil // it takes over first; its version is rolled afterwards
 		}
 	default:
 		return nil
@@ -387,7 +389,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	tooMany := w == wishRolled && p.canarying(g) && next.Version != g.row.Version &&
 		p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
 	if tooMany || p.state().NeedsPreparing(next, cause, "") {
-		p.stop(next, cause, "it came to nothing") // its slot gets another one when it has gone
+		p.stop(next, cause, "it came to nothing") // its slot gets another successor when it has gone
 		return nil
 	}
 	n := p.takeover(g, slot, w, urgentGone)

@@ -8,18 +8,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Explanation is one decision with its reasons: the same filters and scores, told instead of acted on. It is for one
-// goroutine and for the state that it was made of.
+// Explanation is one decision with its reasons. It uses the same filters and scores, but is shown instead of acted on.
+// It holds for the state it was made from, and is not safe for concurrent use.
 type Explanation struct{ p *pass }
 
-// Explain decides on the input and keeps why. It costs as much as one Decide and changes nothing.
+// Explain decides on the input and keeps the reasons. It costs as much as one Decide and changes nothing.
 func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 
-// Refused is what can't be done now.
+// Refused returns what can't be done now.
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
-// Pending is why a group has fewer instances than it wants: the first unschedulable slot's code and reason. nil if
-// nothing is pending for a reason.
+// Pending returns why a group has fewer instances than it wants: code and message of its first slot that can't be
+// filled. It returns nil if nothing is pending for a recorded reason.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
@@ -44,7 +44,7 @@ func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	return nil
 }
 
-// Waiting is what an instance that should go, or come, waits for. Empty if nothing holds it.
+// Waiting returns what an instance that should start or stop waits for. It is empty if nothing holds it back.
 func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	inst, ok := e.p.in.State.Instances.Get(id)
 	if !ok || inst.Terminal() {
@@ -71,7 +71,7 @@ func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	return nil
 }
 
-// Drain tells for each node of a drain what is left there and what keeps it.
+// Drain returns, for each node of a drain, what is left there and what keeps it.
 func (e *Explanation) Drain(d *fsm.Drain) []model.DrainStatus {
 	out := make([]model.DrainStatus, 0, len(d.Nodes))
 	for _, part := range d.Nodes {
@@ -115,13 +115,13 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a drain waits for what a restore left open. People must do that first, whatever else blocks
-// the drain.
+// ofRestore reports whether a drain waits for something that a restore left open. People must settle that first,
+// whatever else blocks the drain.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake is when the answer could change by itself; Never = only after a change.
+// Wake returns when the answer could change without a change of the state; Never if it can't.
 func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
 // next says in words what happens to an instance next.

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Follow tells a Seen of rows that were written, as a rehearsal does.
+// Follow passes written rows to a Seen, as a rehearsal does.
 func (s *Seen) Follow(written []*fsm.Instance) {
 	if !s.followed {
 		s.follow(true)
@@ -20,7 +20,8 @@ func (s *Seen) Follow(written []*fsm.Instance) {
 	s.note(written)
 }
 
-// Surveys is what a pass finds by the indexes of the state, and what a scan of every row finds: they must be equal.
+// Surveys returns what a pass finds by the indexes of the state, and what a scan of every row finds. Both must be
+// equal.
 func Surveys(in Input) (indexed, scanned string) {
 	p := newPass(in)
 	p.survey()
@@ -40,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything is the survey in the plainest words.
+// scanEverything is the simplest form of survey.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -78,9 +79,8 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer takes nodes from the fields of a cluster's groups, from those that share rankings and from others in
-// which every node is scored when they begin, and changes nodes meanwhile. It tells where the two differ; empty:
-// nowhere.
+// FieldsDiffer takes nodes from the fields of a cluster's groups. It compares fields that share rankings with fields
+// that score every node at the start, and changes nodes meanwhile. It returns where the two differ; "" if nowhere.
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {
@@ -124,8 +124,8 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	return ""
 }
 
-// SlotsDiffer decides once with views that stand for several slots, and once with a view for each slot. It tells where
-// the two differ; empty: nowhere.
+// SlotsDiffer decides once with views that stand for several slots, and once with a view for each slot. It returns
+// where the two differ; "" if nowhere.
 func SlotsDiffer(in Input) string {
 	shared, single := decide(in), newPass(in)
 	for _, step := range passes {
@@ -157,8 +157,8 @@ func SlotsDiffer(in Input) string {
 	return ""
 }
 
-// Leaving takes so many instances of a group as a scale-down does if all are worth the same. It tells how often it
-// compared two places of its order.
+// Leaving takes count instances of a group, as a scale-down does if all are worth the same. It also returns how often
+// it compared two entries.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.crowdQueue(g, held, len(held))
@@ -168,7 +168,7 @@ func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, c
 	return taken, queue.compared
 }
 
-// LeavingPlainly does the same in plain words: before each one it looks at all that are left.
+// LeavingPlainly does the same in the simplest way: for each instance it looks at all that are left.
 func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.InstanceID) {
 	p, g, left := heldOf(in, id)
 	for range count {
@@ -181,7 +181,7 @@ func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.Instan
 	return taken
 }
 
-// heldOf returns a group's slots that are held, the oldest holder first.
+// heldOf returns a group's held slots, the oldest holder first.
 func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	p := newPass(in)
 	row, _ := p.state().Groups.Get(id)
@@ -193,8 +193,8 @@ func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	return p, g, held
 }
 
-// crowdedAt tells how crowded it is where an instance is, if these are the group's: those that share a value of a
-// spread, once for each value, those on its node, and how full the node is.
+// crowdedAt returns how crowded an instance's place is, if these are the group's slots: the instances that share a
+// value of a spread, once for each value, those on its node, and how full the node is.
 func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	at := p.candidates().view(v.holder.Node)
 	if at == nil {
@@ -222,7 +222,7 @@ func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	return []int64{shared, here, at.held.MemoryBytes * 10 / max(at.size.MemoryBytes, 1)}
 }
 
-// refusedSlots has a refusal of its own for each slot of "group/JOB/GROUP/FIRST-LAST".
+// refusedSlots replaces a refusal of "group/JOB/GROUP/FIRST-LAST" by one for each slot.
 func refusedSlots(refused []Refusal) []Refusal {
 	var all []Refusal
 	for _, r := range refused {

@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field is where instances of one version of a group could go: every feasible node, in a heap for each spread domain
-// once it is scored, and before that in the ranking that it shares with other groups. Taking the best and putting it
-// back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
+// field holds the nodes where instances of one version of a group could go. Scored nodes are in a heap for each spread
+// domain. The others are still in the ranking that the field shares with other groups. Taking the best node and putting
+// it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -20,20 +20,20 @@ type field struct {
 	detours     bool // its instances may go to nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
-	out         excluded // since the field began; see unranked
+	out         excluded // excluded since the field began; see unranked
 	views       []*nodeView
-	same        []int32  // by node: instances of the group there that stay
-	bonus       []int64  // by node: the part of its score that stays; nil: all are 0
-	meets       [][]bool // for each constraint, by node
+	same        []int32  // by node: the group's instances there that stay
+	bonus       []int64  // by node: the constant part of its score; nil: all are 0
+	meets       [][]bool // for each constraint, by node: whether it is met
 	layout      *layout
-	begun       uint64   // the hash of the group's id
-	domains     []domain // as the layout has them
+	begun       uint64   // the hash of the group's id, which tie continues
+	domains     []domain // in the order of the layout
 
 	joined
 	distinct map[string]int // attribute=value: instances of the group there
 }
 
-// fieldOf returns the group's field for a version, made when it is asked for first. nil if the version's spec is gone.
+// fieldOf returns the group's field for a version, made at first use. It returns nil if the version's spec is gone.
 func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	for _, f := range g.fields {
 		if f.version == version {
@@ -53,7 +53,7 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	return f
 }
 
-// newField begins a field, without a node in it.
+// newField returns a field without any node in it.
 func (p *pass) newField(g *groupView, version uint64) *field {
 	s, table := p.state(), p.candidates()
 	template, ok := s.Spec(g.id, version)
@@ -104,8 +104,8 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances: those that stay, which are to be spread, and all, no two of which may share a
-// distinct attribute.
+// census counts the group's instances: those that stay, which are to be spread, and all of them, because no two may
+// share a distinct attribute.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -142,7 +142,8 @@ func (f *field) countDistinct(n *fsm.Node, delta int) {
 	}
 }
 
-// repeats reports whether the node has a distinct attribute's value that another instance than the replaced one has.
+// repeats reports whether an instance other than the replaced one is on a node with the same value of a distinct
+// attribute. A node without the attribute counts as a repeat.
 func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	for _, attribute := range f.spec.Distinct {
 		value, ok := n.Attribute(attribute)
@@ -162,8 +163,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field, or returns nil if none is left. Scores made before other groups were
-// placed are made again first.
+// take removes the best node from the field and returns it; nil if none is left. It first updates scores that are out
+// of date because other groups were placed.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -184,8 +185,8 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain is the domain whose best node is the best of all, the domain's own score included. Of the others it is
-// enough to know that they can't be better.
+// bestDomain returns the domain with the best node, including the domain's own score; nil if none is left. It scores
+// other domains' nodes only as far as needed to know that they are not better.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain
@@ -206,21 +207,21 @@ func (f *field) bestDomain() *domain {
 	}
 }
 
-// putBack returns a node to the field, scored again.
+// putBack scores a node again and returns it to the field.
 func (f *field) putBack(v *nodeView) {
 	if code := f.enter(v); code != "" {
 		f.out.add(code, 1)
 	}
 }
 
-// candidate scores a node.
+// candidate returns a scored node.
 func (f *field) candidate(v *nodeView) candidate {
 	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)
 	return c
 }
 
-// tie is what decides between nodes of the same score: a hash of group and node.
+// tie returns a hash of group and node, which decides between nodes of equal score.
 func (f *field) tie(at int32) uint64 {
 	tie := hashOn(f.begun, string(f.pass.places.ids[at]))
 	if plant.Is(plant.MapOrder) {
@@ -229,7 +230,7 @@ func (f *field) tie(at int32) uint64 {
 	return tie
 }
 
-// count notes one more instance on a node.
+// count records one more instance on a node.
 func (f *field) count(v *nodeView) {
 	f.same[v.at]++
 	f.countSpread(v, 1)

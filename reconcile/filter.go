@@ -7,51 +7,51 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000
-// nodes that halves what each of a hundred groups costs.
+// nodeTable is what placement knows of nodes during one pass. Results that groups share are computed once; with 5,000
+// nodes that halves the cost of each of a hundred groups.
 type nodeTable struct {
 	views   []*nodeView // in order of id
 	places  *places
-	layouts map[string]*layout          // by the spread attributes, joined
+	layouts map[string]*layout          // by the joined spread attributes
 	meets   map[model.Constraint][]bool // by node
-	unmets  map[model.Constraint]string // what unmet says
+	unmets  map[model.Constraint]string // results of unmet
 
 	rankings map[claimKind]*ranking
-	changes  []int32     // nodes whose views have changed, in the order of the changes
-	avoided  []*nodeView // by some group; one may stand there twice
+	changes  []int32     // nodes whose views changed, in the order of the changes
+	avoided  []*nodeView // by some group, or waiting for a drain; may have duplicates
 }
 
-// nodeView is one node as the draft has it now.
+// nodeView is one node as it is in the draft now.
 type nodeView struct {
 	node     *fsm.Node
-	at       int             // its place in the table
+	at       int             // its position in the table
 	size     model.Resources // what instances can use
-	held     model.Resources // what is placed; its memory in bytes with what is promised
+	held     model.Resources // what is placed; its memory includes what is promised in the state
 	avoided  bool            // by some group
 	refusal  *model.Error    // why nothing may be placed there; nil if it is eligible
-	detour   bool            // it waits for its turn in a drain: it takes what can leave again, where nothing else will do
+	detour   bool            // it waits for its turn in a drain: only for what can leave again, as a last resort
 	promised int64           // memory kept for instances whose predecessors must stop first
-	reserved []int           // static ports kept for the same
-	moves    int32           // grows with each placement and promise, so that scores known to be old are made again
+	reserved []int           // static ports kept for those instances
+	moves    int32           // grows with each placement and promise, so that outdated scores are noticed
 
-	crowd     *crowd                            // who is on it, for preemption
-	soonTaken int64                             // of the memory that comes free soon: what others wait for
-	spared    map[model.InstanceID]*model.Error // whom the log would not let go for others
+	crowd     *crowd                            // its instances, for preemption
+	soonTaken int64                             // of the memory that comes free soon: what waiting needs have claimed
+	spared    map[model.InstanceID]*model.Error // instances that the log would not let be preempted
 	shut      *model.Error                      // why nothing more is preempted on it in this decision
 }
 
-// free is the memory that can still be given away.
+// free returns the memory that is not placed or promised, in bytes.
 func (v *nodeView) free() int64 {
 	return v.size.MemoryBytes - v.held.MemoryBytes - v.promised
 }
 
-// take makes the view one of this row.
+// take updates the view from a node's row.
 func (v *nodeView) take(n *fsm.Node) {
 	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid) > 0
 	v.held = model.Resources{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes + n.Promised}
 }
 
-// candidates returns the table of nodes, made when something is placed for the first time.
+// candidates returns the table of nodes, made at first use.
 func (p *pass) candidates() *nodeTable {
 	if p.nodes != nil {
 		return p.nodes
@@ -81,7 +81,7 @@ func (p *pass) candidates() *nodeTable {
 	return t
 }
 
-// view is the view of a node; nil if it was forgotten.
+// view returns the view of a node; nil if the node was forgotten.
 func (t *nodeTable) view(id model.NodeID) *nodeView {
 	if at, ok := t.places.at[id]; ok {
 		return t.views[at]
@@ -89,7 +89,7 @@ func (t *nodeTable) view(id model.NodeID) *nodeView {
 	return nil
 }
 
-// changed takes the draft's row of a node on which something was placed.
+// changed updates the view of a node on which something was placed.
 func (p *pass) changed(id model.NodeID) {
 	t := p.candidates()
 	if v := t.view(id); v != nil {
@@ -101,17 +101,17 @@ func (p *pass) changed(id model.NodeID) {
 	}
 }
 
-// moved notes that a view is not what scores of it rest on any more.
+// moved records that scores of a view are out of date.
 func (t *nodeTable) moved(v *nodeView) {
 	v.moves++
 	t.note(v)
 }
 
-// note notes that a view is not what rankings rest on any more.
+// note records that rankings of a view are out of date.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 
-// hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the
-// node, or "". Only distinct attributes are not among them: they depend on where the others went.
+// hardFilters are the rules that a node must meet whatever its score, in order. Each returns the code that excludes the
+// node, or "". Distinct attributes are not among them, because they depend on where the other instances went.
 var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
 	filterConstraints,
@@ -165,7 +165,7 @@ func filterMemory(f *field, v *nodeView) model.Code {
 	return ""
 }
 
-// excludeLasting is exclude for the rules by which a node is in or out for the whole of a decision.
+// excludeLasting is exclude with only the rules whose result can't change within a decision.
 func (f *field) excludeLasting(v *nodeView) model.Code {
 	if code := filterEligible(f, v); code != "" {
 		return code
@@ -173,7 +173,7 @@ func (f *field) excludeLasting(v *nodeView) model.Code {
 	return filterConstraints(f, v)
 }
 
-// exclude returns the first filter's code that takes the node out, or "".
+// exclude returns the code of the first filter that excludes the node, or "".
 func (f *field) exclude(v *nodeView) model.Code {
 	for _, filter := range hardFilters {
 		if code := filter(f, v); code != "" {
@@ -183,15 +183,15 @@ func (f *field) exclude(v *nodeView) model.Code {
 	return ""
 }
 
-// ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range,
-// beginning at a place that depends on the instance, so that a port that was just given back is rarely the next one
-// out, and on the node, whose id no other cluster has: two clusters on one machine rarely want the same. ok is false if
-// there are not enough.
+// ports chooses a node's ports for one more instance. Static ports are as asked. Dynamic ones come from the node's
+// range, starting at a place that depends on the instance, so that a freed port is rarely given out next. The start
+// also depends on the node's id: two clusters on one machine rarely choose the same ports. ok is false if there are not
+// enough.
 func (f *field) ports(v *nodeView, id model.InstanceID) (ports model.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }
 
-// portsBeside is ports when some instances will have left the node.
+// portsBeside is ports for when the leaving instances have left the node.
 func (f *field) portsBeside(v *nodeView, id model.InstanceID, leaving []model.InstanceID) (ports model.Ports, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
@@ -233,7 +233,7 @@ func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []
 	return 0, false
 }
 
-// hash is FNV-1a over the parts; ties are broken by it.
+// hash returns the FNV-1a hash of the parts. It breaks ties.
 func hash(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, part := range parts {
@@ -242,10 +242,10 @@ func hash(parts ...string) uint64 {
 	return h
 }
 
-// hashOn goes on with a hash: one more part.
+// hashOn continues a hash with one more part.
 func hashOn(h uint64, part string) uint64 {
 	for i := range len(part) {
 		h = (h ^ uint64(part[i])) * 1099511628211
 	}
-	return (h ^ 0xff) * 1099511628211 // "a", "bc" is not "ab", "c"
+	return (h ^ 0xff) * 1099511628211 // so that "a", "bc" differs from "ab", "c"
 }

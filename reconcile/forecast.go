@@ -8,22 +8,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// forecastID is the id of the drain that a forecast pretends to start.
+// forecastID is the id of the drain that a forecast simulates.
 const forecastID model.DrainID = "forecast"
 
-// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its
-// replacement would go, or what keeps it there. One decision finds what keeps it now; playing the drain to its end
-// finds whether that passes. Nodes that are being drained already are forecast as if that drain began now. It changes
-// nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
-// drained.
+// ForecastDrain returns what a drain of the nodes would do with each instance on them, if nothing else changed: where
+// its replacement would go, or what keeps it there. One decision finds what keeps it now. A rehearsal of the whole
+// drain finds whether that passes. Nodes that are already draining are forecast as if their drain began now.
+//
+// It changes nothing and does not block. It costs a few decisions for each step that the drain takes. Codes: those of
+// DrainStart when no node can be drained.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
-		options.Deadline = model.Forever // whether it is done in time is another question
+		options.Deadline = model.Forever // whether it ends in time is another question
 	}
 	in.Now = max(in.Now, in.State.Now)
-	in.StayPut = true // what the rescheduler does is no part of the drain
+	in.StayPut = true // the rescheduler is no part of the drain
 	if in.Seen == nil {
-		in.Seen = &Seen{} // the steps of the rehearsal have nearly all rows in common
+		in.Seen = &Seen{} // the steps of the rehearsal share nearly all rows
 	}
 	before := in.State
 	begin, draft, refusal := beginForecast(in, nodes, options)
@@ -48,8 +49,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 	return out, nil
 }
 
-// beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its
-// nodes at work at once: the whole is told, not the first turn.
+// beginForecast returns the commands that start the forecast drain. It also returns the state after them with all nodes
+// draining at once, because a forecast shows the whole drain and not only the first turn.
 func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command,
 	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
@@ -75,8 +76,8 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	return begin, *draft.State(), nil
 }
 
-// CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in
-// its way.
+// CanFinish reports whether the forecast drain can end as drained without a person. If not, it lists what stands in its
+// way.
 func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 	var blockers []model.Blocker
 	for _, f := range forecast {
@@ -90,11 +91,11 @@ func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 type forecaster struct {
 	p         *pass
 	drain     *fsm.Drain
-	before    *fsm.State // without the drain
+	before    *fsm.State // the state without the drain
 	rehearsal *rehearsal
 }
 
-// on lists the instances that a node is to lose or keep, the oldest first.
+// on lists the instances of a node that the drain may stop or leave, the oldest first.
 func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
@@ -124,7 +125,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
-	if f.before.Unconfirmed { // then no drain does anything, whatever else is in its way
+	if f.before.Unconfirmed { // then drains do nothing, whatever else is in the way
 		left := f.before.DrainLeft(f.drain, n)
 		out.Action, out.Never = model.ActionWait, true
 		out.Blocker = &model.Blocker{Code: left.Code, Instance: inst.ID, Message: left.Message, Unblock: left.Hint}
@@ -173,7 +174,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	return out
 }
 
-// unheard is the forecast of any instance of a node that can't be heard.
+// unheard returns the forecast for an instance on an offline node.
 func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	out.Action, out.Never, out.Blocker = model.ActionWait, true, &model.Blocker{
 		Code: model.CodeNodeOffline, Instance: out.Instance,
@@ -183,7 +184,7 @@ func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	return out
 }
 
-// target is the node of the replacement that the pass placed or would place.
+// target returns the node where the pass placed or would place the replacement; "" if there is none.
 func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	for other := range f.p.state().InstancesInSlot(inst.Group, inst.Slot) {
 		if other.Desired == model.DesiredRunning && other.ID != inst.ID {
@@ -193,7 +194,7 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
 }
 
-// nothingAllowed says more of a budget's refusal if it is one that never ends.
+// nothingAllowed makes a budget's refusal more precise if the budget never allows the stop.
 func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return
@@ -204,8 +205,7 @@ func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	}
 }
 
-// allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is
-// none.
+// allowsNothing describes a budget of the group that never lets one of its instances stop first; "" if there is none.
 func (f *forecaster) allowsNothing(id model.GroupID) string {
 	name, declared := f.before.BlockingBudget(id)
 	switch {
@@ -222,7 +222,7 @@ func (f *forecaster) allowsNothing(id model.GroupID) string {
 	return name + " allows no instance to be down"
 }
 
-// lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
+// lasting reports whether a blocker stays until a person or a change of the cluster removes it.
 func lasting(code model.Code) bool {
 	if ofMembers(code) {
 		return false
@@ -235,7 +235,8 @@ func lasting(code model.Code) bool {
 	return true
 }
 
-// ActionOf is what a drain does with an instance as its group's policy says, whether it can be done now or not.
+// ActionOf returns what a drain does with an instance according to its group's policy, whether that is possible now or
+// not.
 func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 	g, ok := s.Groups.Get(inst.Group)
 	spec, known := s.Policy(inst.Group)

@@ -13,10 +13,10 @@ import (
 
 const forecastDrains = 200
 
-// In words: what a forecast says of a drain is what happens when the drain is started and nothing else changes: what it
-// says moves gets a replacement before it stops, and on the node that was named; what it says stays, stays; what it
-// says can never go is still there when everything is quiet, for the reason that was named; and a drain that it says
-// can finish ends as drained, and no other one does.
+// In words: the forecast of a drain is what happens if the drain is started and nothing else changes. An instance that
+// is forecast to move gets a replacement before it stops, on the named node. One that is forecast to stay, stays. One
+// that is forecast never to leave is still there when everything is quiet, for the named reason. A drain that is
+// forecast to finish ends as drained, and no other one does.
 func TestForecastComesTrue(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(forecastDrains) {
@@ -37,7 +37,7 @@ type fate struct {
 	surged  bool         // a replacement was there when its stop began
 	target  model.NodeID // where the slot's next instance was placed while the drain went on
 	blocker model.Code   // what kept it at first
-	last    model.Code   // what kept it when all was quiet
+	last    model.Code   // what kept it when everything was quiet
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -85,7 +85,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	}
 }
 
-// disagrees tells where what happened to an instance is not what the forecast said of it.
+// disagrees returns how the forecast differs from what happened to an instance.
 func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	switch {
 	case f.Action == model.ActionLeave && was.gone:
@@ -110,8 +110,8 @@ func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	return ""
 }
 
-// followDrain lets leader and agents work until nothing happens any more, and tells what became of what the forecast
-// was about.
+// followDrain lets leader and agents work until nothing happens any more. It returns what became of the instances in
+// the forecast.
 func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
 	first := true
@@ -144,7 +144,7 @@ func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[mod
 	return fates
 }
 
-// advanceTo lets time pass, but stops at a deadline.
+// advanceTo lets time pass, but not beyond a deadline.
 func (w *world) advanceTo(deadline model.Time, d model.Duration) {
 	if to := w.now.Add(d); w.now < deadline {
 		w.now = min(to, deadline)
@@ -191,7 +191,7 @@ func drainOn(s fsm.State, node model.NodeID) bool {
 	return running
 }
 
-// randomCluster makes a cluster with a few jobs of all kinds and something wrong with it, and returns how.
+// randomCluster makes a cluster with a few jobs of all kinds and some trouble, and returns the commands that did so.
 func randomCluster(w *world, r *rand.Rand) []string {
 	var script []string
 	run := func(format string, args ...any) {
@@ -208,7 +208,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		// for how long one is not ready is not foreseen
+		// a forecast can't foresee how long an instance is unready
 		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150))
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
@@ -241,7 +241,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	return script
 }
 
-// upset is what is wrong with a cluster before it is drained.
+// upset makes trouble in a cluster before it is drained.
 func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	node := fmt.Sprintf("n%d", r.IntN(nodes))
 	switch r.IntN(8) {
@@ -263,7 +263,7 @@ func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	}
 }
 
-// randomDrain is the drain that is forecast, in words.
+// randomDrain returns the drain to forecast, in words.
 func randomDrain(w *world, r *rand.Rand) string {
 	line := fmt.Sprintf("drain d1 %s", w.nodes[r.IntN(len(w.nodes))])
 	if r.IntN(4) == 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// The forecast of a drain tells about when its last instance is gone: the waits for rates, the starts of replacements,
-// and the stops, of which those count once that go on at the same time. The drain is then made with agents that take
-// the same times, and looked at every second.
+// The forecast of a drain estimates when its last instance is gone. It includes the waits for rates, the starts of
+// replacements, and the stops; stops at the same time count once. The test then runs the drain with agents that take
+// those times, and looks at it every second.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",
@@ -60,7 +60,7 @@ func (w *world) allServe() bool {
 	return w.state.Instances.Len() > 0
 }
 
-// paced lets leader and agents work until it is done. A program is ready that long after it was placed, and stops in a
+// paced lets leader and agents work until done. A program is ready that long after its placement, and stops within a
 // second.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()

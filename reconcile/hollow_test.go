@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// asserting are the commands that show something or decide: what they print, even nothing, is what a scenario is for.
+// asserting lists the commands that show something or decide. Their output, even if empty, is the point of a scenario.
 var asserting = []string{
 	"budgets", "changed-since-remembered", "classes", "copies", "decide", "events", "forecast", "lines", "moves", "plan",
 	"settle", "show", "stale", "status", "why",
 }
 
-// TestNoHollowScenario drops each word of a command, and each whole command, of every scenario in turn and runs the
-// scenario again. A word or a command without which the same is printed is hollow: the scenario seems to prove
-// something about it, and doesn't. It is deleted, or the scenario shows what it is for, or testdata/hollow names it
-// with a reason. Commands that show something are dropped only after "quietly"; a refusal counts as shown too.
-// A version that the harness or the product can't run (an unknown job, a missing argument) differs.
+// TestNoHollowScenario drops each word of a command, and each whole command, of every scenario in turn, and runs the
+// scenario again. A word or command is hollow if the output stays the same without it: the scenario seems to prove
+// something about it, and doesn't. Then it is deleted, or the scenario shows what it is for, or testdata/hollow lists
+// it with a reason. Commands that show something are dropped only after "quietly"; a refusal counts as shown too. If
+// the harness or the product can't run a variant (an unknown job, a missing argument), it counts as different.
 func TestNoHollowScenario(t *testing.T) {
 	allowed := readHollow(t, "testdata/hollow")
 	files, err := filepath.Glob("testdata/*.txt")
@@ -48,7 +48,7 @@ func TestNoHollowScenario(t *testing.T) {
 	}
 }
 
-// hollow is a part of a scenario without which it prints the same. Lines that say the same in one scenario are one.
+// hollow is a part of a scenario without which the output is the same. Equal lines of one scenario count as one.
 type hollow struct{ scenario, line, dropped string }
 
 const wholeCommand = "all of it"
@@ -77,7 +77,7 @@ func readHollow(t *testing.T, file string) map[hollow]bool {
 	return allowed
 }
 
-// compareHollow says what is hollow and not allowed, and what is allowed and not hollow.
+// compareHollow returns hollow parts that are not allowed, and allowed parts that are not hollow.
 func compareHollow(found []hollow, allowed map[hollow]bool) []string {
 	var wrong []string
 	for _, h := range found {
@@ -94,7 +94,7 @@ func compareHollow(found []hollow, allowed map[hollow]bool) []string {
 	return slices.Compact(wrong)
 }
 
-// scenarioLines are the commands of a scenario, without what they print.
+// scenarioLines returns the commands of a scenario without their output.
 func scenarioLines(text string) []string {
 	var lines []string
 	for step := range strings.SplitSeq(text, "\n\n") {
@@ -108,7 +108,7 @@ func scenarioLines(text string) []string {
 	return lines
 }
 
-// hollowParts are the parts of a scenario without which it prints the same.
+// hollowParts returns the parts of a scenario without which its output is the same.
 func hollowParts(scenario string, lines []string) []hollow {
 	var found []hollow
 	printed := make([]string, len(lines))
@@ -139,27 +139,27 @@ func hollowParts(scenario string, lines []string) []hollow {
 	return found
 }
 
-// kept reports whether a word says something although nothing is printed differently without it: a node that stays
-// empty is where nothing must go, and cmd=v3 says that this is another version (which no cmd would be, too).
+// kept reports whether a word matters although the output is the same without it. A node that stays empty shows where
+// nothing must go, and cmd=v3 says that this is another version (as no cmd would too).
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }
 
-// asserts reports whether what a command printed is an assertion of its own.
+// asserts reports whether the output of a command is an assertion.
 func asserts(command, printed string) bool {
 	if slices.Contains(asserting, command) {
 		return true
 	}
 	for line := range strings.Lines(printed) {
-		if !strings.HasPrefix(line, "started ") { // a drain that is accepted proves nothing yet
+		if !strings.HasPrefix(line, "started ") { // an accepted drain proves nothing yet
 			return true
 		}
 	}
 	return false
 }
 
-// silence reports whether the first of these lines says that another leader goes on, or that time passes before a
-// decision that does nothing: that it makes no difference is what the scenario shows.
+// silence reports whether the first of these lines changes the leader, or lets time pass before a decision that does
+// nothing. The scenario then shows that this makes no difference.
 func silence(lines, printed []string) bool {
 	if lines[0] == "failover" {
 		return true
@@ -175,7 +175,7 @@ func silence(lines, printed []string) bool {
 	return true
 }
 
-// sameOutcome reports whether the scenario prints the same with another line at that place, or with none there.
+// sameOutcome reports whether the output is the same with another line in that place, or with none.
 func sameOutcome(lines, printed []string, at int, other string) (same bool) {
 	defer func() {
 		if recover() != nil {
@@ -210,15 +210,15 @@ func (r rehearsal) line(line string) string {
 	return r.w.run(line)
 }
 
-// unable is a test that panics where it can't go on.
+// unable is a test that panics when it can't continue.
 type unable struct{}
 
 func (unable) Helper() {}
 
 func (unable) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// TestHollowScenarioIsFound holds that the check can fail: by a scenario with hollow parts, and by an allow-list that
-// is out of date.
+// TestHollowScenarioIsFound checks that the check can fail: for a scenario with hollow parts, and for an outdated
+// allow-list.
 func TestHollowScenarioIsFound(t *testing.T) {
 	lines := scenarioLines(`# a job whose count is the default, and time that nothing depends on
 node n1

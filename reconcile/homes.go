@@ -8,16 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// homeRun is slots that follow each other, none of which fits on its node.
+// homeRun is a run of consecutive slots, none of which fits on its node.
 type homeRun struct {
 	first, last int
 	only        *unplaced // why the first doesn't
 	out         excluded  // why all of them don't
 }
 
-// meetHomes fulfils a need for each of its slots, on the node that is the slot's. Slots that do not fit share one
-// reason as far as no other one lies between them: a reason for each would cost as much as an instance, in every
-// decision.
+// meetHomes meets a need for each of its slots, on the slot's own node. Consecutive slots that don't fit share one
+// reason. A reason for each would cost as much as an instance, in every decision.
 func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
@@ -41,8 +40,8 @@ func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
 	p.unplacedRun(n, &run)
 }
 
-// shut is the rule that keeps a need from its node, where that is all that there is to say: nothing else is tried for
-// it. Empty: that must be tried.
+// shut returns the rule that excludes a need from its node, if that alone says why it can't be placed. It returns "" if
+// the placement must be tried to know.
 func (p *pass) shut(n *need) model.Code {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil || p.unsettled(n, f) != nil {
@@ -52,7 +51,7 @@ func (p *pass) shut(n *need) model.Code {
 	if v == nil || v.node.Health == model.HealthOffline || v.refusal != nil {
 		return ""
 	}
-	if p.state().Transfers.Len() > 0 { // one of the slot's volumes has promised room
+	if p.state().Transfers.Len() > 0 { // a transfer may have reserved room for the slot
 		if _, moves := p.state().TransferOf(n.group.id, n.slot); moves {
 			return ""
 		}
@@ -67,7 +66,7 @@ func (p *pass) shut(n *need) model.Code {
 	return code
 }
 
-// unplacedRun records why the slots of a run stay vacant, and ends the run.
+// unplacedRun records why the slots of a run stay empty, and resets the run.
 func (p *pass) unplacedRun(n *need, run *homeRun) {
 	if run.out == nil {
 		return
@@ -81,7 +80,7 @@ func (p *pass) unplacedRun(n *need, run *homeRun) {
 	*run = homeRun{}
 }
 
-// why is what stands for all the slots of a run.
+// why returns one reason for all the slots of a run.
 func (r *homeRun) why() *unplaced {
 	sorted := slices.Clone(r.out)
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })

@@ -9,14 +9,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// layout tells in which domain of a set of spread attributes each node is. Groups with the same attributes share it.
+// layout maps each node to its domain for a set of spread attributes. Groups with the same attributes share it.
 type layout struct {
 	domains [][]string // in order: the values of the attributes
-	of      []int      // by node: its domain
-	sizes   []int      // by domain: its nodes
+	of      []int      // by node: the index of its domain
+	sizes   []int      // by domain: the number of its nodes
 }
 
-// layoutOf is the layout of a group's spreads.
+// layoutOf returns the layout for a group's spreads.
 func (t *nodeTable) layoutOf(spreads []model.Spread) *layout {
 	attributes := make([]string, len(spreads))
 	for i := range spreads {
@@ -51,7 +51,8 @@ func (t *nodeTable) newLayout(attributes []string) *layout {
 	return l
 }
 
-// meeting tells which nodes meet a constraint. It is worked out once: a regular expression is compiled at each look.
+// meeting returns, by node, whether it meets a constraint. The result is cached, because each check compiles a regular
+// expression.
 func (t *nodeTable) meeting(c model.Constraint) []bool {
 	if known, ok := t.meets[c]; ok {
 		return known
@@ -64,8 +65,7 @@ func (t *nodeTable) meeting(c model.Constraint) []bool {
 	return meets
 }
 
-// unmet says what a constraint that no node meets asks for, and whether no node has its attribute at all. It is worked
-// out once.
+// unmet describes a constraint that no node meets. It adds whether any node has the label at all. The result is cached.
 func (t *nodeTable) unmet(c model.Constraint) string {
 	text, known := t.unmets[c]
 	if !known {
@@ -94,8 +94,8 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	})
 }
 
-// nearestLabel is the label of a node whose name a mistyped one was probably meant to be, or "": at most a third of its
-// letters differ.
+// nearestLabel returns the node label that a mistyped name was probably meant to be, or "". At most a third of its
+// letters and at most three may differ.
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {

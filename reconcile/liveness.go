@@ -10,36 +10,35 @@ import (
 )
 
 const (
-	calmFor      = 60 * model.Second // a hold ends after its reason has been gone for this long
-	overrideFor  = 10 * model.Minute // an operator who ends a hold is believed for this long
-	microToken   = 1_000_000         // one node going offline
-	smallCluster = 10                // below it half of the nodes may be silent before a hold, from it on 34 %
+	calmFor      = 60 * model.Second // a hold ends when its reason has been gone for this long
+	overrideFor  = 10 * model.Minute // for this long after an operator ended a hold, none begins
+	microToken   = 1_000_000         // one node going offline, in the units of the token bucket
+	smallCluster = 10                // a hold begins above 50 % of the nodes if there are fewer, otherwise above 34 %
 	minBurst     = 2
 )
 
-// Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and
-// at most 10 s.
+// Interval returns how often agents send heartbeats: a sixth of offlineAfter, at least 300 ms and at most 10 s.
 func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
-// census is what the mass guard counts.
+// census is what the guard against mass eviction counts.
 type census struct {
 	nodes  int // all of them
-	judged int // those that are meant to work
-	// of these offline, or silent for more than three intervals, or degraded by their own agents' word
+	judged int // nodes that are meant to work; see judged
+	// of the judged nodes: offline, silent for more than three intervals, or degraded by their own agents' word
 	out       int
-	sick      int         // of these the last
-	unheard   int         // neither out nor ever heard by this leader: it can't know yet
-	back      int         // of those that are out, how many are heard again and have not registered yet
-	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
-	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
-	deaf      int         // of the judged ones, how many hear no answers
-	gossip    []*fsm.Node // those whose health gossip, or what they hear, shows differently
+	sick      int         // of out: degraded by their own agents' word
+	unheard   int         // neither out nor ever heard by this leader, so it can't judge them yet
+	back      int         // of out: heard again, and not registered yet
+	domain    string      // a failure domain that is out as a whole while other nodes are out too; "" if none is
+	candidate []*fsm.Node // nodes that every rule except the mass guard calls offline, the longest silent first
+	deaf      int         // of the judged nodes: those that get no answers
+	gossip    []*fsm.Node // nodes whose health differs from what gossip or their heartbeats show
 }
 
-// watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken
-// network for broken nodes.
+// watchNodes writes what the evidence shows about each node. It guards against the most expensive mistake: to take a
+// broken network for broken nodes.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -63,7 +62,7 @@ func (p *pass) count() census {
 		c.nodes++
 		live, known := p.in.Live[id]
 		if known && n.Health != model.HealthOffline {
-			if live.Age > 3*interval { // evidence that something goes on; whatever is new in it wakes the loop as well
+			if live.Age > 3*interval { // something may be going on: look again soon, even without new evidence
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
 			if live.Silent && !p.awaited(live) {
@@ -96,7 +95,7 @@ func (p *pass) count() census {
 			c.unheard++
 		}
 	}
-	if c.out > 2 { // two of a whole domain, and another one
+	if c.out > 2 { // two nodes of a whole domain, and another one
 		c.domain = p.domainOut(&c)
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
@@ -109,12 +108,12 @@ func (p *pass) isOut(n *fsm.Node) bool {
 	return p.out(n, live, known)
 }
 
-// out is isOut with what is known of the node.
+// out is isOut with the node's evidence given.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
 
-// domainOut is a failure domain that is out as a whole while others are out too; empty if there is none.
+// domainOut returns a failure domain that is out as a whole while other nodes are out too; "" if none is.
 func (p *pass) domainOut(c *census) (out string) {
 	label := p.in.State.Settings.FailureDomainLabel
 	size, gone := map[string]int{}, map[string]int{}
@@ -141,12 +140,12 @@ func (p *pass) domainOut(c *census) (out string) {
 	return out
 }
 
-// late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only
-// when it could judge it: after a restart of all servers every node is unheard for a moment, and none is broken. After
-// a pause of its own all nodes seem silent at once, and it says so of none.
+// late reports whether a node's heartbeats are missing. A node that this leader has never heard counts as late only
+// after a longer time: after a restart of all servers every node is unheard for a moment, and none is broken. After a
+// pause of the leader itself all nodes seem silent, so none counts as late.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
-		return false // nobody is declared offline then either
+		return false // nor is any node declared offline then
 	}
 	if live.Unheard {
 		return !p.awaited(live) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
@@ -154,12 +153,13 @@ func (p *pass) late(live fsm.Liveness) bool {
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
-// awaitedMost bounds for how long a leader waits for nodes that it has never heard while a restore is not confirmed: a
-// person may be long in confirming it.
+// awaitedMost bounds how long a leader waits for nodes that it has never heard while a restore is not confirmed. A
+// person may take long to confirm it.
 const awaitedMost = 15 * model.Minute
 
-// awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been
-// heard at all, and the restored state is not confirmed, or was so recently. Its silence says nothing.
+// awaited reports whether a node's silence means nothing because it may not have found the servers yet, as after a
+// recovery into new ones. This leader has never heard it, and the restored state is not confirmed or was confirmed only
+// recently.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -171,15 +171,15 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed
+// judged reports whether a node is expected to send heartbeats. It is not if it was disabled, emptied, or confirmed
 // dead.
 func judged(n *fsm.Node) bool {
 	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
 	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit is the number of silent or sick nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 %
-// in a small cluster.
+// limit returns the number of silent or sick nodes above which no node is believed dead, times 100. It is max(2, 34 %),
+// or max(2, 50 %) in a small cluster.
 func (c *census) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
@@ -210,9 +210,9 @@ func (c *census) tooMany() string {
 	return ""
 }
 
-// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit
-// has been silent for a minute. Since when that is so stands in the state: leaders may change more often. A node that
-// this leader has not heard yet may be silent as well.
+// hold begins a hold before the first of too many silent nodes is written as offline. It ends the hold when less than
+// half the limit has been silent for a minute. The start of that minute is kept in the state, because leaders may
+// change more often. Nodes that this leader has not heard yet count as silent for that.
 func (p *pass) hold(c *census) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -238,9 +238,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth makes a node degraded while gossip suspects it, and unreachable while its agent gets no answers; online
-// again at once when neither is so. That alone never evicts anything. Where too many hear nothing the servers are
-// broken rather than the nodes, and none is made unreachable: something must be left to place on.
+// judgeHealth makes a node degraded while gossip suspects it, unreachable while its agent gets no answers, and online
+// again as soon as neither holds. This alone never evicts anything. If too many nodes get no answers, the servers are
+// broken rather than the nodes. Then none becomes unreachable, so that something is left to place on.
 func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
@@ -257,18 +257,18 @@ func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	}
 }
 
-// healthOf is the health that the evidence shows of a node that isn't offline, and why.
+// healthOf returns the health that the evidence shows for a node that isn't offline, and why.
 func healthOf(n *fsm.Node, live fsm.Liveness) (health model.Health, why string) {
 	switch {
 	case live.Deaf > 0:
 		return model.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
 	case n.Health == model.HealthUnreachable && live.Unheard:
-		return n.Health, "" // it has not said so to this leader yet
+		return n.Health, "" // it has not reported that to this leader yet
 	}
 	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
 
-// gossipHealth is the health that gossip sees in a node that isn't offline.
+// gossipHealth returns the health that gossip shows for a node that isn't offline.
 func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	switch live.Gossip {
 	case fsm.GossipDead:
@@ -287,7 +287,7 @@ func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	return n.Health
 }
 
-// writeOffline declares nodes offline, the longest silent first, no more than the rate allows.
+// writeOffline declares nodes offline, the longest silent first, and no more than the rate allows.
 func (p *pass) writeOffline(c *census) {
 	if len(c.candidate) == 0 {
 		return
@@ -309,8 +309,8 @@ func (p *pass) writeOffline(c *census) {
 	}
 }
 
-// offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each
-// millisecond. What was taken from it is read from the nodes, so that it holds across leaders.
+// offlineTokens returns how many nodes may go offline now, in millionths. It is a token bucket that holds burst and
+// gains perMilli each millisecond. Tokens taken are derived from the nodes' rows, so the rate holds across leaders.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {
@@ -327,7 +327,7 @@ func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	return min(burst, tokens+refill(p.in.Now.Sub(last), perMilli, burst))
 }
 
-// refill is what flows into the bucket in a time, at most what it holds.
+// refill returns what flows into the bucket in a time, capped at twice what it holds.
 func refill(d model.Duration, perMilli, burst int64) int64 {
 	if int64(d) > 2*burst/perMilli {
 		return 2 * burst

@@ -12,49 +12,48 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // after a refusal or a failed write, doubled at each one in a row
-	// the longest one after refusals that a write of somebody else in between explains: where much is written that happens
-	// in a row
+	firstPause = 50 * time.Millisecond // after a refusal or a failed write; doubled for each one in a row
+	// the longest pause after stale refusals: other writes explain them, and under many writes they come in a row
 	stalePause = 200 * time.Millisecond
 	longPause  = 5 * time.Second
-	longSleep  = time.Hour // the timer is never set for longer
+	longSleep  = time.Hour // the timer is never set to more
 
-	// times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
+	// after a decision without work, the loop rests this many times as long as it took; so it uses a tenth of the time
 	idleRest = 9
-	longRest = 100 * time.Millisecond // but no longer
+	longRest = 100 * time.Millisecond // upper bound of that rest
 
-	// before the rescheduler takes part for the first time: what the last leader left undone comes before it
+	// the rescheduler first takes part after this: work that the last leader left undone comes first
 	balanceFirst = 5 * time.Second
-	// times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and
-	// placements and answers to drains need them more
+	// after a decision with the rescheduler, it rests this many times as long; its look at groups of 10,000 takes 100 ms,
+	// and placements and drains need that time more
 	balanceRest = 20
 )
 
-// States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
+// States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine implements it.
 type States interface {
 	Watch() (fsm.State, <-chan struct{})
 }
 
-// Evidence is the leader's clock and its evidence about nodes. LiveChanged's channel is closed when Live says something
-// new; it is taken before Live is called. None of them blocks.
+// Evidence is the leader's clock and its evidence about nodes. The channel of LiveChanged is closed when Live has news;
+// take it before calling Live. None of the methods blocks.
 type Evidence interface {
 	Now() model.Time
 	Live() map[model.NodeID]fsm.Liveness
 	LiveChanged() <-chan struct{}
 }
 
-// Log takes entries. Those that one goroutine submits are logged in that order.
+// Log takes entries. Entries submitted by one goroutine are logged in that order.
 type Log interface {
 	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
 }
 
-// Outcome is an entry on its way. Wait blocks until it is applied here, or ctx ends, and returns the outcome of each
-// group.
+// Outcome is a submitted entry. Wait blocks until it is applied on this server or ctx ends, and returns the result of
+// each group.
 type Outcome interface {
 	Wait(ctx context.Context) ([]fsm.Result, error)
 }
 
-// Report tells of one decision, or of an entry that was not taken as it was planned.
+// Report describes one decision, or an entry that was not applied as planned.
 type Report struct {
 	Took    time.Duration // of Decide; 0 in a report of an outcome
 	Plan    Plan
@@ -68,11 +67,11 @@ type Config struct {
 	States   States
 	Evidence Evidence
 	Log      Log
-	Term     uint64 // the term that this server leads; entries of another one are refused
-	// least time between two decisions; default 2 ms. Longer means fewer decisions in a burst and later ones
+	Term     uint64 // the term that this server leads; the log refuses entries of other terms
+	// least time between two decisions; default 2 ms. A longer one makes fewer, later decisions in a burst
 	Gap      time.Duration
-	InFlight int // entries under way at once; default 16
-	// called after each decision and each outcome that was no success, by the loop itself; may be nil
+	InFlight int // entries submitted but not applied, at most; default 16
+	// called by the loop's goroutine after each decision and each failed outcome; may be nil
 	Reports func(Report)
 }
 
@@ -80,28 +79,28 @@ type Config struct {
 type Loop struct {
 	cfg     Config
 	flights []*flight     // submitted, in order
-	queue   []fsm.Entry   // planned on top of them, not yet submitted
+	queue   []fsm.Entry   // planned on top of the flights, not yet submitted
 	landed  chan *flight  // flights that have an outcome
-	settle  bool          // something was not as planned: wait for all outcomes and begin again from the published state
+	settle  bool          // something went wrong: wait for all outcomes, then begin again from the published state
 	pause   time.Duration // the last one; 0 after a success
-	rest    time.Time     // the next decision is not made before
-	balance time.Time     // nor does the rescheduler take part in one before
+	rest    time.Time     // the next decision is not made before this
+	balance time.Time     // the rescheduler takes no part before this
 	seen    Seen
 	last    lastLook
 }
 
-// lastLook is what the last decision rested on, for as long as it holds.
+// lastLook is what the last decision was based on, and whether its answer still holds.
 type lastLook struct {
-	empty bool            // it found nothing to do, with the entries under way taken as done
+	empty bool            // it found nothing to do, assuming the submitted entries
 	index uint64          // of the published state
-	own   uint64          // entries of this loop that were applied after that
-	until time.Time       // when it wants to be asked again
-	live  <-chan struct{} // closed once the evidence is news
+	own   uint64          // entries of this loop that were applied since
+	until time.Time       // when it wants the next decision
+	live  <-chan struct{} // closed once there is new evidence
 }
 
-// holds reports whether nothing has happened since but what was under way already: then the answer is the same, and the
-// entries that are still under way needn't be tried again. While 10,000 placements are written that saves as many tries
-// for each entry that comes back.
+// holds reports whether nothing has happened since the last decision except entries that were already submitted. Then
+// the answer is the same, and those entries needn't be tried again. While 10,000 placements are written, that saves as
+// many tries for each entry that comes back.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -111,7 +110,7 @@ func (k *lastLook) holds(published uint64) bool {
 	}
 }
 
-// flight is an entry on its way into the log.
+// flight is an entry submitted to the log.
 type flight struct {
 	entry   fsm.Entry
 	results []fsm.Result
@@ -134,8 +133,8 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight), balance: time.Now().Add(balanceFirst)}
 }
 
-// Run decides and proposes until ctx ends, and returns its cause after every goroutine of it has ended. It is the only
-// caller of the Loop.
+// Run decides and proposes until ctx ends. It returns the cause of that after all of its goroutines have ended. Call it
+// once; it is not safe for concurrent use.
 func (l *Loop) Run(ctx context.Context) error {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -145,7 +144,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if l.settle && len(l.flights) == 0 {
 			l.settle = false
 			l.drowse(ctx, l.pause)
-			continue // what is published may be newer now
+			continue // a newer state may be published by now
 		}
 		wake := longSleep
 		switch {
@@ -159,14 +158,14 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.submit(ctx, &waiting)
 		live := l.last.live
 		if len(l.queue) > 0 || l.settle {
-			live = nil // nothing is decided now; it is looked at then
+			live = nil // nothing is decided now; the next decision looks at it
 		}
 		l.sleep(ctx, changed, live, wake)
 	}
 	return context.Cause(ctx)
 }
 
-// decide makes a plan on top of what is under way and returns how long it holds if nothing changes.
+// decide makes a plan on top of the submitted entries, and returns how long it holds if nothing changes.
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
@@ -190,9 +189,9 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	return wake
 }
 
-// restAfter is how long the loop lets things gather after a decision. One that found nothing to do is mostly followed
-// by another such one, as what was written did not concern it: single writes under full load would take half a core
-// away from themselves.
+// restAfter returns how long the loop rests after a decision, so that changes can gather. After a decision without work
+// it rests longer, since the next one mostly finds nothing either. Under a full load of single writes, decisions would
+// otherwise take half a core away from them.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took
@@ -200,8 +199,8 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 	return min(idleRest*took, longRest)
 }
 
-// ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten.
-// Groups that are in it already are refused, which changes nothing.
+// ahead returns the published state with the submitted entries applied, so that nothing is decided twice or forgotten.
+// Groups that are already in it are refused, which changes nothing.
 func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
@@ -215,7 +214,7 @@ func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	return *draft.State()
 }
 
-// submit sends planned entries, in order, as many as may be under way.
+// submit sends planned entries in order, at most as many as may be in flight.
 func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
@@ -237,8 +236,8 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// unwritable returns the refusal of an entry that the log can never take, such as one that is too large; nil for any
-// other outcome.
+// unwritable returns the refusal of an entry that the log can never take, for example because it is too large. It
+// returns nil for any other outcome.
 func unwritable(err error) *model.Error {
 	var refusal *model.Error
 	if errors.As(err, &refusal) && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNeedsFormat) {
@@ -247,8 +246,8 @@ func unwritable(err error) *model.Error {
 	return nil
 }
 
-// split puts the halves of an entry that can't be written in its place. A single group is skipped: deciding again would
-// only plan it again, and everything behind it would wait.
+// split replaces an entry that can't be written by its halves. A single group is skipped: a new decision would only
+// plan it again, and everything after it would wait.
 func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
@@ -261,15 +260,15 @@ func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = append([]fsm.Entry{first, second}, l.queue...)
 }
 
-// failed drops the rest of the plan: what it rests on may not be there.
+// failed drops the rest of the plan, because the entry that it depends on may be missing.
 func (l *Loop) failed(err error) {
 	l.queue, l.settle = nil, true
 	l.pause = min(max(2*l.pause, firstPause), longPause)
 	l.cfg.Reports(Report{Err: err})
 }
 
-// land takes the outcome of a flight. A refusal means that the state was not what the plan rested on: the next one
-// begins from what is published.
+// land takes the outcome of a flight. A refusal means that the state was not what the plan assumed, so the next
+// decision begins from the published state.
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
@@ -294,7 +293,7 @@ func (l *Loop) land(f *flight) {
 	}
 }
 
-// longestPause bounds the pauses: only what another write explains is tried again soon.
+// longestPause bounds the pauses. They stay short only if another write explains all refusals.
 func longestPause(refused []*model.Error) time.Duration {
 	if slices.ContainsFunc(refused, func(r *model.Error) bool { return r.Code != model.CodeStale }) {
 		return longPause
@@ -302,8 +301,8 @@ func longestPause(refused []*model.Error) time.Duration {
 	return stalePause
 }
 
-// noteOwn counts an entry of this loop that was applied after the last look. One that went wrong ends what that look
-// found.
+// noteOwn counts an entry of this loop that was applied after the last decision. A failed entry makes that decision's
+// answer invalid.
 func (l *Loop) noteOwn(f *flight) {
 	switch {
 	case l.settle:
@@ -313,7 +312,7 @@ func (l *Loop) noteOwn(f *flight) {
 	}
 }
 
-// forget drops the flights whose outcome the published state shows.
+// forget drops the flights whose outcome is part of the published state.
 func (l *Loop) forget(published uint64) {
 	left := l.flights[:0]
 	for _, f := range l.flights {
@@ -324,8 +323,8 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the
-// gap, and until the last decision has been rested from.
+// sleep waits until there is something to do: a newer state, new evidence, an outcome, or the wake-up time. It lasts at
+// least the gap, and until the rest after the last decision is over.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
 		return // the pause comes next
@@ -342,13 +341,13 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	case <-timer.C:
 	}
 	pause := l.cfg.Gap
-	if len(l.queue) == 0 { // else nothing is decided next, but written
+	if len(l.queue) == 0 { // otherwise the next step writes entries and decides nothing
 		pause = max(pause, time.Until(l.rest))
 	}
 	l.drowse(ctx, pause)
 }
 
-// drowse waits for d in any case, and takes what lands meanwhile.
+// drowse waits for d in any case, and takes outcomes that arrive meanwhile.
 func (l *Loop) drowse(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

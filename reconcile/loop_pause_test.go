@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// A log that refuses what the draft accepted, or takes nothing, is not asked again and again.
+// If a log refuses what the draft accepted, or accepts nothing, the loop does not keep asking it.
 func TestLoopBacksOff(t *testing.T) {
 	tests := map[string]func(*rig){
 		"submit fails": func(r *rig) {
@@ -51,7 +51,7 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
-// Writes that overtake whatever was decided hold it up for as long as they last, and not for longer.
+// Writes that overtake every decision delay the loop as long as they last, and no longer.
 func TestLoopAfterStaleDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -96,7 +96,7 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
-// lopsided lets one node hold all of a job for an hour: the rescheduler would move some of it if there was another
+// lopsided places all of a job on one node for an hour. The rescheduler would move some of it if there were another
 // node.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
@@ -108,7 +108,7 @@ func (r *rig) lopsided() {
 	time.Sleep(time.Hour)
 }
 
-// moves counts the instances that the rescheduler moves.
+// moves counts the moves of the rescheduler.
 func (r *rig) moves() (n int) {
 	s := r.state()
 	for _, inst := range s.Instances.All() {
@@ -119,7 +119,7 @@ func (r *rig) moves() (n int) {
 	return n
 }
 
-// Where decisions take long the rescheduler takes no part in most of them, and has its turn when nothing else happens.
+// If decisions take long, the rescheduler takes part in few of them, and gets its turn when nothing else happens.
 func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// rig is a log of one server: entries are applied in the order in which they were submitted, each after the latency.
+// rig is a log of one server. It applies entries in the order of their submission, each after the latency.
 type rig struct {
 	t       *testing.T
 	machine *fsm.Machine
 	began   time.Time
 	latency time.Duration
 	each    time.Duration         // between two entries
-	think   time.Duration         // what a decision takes at least
-	refuse  func(fsm.Entry) error // not nil: what Submit answers
+	think   time.Duration         // least duration of a decision
+	refuse  func(fsm.Entry) error // if not nil: the answer of Submit
 
 	mu        sync.Mutex
 	index     uint64
@@ -32,7 +32,7 @@ type rig struct {
 	decisions int
 	refusals  int
 	skipped   int
-	most      int // entries under way at once
+	most      int // largest number of entries in flight
 	underway  int
 	last      chan struct{}
 }
@@ -62,7 +62,7 @@ func (r *rig) config() reconcile.Config {
 }
 func (r *rig) group(id model.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
-// start runs a loop until end is called, as a lost leadership would.
+// start runs a loop until end is called, as on a loss of leadership.
 func (r *rig) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
@@ -139,7 +139,7 @@ func (r *rig) apply(e fsm.Entry) ([]fsm.Result, error) {
 	return r.machine.Apply(r.index, 1, data)
 }
 
-// write commits what comes from outside the loop.
+// write commits a command from outside the loop.
 func (r *rig) write(group ...fsm.Command) {
 	r.t.Helper()
 	results, err := r.apply(fsm.Entry{Actor: "test", Groups: [][]fsm.Command{group}})
@@ -164,7 +164,7 @@ func (r *rig) nodes(names ...model.NodeID) {
 	}
 }
 
-// agents lets every agent report what it runs as ready.
+// agents lets every agent report its instances as ready.
 func (r *rig) agents() {
 	s := r.state()
 	for id, n := range s.Nodes.All() {
@@ -212,7 +212,7 @@ func TestLoopPlacesAndRests(t *testing.T) {
 	})
 }
 
-// A deadline fires by the plan's own wake-up, also for a leader that took over in between.
+// A deadline fires by the plan's own wake-up, also for a leader that took over meanwhile.
 func TestLoopWakesAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -264,7 +264,7 @@ func TestLoopHeedsEvidence(t *testing.T) {
 	})
 }
 
-// Many entries go at once, the next decision counts those under way, and nothing is placed twice.
+// Many entries are in flight at once, the next decision includes them, and nothing is placed twice.
 func TestLoopPipelines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -289,8 +289,8 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While its own entries come back one by one nothing is decided anew: what they bring was counted when they were sent.
-// What comes in between is heeded.
+// While the loop's own entries come back one by one, it makes no new decision: their effects were counted when they
+// were sent. It reacts to other entries in between.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

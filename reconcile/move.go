@@ -12,9 +12,9 @@ func (p *pass) moving(inst *fsm.Instance) bool {
 	return inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
 }
 
-// moveGone reports whether a move has lost its point: the successor came to nothing, or its node is to be left as well,
-// or the instance's own node is, which is then somebody else's reason. What is not down stays, and the other is a
-// surplus (L14).
+// moveGone reports whether a move has lost its point: its successor failed or is lost, or the successor's node must be
+// emptied too. It also has none if the instance's own node is drained or disabled, which is then the reason to leave.
+// An instance that is not down stays, and the other one is surplus (L14).
 func (p *pass) moveGone(inst *fsm.Instance) bool {
 	source := p.node(inst.Node)
 	next, ok := p.state().Successor(inst)
@@ -27,7 +27,7 @@ func (p *pass) moveGone(inst *fsm.Instance) bool {
 	return false
 }
 
-// stopMoved stops an instance that the rescheduler moves once its successor is ready.
+// stopMoved stops an instance that the rescheduler moves, once its successor is ready.
 func (p *pass) stopMoved(slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -43,8 +43,9 @@ func (p *pass) stopMoved(slot *slotView) {
 	p.stop(inst, inst.Eviction.Cause, string(model.ByRescheduler))
 }
 
-// Moves lists what the rescheduler would do if an operator asked for it now, and what keeps it from the rest; and for
-// each move that would begin the group of commands that begins it. It changes nothing.
+// Moves lists what the rescheduler would do if an operator asked for it now, including moves that must wait and why.
+// For each move that would begin it also returns the group of commands that begins it. It changes nothing and does not
+// block.
 func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	in.Rebalance = true
 	paused := in.State.Settings.Paused
@@ -68,8 +69,8 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	return p.moves, begin
 }
 
-// wakeForgotten asks to be woken when the next thing that keeps a group from a node is forgotten: an entry of the
-// node's avoid list, or a failure there.
+// wakeForgotten asks for a decision when something that keeps a group off a node expires: an entry in a node's avoid
+// list, or a failure there.
 func (p *pass) wakeForgotten(g *groupView) {
 	for _, x := range g.row.Failures {
 		if at := x.At.Add(g.spec.Reschedule.Interval); at > p.in.Now {

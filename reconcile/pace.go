@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	usualStart = 5 * model.Second // of a group that is not known to have started anything
-	usualStop  = model.Second     // what a program takes of its grace
+	usualStart = 5 * model.Second // for a group that has no ready instance
+	usualStop  = model.Second     // what a program needs of its grace
 )
 
-// pace estimates how long it takes what a rehearsal has agents do at once. All agents work side by side, so a step
+// pace estimates how long the work takes that a rehearsal's agents do at once. All agents work in parallel, so a step
 // takes as long as its slowest part.
 type pace struct {
-	now    model.Duration // of this step
+	now    model.Duration // the length of the current step so far
 	starts map[model.GroupID]model.Duration
 }
 
 func newPace() pace { return pace{starts: map[model.GroupID]model.Duration{}} }
 
-// note takes what an agent reports of an instance in this step.
+// note records what an agent reports about an instance in this step.
 func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatus) {
 	if len(news) == 0 {
 		return
@@ -41,9 +41,8 @@ func (c *pace) next() model.Duration {
 	return took
 }
 
-// start is how long an instance of the group takes from its placement until it is ready: as long as the quickest of
-// those that are ready. The others may have been
-// unready since.
+// start returns how long an instance of the group takes from its placement until it is ready: as long as the quickest
+// of its ready instances. For slower ones the time may include having been unready since.
 func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	if known, ok := c.starts[group]; ok {
 		return known
@@ -61,7 +60,7 @@ func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	return quickest
 }
 
-// stop is how long an instance takes to stop once it was told to.
+// stop returns how long an instance takes to stop after the order to stop.
 func (c *pace) stop(s *fsm.State, inst *fsm.Instance) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {

@@ -9,47 +9,47 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// urgency orders the needs of one class: what is gone before what still runs somewhere.
+// urgency orders the needs of one class: empty slots before slots with a running instance.
 type urgency int
 
 const (
-	urgentGone urgency = iota // nobody fills the slot
-	urgentMove                // somebody fills it, but must leave
-	urgentRoll                // somebody fills it with an older version
+	urgentGone urgency = iota // the slot is empty
+	urgentMove                // its instance must leave
+	urgentRoll                // its instance has an older version
 )
 
 // need is one instance that a group lacks.
 type need struct {
 	group    *groupView
 	slot     int
-	more     int // slots that follow and lack the same; each of them would do as well
+	more     int // how many of the following slots have the same need
 	version  uint64
-	replaces *fsm.Instance // the holder that it takes over from; nil if nobody holds the slot
+	replaces *fsm.Instance // the holder that it takes over from; nil if the slot is empty
 	cause    model.Cause
 	urgency  urgency
-	home     model.NodeID  // the only node that will do; empty = any
-	homes    []*fsm.Node   // of a system group: of the slot and of each that follows; nil: all have the same
-	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
-	look     bool          // only look whether it fits: its time is up
-	build    bool          // it makes an extra copy of data that the group has
-	leaves   bool          // the node of the one that it replaces won't do
+	home     model.NodeID  // the only possible node; "" = any
+	homes    []*fsm.Node   // of a system group: nodes of this slot and the following ones; nil: all share home
+	first    []fsm.Command // commands that must succeed together with the placement, such as the end of a failed successor
+	look     bool          // only check whether it fits
+	build    bool          // it makes an extra copy of the group's data
+	leaves   bool          // it must not stay on the node of the instance that it replaces
 
-	spare      bool // if first is what is refused, place without it
+	spare      bool // if first is refused, place without it
 	regardless bool // if nothing fits, do first alone
 }
 
-// unplaced says why a need can't be fulfilled now.
+// unplaced says why a need can't be met now.
 type unplaced struct {
 	code    model.Code
 	message string
 	out     excluded
-	unblock string // what would help, where that is more than the code says
-	preempt string // why stopping less important instances doesn't help, for whoever asks
+	unblock string // what would help, if more is known than the code says
+	preempt string // why preemption doesn't help, for explanations
 }
 
-// place fulfils what is missing: the first class first, and in it what is gone before what must move before what is
-// only old. Higher classes come first so that they find room; if there is none, less important instances may have to
-// make it.
+// place meets the needs of all groups: the first class first, and within a class empty slots, then instances that must
+// move, then old versions. Higher classes come first so that they find room. If there is none, less important instances
+// may be preempted.
 func (p *pass) place() {
 	var needs []*need
 	for _, g := range p.groups {
@@ -64,8 +64,8 @@ func (p *pass) place() {
 	p.noteWaiting()
 }
 
-// meet fulfils a need for its slot and then for those that follow. The first that fits nowhere speaks for the rest:
-// nothing has changed that could make room for another one.
+// meet meets a need for its slot and then for the following ones. If one fits nowhere, neither do the rest: nothing has
+// changed that could make room.
 func (p *pass) meet(n *need) {
 	fulfil := p.fulfil
 	if n.look {
@@ -83,7 +83,7 @@ func (p *pass) meet(n *need) {
 	}
 }
 
-// unplaced records why a need stays open.
+// unplaced records why a need can't be met.
 func (p *pass) unplaced(n *need, why *unplaced) {
 	if p.givesUpSurge(n, why) {
 		return
@@ -104,8 +104,8 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the
-// next best is tried.
+// fulfil places one instance, or says why it can't. The draft decides: if it refuses a node, the next best one is
+// tried.
 func (p *pass) fulfil(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -127,7 +127,7 @@ func (p *pass) fulfil(n *need) *unplaced {
 	if v == nil && fsm.IsQuota(why.code) {
 		why.message = last.Message
 		if len(n.first) > 0 && p.plan.try(n.group.subject(), n.first...) == nil {
-			return why // what ends makes room in the quota
+			return why // the stop makes room in the quota
 		}
 	}
 	if v == nil && n.spare && rank(why.code) < 0 {
@@ -137,7 +137,7 @@ func (p *pass) fulfil(n *need) *unplaced {
 	}
 	if v == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
 		n.first = nil
-		return why // the room that it gives back is there when its end is confirmed
+		return why // the room that the stop frees is there when its end is confirmed
 	}
 	if v == nil {
 		return why
@@ -147,7 +147,7 @@ func (p *pass) fulfil(n *need) *unplaced {
 	return nil
 }
 
-// unsettled says why a slot that only one may fill can't be filled after a restore.
+// unsettled says why a slot can't be filled after a restore because an unknown instance may hold it; nil if it can.
 func (p *pass) unsettled(n *need, f *field) *unplaced {
 	refusal := p.state().SlotUnsettled(f.spec, n.group.id, n.slot)
 	if refusal == nil {
@@ -156,7 +156,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that fulfil would choose, and keeps room there for the rest of the pass.
+// peek returns the node that fulfil would choose, and keeps room there for the rest of the pass. It keeps none on a
+// home node.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -184,7 +185,7 @@ func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	return v.node.ID, nil
 }
 
-// choose takes the best nodes in turn until one is accepted. Those that only this need can't use go back to the field.
+// choose tries the best nodes in turn until one is accepted. Nodes that only this need can't use go back to the field.
 func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
@@ -221,7 +222,7 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Cod
 		if ok {
 			return v, nil
 		}
-		if rank(code) < 0 { // not about this node: no other one will do either
+		if rank(code) < 0 { // not about this node, so no other node will do either
 			back = append(back, v)
 			return nil, &unplaced{code: code, message: fmt.Sprintf("%s slot %d: %s", n.group.id, n.slot, code)}
 		}
@@ -229,7 +230,7 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Cod
 	}
 }
 
-// nowhere says why no node will do, with the number of nodes that each rule took out.
+// nowhere says why no node is possible, with the number of nodes that each rule excluded.
 func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	out := slices.Clone(f.unranked())
 	for _, x := range slices.Concat(f.out, also) {
@@ -250,8 +251,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts says who has the static port that a group asks for: often instances of the same group, so that it needs
-// a node of its own for each of them.
+// explainPorts says which instances have the static port that a group asks for. Often they are of the same group, which
+// then needs a node for each of its instances.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {
@@ -288,7 +289,7 @@ func (p *pass) explainPorts(f *field, why *unplaced) {
 	}
 }
 
-// wayOut says what would let a placement succeed.
+// wayOut says what would let the placement succeed.
 func (u *unplaced) wayOut() string {
 	if u.unblock != "" {
 		return u.unblock
@@ -327,7 +328,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	return nil
 }
 
-// tryPlace tries the placement on the draft, with the commands that go with it.
+// tryPlace tries the placement on the draft, together with the commands in first.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
@@ -347,7 +348,7 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	return refusal
 }
 
-// unblockPlacement says what would let a placement succeed.
+// unblockPlacement says what would let a placement succeed that failed with this code; "" if it does not know.
 func unblockPlacement(code model.Code) string {
 	switch code {
 	case model.CodeNoMemory:

@@ -9,49 +9,49 @@ import (
 )
 
 const (
-	entryBytes    = 256 << 10 // an entry is cut at this size; a single group may have more
+	entryBytes    = 256 << 10 // an entry is cut at this size; a single group may be larger
 	entryCommands = 1000
 )
 
 // Plan is what to propose now, and when to decide again even if nothing changes.
 type Plan struct {
 	Entries []fsm.Entry
-	Wake    model.Time // the earliest time at which the answer could change; Never = only after a change
-	Refused []Refusal  // what can't be done now, in the order in which it was found
+	Wake    model.Time // the earliest time at which the answer could change; Never = only after a change of the state
+	Refused []Refusal  // what can't be done now, in the order found
 	Skipped []Skip     // what no entry can hold
 }
 
-// Refusal is one wish that can't be fulfilled now.
+// Refusal is one action that is due and can't be done now.
 type Refusal struct {
-	// Subject is "instance/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", or with "/FIRST-LAST" several slots,
-	// "drain/ID/NODE", or "deployment/ID".
+	// Subject is "instance/ID", "node/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", several slots as
+	// "group/JOB/GROUP/FIRST-LAST", "drain/ID/NODE", "deployment/ID", "volume/ID", or "liveness".
 	Subject string
 	Code    model.Code
 	Message string
 }
 
-// Skip is a group of commands that can't be written to the log, whatever the state. Everything else goes on without it.
+// Skip is a group of commands that can't be written to the log, whatever the state. All other groups go on without it.
 type Skip struct {
 	Group []fsm.Command
 	Why   *model.Error
 }
 
-// String says what is left out and why.
+// String returns what is left out and why.
 func (s Skip) String() string { return fmt.Sprintf("%s: %s", describe(s.Group), s.Why) }
 
-// String is the refusal as a line of a log.
+// String returns the refusal as a line of a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.Code, r.Message) }
 
 // planner tries commands on a draft and keeps those that were accepted.
 type planner struct {
 	draft    *fsm.Draft
 	paused   bool
-	noted    *fsm.Draft // while actuation is paused: the state with nothing but what is really proposed
+	noted    *fsm.Draft // while actuation is paused: the state with only what is really proposed
 	accepted [][]fsm.Command
-	sizes    []int // of those accepted, in bytes
+	sizes    []int // of the accepted groups, in bytes
 	wake     model.Time
-	changes  model.Time // wake without the retries of stops that were refused: when something is known to come about
-	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never: it refuses none
+	changes  model.Time // like wake, but without retries of refused stops: when something is known to happen
+	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never: none is refused
 	refused  []Refusal
 	skipped  []Skip
 }
@@ -80,11 +80,11 @@ func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	return nil
 }
 
-// note is try for what is an observation or bookkeeping, which goes on while actuation is paused.
+// note is try for observations and bookkeeping, which go on while actuation is paused.
 func (p *planner) note(group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	if refusal == nil && p.paused {
-		refusal = p.noted.Try(group...) // it must not rest on what is only shown
+		refusal = p.noted.Try(group...) // it must not depend on commands that are only shown
 	}
 	if refusal == nil {
 		p.accept(size, group)
@@ -92,8 +92,8 @@ func (p *planner) note(group ...fsm.Command) *model.Error {
 	return refusal
 }
 
-// draw applies a group to the draft and returns its size. What no entry can hold is left out of the draft as well: the
-// rest of the plan must not rest on it.
+// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is left out of the
+// draft too, so that the rest of the plan does not depend on it.
 func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
@@ -117,7 +117,7 @@ func (p *planner) wakeAt(t model.Time) {
 	p.wake, p.changes = min(p.wake, t), min(p.changes, t)
 }
 
-// retryAt asks to be woken for one more try of a stop that was refused.
+// retryAt asks for a decision at t that tries a refused stop again.
 func (p *planner) retryAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
@@ -133,7 +133,7 @@ func (p *planner) finish(in Input) Plan {
 	return plan
 }
 
-// fit is how many of the groups go into one entry: at least one.
+// fit returns how many of the groups go into one entry: at least one.
 func fit(groups [][]fsm.Command, sizes []int) int {
 	commands, bytes := 0, 0
 	for i, group := range groups {

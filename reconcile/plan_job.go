@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how
-// many of the new ones would fit nowhere, with the reason. Room that the old instances give back counts, but where a
-// new version is made beside the old one there must be room for that first. It changes nothing. Codes: those of
-// JobSubmit.
+// PlanJob returns what submitting a job would do. For each group it counts the instances that are made, ended and kept,
+// and the new ones that would fit nowhere, with the reason. Room that old instances give back counts. But if new
+// instances are made beside the old ones, there must be room for that first. It changes nothing and does not block.
+// Codes: those of JobSubmit.
 func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
@@ -73,8 +73,8 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	return out
 }
 
-// replaced reports whether the holder stops whatever the plan does: its replacement is there. It stays if it has the
-// version that is wanted and its replacement has not.
+// replaced reports whether the holder stops in any case because its replacement exists. It stays if it has the wanted
+// version and its replacement doesn't.
 func (v *slotView) replaced(version uint64) bool {
 	if v.holder == nil || v.successor == nil || !v.successor.Wanted() {
 		return false
@@ -107,7 +107,7 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 			out.Message = "no new one can run beside the old ones: " + out.Message
 			return
 		}
-		p.nodes = nil // that was only a look
+		p.nodes = nil // planRoll only looked; its changes are dropped
 	}
 	p.gone = map[model.InstanceID]bool{}
 	for _, inst := range ended {
@@ -129,7 +129,8 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 	}
 }
 
-// planRoll looks for room for one new instance beside the old ones, made by stopping less important ones if need be.
+// planRoll looks for room for one new instance beside the old ones, by preemption if necessary. It returns nil if there
+// is room.
 func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	old := ended[0]
 	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: model.CauseRollout}
@@ -137,8 +138,8 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	return p.preempt(n, why)
 }
 
-// planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so
-// that what has to make room for it is found.
+// planSlot finds room for one more instance. If no old instance gives room back, it really places the instance on the
+// draft. So it also finds which instances would be preempted.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {

@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	preemptions = 20           // of one decision at most; the next one goes on
-	replans     = 8            // of one node: each leaves out a victim that the log would refuse
-	refusals    = 16           // of all nodes together, for one need
-	roomSoon    = model.Minute // room that stopping instances give back within it is waited for instead
+	preemptions = 20           // in one decision at most; the next decision goes on
+	replans     = 8            // on one node: each leaves out a victim that the log would refuse
+	refusals    = 16           // over all nodes together, for one need
+	roomSoon    = model.Minute // room that stopping instances free within this time is waited for
 	stopLate    = 30 * model.Second
 )
 
-// preempting is what one decision knows of preemption.
+// preempting is what one decision knows about preemption.
 type preempting struct {
 	done      int
-	lower     map[int]bool // by class: whether anything runs in a less important one, or in the same where that is fair
+	lower     map[int]bool // by class: whether anything runs in a lower class, or in the same one if preempt_equal is fair
 	mayTake   map[[2]model.GroupID]*model.Error
 	allowance map[model.GroupID]int // stops of ready instances that a group's budgets allow now
-	none      map[*field]string     // why it helped nobody of a field; the next ones of it needn't look
+	none      map[*field]string     // why it helped no need of a field, so that its other needs needn't look
 }
 
-// hole is room on a node that a preemption would make.
+// hole is the room that a preemption would make on a node.
 type hole struct {
 	view    *nodeView
 	victims []*fsm.Instance
-	ranks   []int  // victims of each class, the most important class first
-	why     string // no hole: why not
+	ranks   []int  // number of victims in each class, the most important class first
+	why     string // set if there is no hole: why
 }
 
-// preempt makes room for a need that fits nowhere, by stopping less important instances of one node, or says why that
-// doesn't help. Where any node has room without it, or will have in a moment, nothing is stopped. All of it is one
-// group of commands.
+// preempt makes room for a need that fits nowhere by stopping less important instances of one node. It returns why that
+// doesn't help, or nil if the need was met. Nothing is stopped if any node has room without it, or will have within a
+// minute. The stops and the placement are one group of commands.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -70,8 +70,8 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption says why nothing is stopped for a need, before any node is looked at. quiet: that is so common that only
-// a person who asks hears of it.
+// noPreemption says why nothing is stopped for a need, without looking at nodes. quiet is set for reasons that are so
+// common that only explanations show them.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):
@@ -91,7 +91,7 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	return "", false
 }
 
-// whole is the message with why nothing is stopped for it.
+// whole returns the message together with the reason why nothing is preempted.
 func (u *unplaced) whole() string {
 	if u.preempt == "" || strings.Contains(u.message, u.preempt) {
 		return u.message
@@ -99,8 +99,8 @@ func (u *unplaced) whole() string {
 	return u.message + "; " + u.preempt
 }
 
-// lowerRuns reports whether anything runs that is less important than a group, or as important where the class lets it
-// be taken.
+// lowerRuns reports whether any running instance is less important than a group, or as important if the class may
+// preempt its equals.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
 		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
@@ -125,8 +125,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 	return known
 }
 
-// bestHole compares the nodes: the fewest victims of the most important class, then of the next, then the newest, then
-// by hash.
+// bestHole returns the best hole of all nodes: fewest victims of the most important class, then of the next, and so on;
+// then the newest victims; then by hash.
 func (p *pass) bestHole(n *need, f *field) *hole {
 	var best *hole
 	var reasons hindrances
@@ -152,7 +152,7 @@ func (p *pass) bestHole(n *need, f *field) *hole {
 	return best
 }
 
-// suitable reports whether only room is lacking on a node.
+// suitable reports whether a node lacks only room.
 func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 	if code := f.exclude(v); code != model.CodeNoMemory && code != model.CodeNoPorts {
 		return false
@@ -184,8 +184,8 @@ func oldest(victims []*fsm.Instance) uint64 {
 	return at
 }
 
-// takeHole tries the preemption: the stops and the placement stand or fall together. What the log refuses for one
-// victim's sake is tried again without it.
+// takeHole tries the preemption: the stops and the placement succeed or fail together. If the log refuses it because of
+// one victim, that victim is left out of the next try.
 func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
@@ -218,8 +218,8 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 	return nil
 }
 
-// blameVictim finds the victim for whose sake a preemption was refused and leaves it out from now on; if it was none,
-// the whole node.
+// blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If none did, it
+// leaves out the whole node.
 func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
@@ -230,7 +230,8 @@ func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, r
 			for _, id := range part.Awaits {
 				group = append(group, &fsm.InstanceStop{ID: id, Cause: model.CausePreempted, By: string(c.ID)})
 			}
-			// Tried on a fork: too few victims are refused for the room, one that may not stop for a reason of its own.
+			// Tried on a fork. Too few victims are refused for lack of room; a victim that may not stop is refused with its own
+			// code.
 			scratch := p.state().NewDraft(p.in.Now)
 			if again := scratch.Try(append(group, &part)...); again != nil && again.Code == refusal.Code {
 				v.spare(h.victims[i].ID, refusal)
@@ -242,7 +243,7 @@ func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, r
 	v.shut = refusal
 }
 
-// spare leaves an instance out of further preemptions of this decision.
+// spare leaves an instance out of further preemptions in this decision.
 func (v *nodeView) spare(id model.InstanceID, refusal *model.Error) {
 	if v.spared == nil {
 		v.spared = map[model.InstanceID]*model.Error{}
@@ -272,7 +273,7 @@ func joinIDs(ids []model.InstanceID) string {
 	return strings.Join(texts, ", ")
 }
 
-// hindrances counts why nodes are no help, in the order in which the reasons were found.
+// hindrances counts the reasons why nodes don't help, in the order found.
 type hindrances []struct {
 	why   string
 	nodes int

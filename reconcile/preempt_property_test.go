@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: on nodes too small for what is wanted, with jobs of four classes, all that TestProperties holds is true as
-// well; every stop to make room takes what is less important (or as important, where that is fair), in the entry that
-// promises the room; and it comes to rest, so no chain of preemptions goes in a circle. At rest nothing waits for room,
-// and nothing less important runs where what is pending would fit in its place.
+// In words: on nodes that are too small for jobs of four classes, everything that TestProperties checks holds as well.
+// Every stop to make room hits a less important instance (or an equally important one, where that is fair), in the
+// entry that promises the room. It comes to rest, so no chain of preemptions is a cycle. At rest nothing waits for
+// room, and no less important instance runs where a pending one would fit in its place.
 func TestPreemptionComesToRest(t *testing.T) {
 	preempted := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,7 +55,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 }
 
-// classed gives each job of drawLine a class of its own; two share the last one.
+// classed gives each job of drawLine its own class; two jobs share the last one.
 func classed(line string) string {
 	for job, class := range map[string]string{"web": "batch", "roll": "critical", "mon": "system", "lock": "batch"} {
 		if strings.HasPrefix(line, "run "+job+" ") {

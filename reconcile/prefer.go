@@ -8,13 +8,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupCounts is where a group's instances are.
+// groupCounts counts a group's instances by place.
 type groupCounts struct {
 	nodes  map[model.NodeID]int
-	values []map[string]int // by spread attribute: instances on nodes with each value
+	values []map[string]int // by spread attribute: the number of instances for each value
 }
 
-// count counts a group's instances, which are all ready, by node and by the values of its spread attributes.
+// count counts a group's instances, all of which are ready, by node and by the values of its spread attributes.
 func (b *balancer) count(g *groupView) *groupCounts {
 	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {
@@ -34,9 +34,9 @@ func (b *balancer) count(g *groupView) *groupCounts {
 	return c
 }
 
-// preference is how much better a group's preferences are met when one instance goes from one node to another:
-// affinities, spreads, and that it is not beside others of its group. Its sum over all moves is bounded, which is why
-// moves for it end.
+// preference returns how much better a group's preferences are met when one instance moves between two nodes. They are
+// affinities, spreads, and distance from other instances of the group. The sum over all moves is bounded, so moves for
+// preferences come to an end.
 func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	total := f.affinity(to.view.node) - f.affinity(from.view.node)
 	total += f.samePenalty * int64(c.nodes[from.view.node.ID]-1-c.nodes[to.view.node.ID])
@@ -50,15 +50,16 @@ func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	return total
 }
 
-// comfort is how much better the instance would be by what its node holds, as placement scores it: so that the two
-// don't undo each other's work.
+// comfort returns how much better the target node's load is for the instance, by the score that placement uses. So
+// placement and the rescheduler don't undo each other's work.
 func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 	r := inst.Claims.Resources
 	before, after := f.useOf(from.view, from.memory, from.cpu), f.useOf(to.view, to.memory+r.MemoryBytes, to.cpu+r.CPU)
 	return after - before
 }
 
-// please moves instances to nodes that meet more of their group's preferences, of the groups that can gain most.
+// please moves instances to nodes that meet more of their group's preferences, beginning with the groups that can gain
+// most.
 func (b *balancer) please(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int {
@@ -78,7 +79,8 @@ func (b *balancer) please(tallies []*groupTally) {
 	}
 }
 
-// hint is an upper bound of what one move could gain in preferences: what is worst now against the best that there is.
+// hint returns an upper bound of what one move could gain in preferences: the worst place now against the best possible
+// one.
 func (b *balancer) hint(t *groupTally, counts map[model.NodeID]int) int64 {
 	clear(counts)
 	most := 0
@@ -150,8 +152,8 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	return best - worst
 }
 
-// bestFor is the move of a group that gains most, by all that placement scores. One that has to wait is returned only
-// if there is no other.
+// bestFor returns the move of a group that gains most by all that placement scores. It returns a move that has to wait
+// only if there is no other.
 func (b *balancer) bestFor(g *groupView) *move {
 	f := b.p.fieldOf(g, g.row.Version)
 	holders := b.holders(g)
@@ -159,7 +161,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 		return nil
 	}
 	counts := b.count(g)
-	verdicts := make([]*move, len(holders)) // what each would have to wait for, wherever it went; nil: not asked
+	verdicts := make([]*move, len(holders)) // what each would have to wait for, wherever it moved; nil: not known yet
 	var best, later *move
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {
@@ -194,7 +196,8 @@ func (b *balancer) bestFor(g *groupView) *move {
 	return best
 }
 
-// holders are the instances of a group that could be moved, the oldest of each node, in order of a hash.
+// holders lists the instances of a group that could be moved: the oldest on each node, in order of a hash. It returns
+// nil if the group has instances of another version.
 func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	oldest := map[model.NodeID]*fsm.Instance{}
 	for _, slot := range g.slots() {

@@ -8,22 +8,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stage is how far a stop has come in this pass.
+// stage is how far a stop has got in this pass.
 type stage int
 
 // The stages.
 const (
 	stageRefused stage = iota
-	// the agent runs what must come before it; the instance serves, and its unit of the budget is held
+	// the agent runs what must come before the stop; the instance still serves, and its unit of the budget is held
 	stagePreparing
 	stageBegun
 )
 
-// stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that
-// is needed, and begins it when that is done. A refusal says what keeps it; it is not recorded.
+// stopAs is the only way to a planned stop. It waits for facts whose report is on its way, has the stop prepared if
+// necessary, and begins it when the preparation is done. It returns a refusal without recording it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// one that doesn't, and is refused, is no reason to go on preparing for another cause
+	// a stop that needs no preparation and is refused must not keep a preparation for another cause going
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -58,8 +58,9 @@ func begun(refusal *model.Error) (stage, *model.Error) {
 	return stageBegun, nil
 }
 
-// restsOnFacts reports whether a stop rests on what members say: it has gates, or the instance has data and its peers
-// are to have it too. The stop then names how new that is, so that the log refuses it if it has moved.
+// restsOnFacts reports whether a stop depends on facts of members: it has gates, or the instance has data that its
+// peers must have too. The stop then names the generation of those facts, so that the log refuses it if they have
+// changed.
 func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
@@ -68,7 +69,7 @@ func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	return ok && m.Held && inst.Ready() && cause != model.CauseJobStopped
 }
 
-// factsOnTheirWay refuses a decision on facts while a heartbeat has told of newer ones than the state has.
+// factsOnTheirWay refuses a decision on facts if a heartbeat has announced newer ones than the state has.
 func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.Error {
 	for _, r := range refs {
 		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
@@ -80,8 +81,8 @@ func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.
 	return nil
 }
 
-// stopPrepared begins the stop of an instance that is ready for it. For a gate and for a budget it waits as long as the
-// preparation may last: what another member says, such as that it leads now, comes with a report of its own.
+// stopPrepared begins the stop of a prepared instance. If a gate or a budget refuses it, it tries again for as long as
+// the preparation may last: another member's facts, for example that it leads now, arrive in a report of their own.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -96,8 +97,8 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate says which gate keeps an instance whose own part of the preparation went well: it has no hook, or the hook
-// succeeded. nil if none does.
+// closedGate returns the gate that keeps an instance whose own part of the preparation succeeded; nil if none does.
+// ownPart is false if the instance has a hook that has not succeeded.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -107,16 +108,16 @@ func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) 
 	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
 }
 
-// gatesOpened reports whether the stop of an instance waited for nothing but gates, and they hold now: then it needs no
-// more patience.
+// gatesOpened reports whether the stop of an instance waited only for gates, and they hold now. Then the back-off after
+// the aborted preparation needn't be waited for.
 func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	r := inst.Status.Hook
 	ownPart, gate := p.closedGate(inst)
 	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
-// awaitPreparation looks how the preparation of an instance goes. One that failed, or is not heard of in time, is given
-// up for now.
+// awaitPreparation checks how the preparation of an instance goes. If it failed, or was not reported in time, it is
+// given up for now.
 func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
@@ -138,7 +139,7 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 	return stageRefused, p.abortedError(p.instance(inst.ID))
 }
 
-// abortedError says why a stop was not begun, and when it is tried again.
+// abortedError says why a stop did not begin and when it is tried again. It asks for a decision at that time.
 func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
 	p.past(e.RetryAt)
@@ -161,9 +162,9 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again: after an
-// abort, and when the program ended in the middle and runs again. One that the instance's role has come to forbid is
-// taken back, as it would have been refused: the operator asks again.
+// stopAsked continues evictions that an operator asked for and that are prepared, or must be prepared again: after an
+// abort, or after the program ended meanwhile and runs again. If the instance's role forbids the eviction by now, it is
+// taken back, as if it had been refused. The operator has to ask again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -186,9 +187,9 @@ func (p *pass) stopAsked() {
 	}
 }
 
-// awaitsSurge reports whether an instance that a person wants replaced first has no replacement yet that covers it.
-// Where the quota of its class holds no surge it waits for none; nor where its group has come to stop first, once a
-// replacement would fit.
+// awaitsSurge reports whether an instance that a person wants replaced first still has no replacement that covers it.
+// It doesn't wait if the quota of its class has no room for a surge. If its group has changed to stop first, it waits
+// only until a replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -211,7 +212,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	}
 	slot := p.groups[i].slot(inst.Slot)
 	if slot == nil || slot.holder != inst {
-		return false // another one has its slot
+		return false // another instance has its slot
 	}
 	n := p.takeover(p.groups[i], slot, wishAsked, urgentMove)
 	_, nowhere := p.peek(n)
@@ -221,15 +222,15 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	return nowhere != nil
 }
 
-// takeBack ends the wish that an instance is evicted.
+// takeBack cancels the eviction of an instance.
 func (p *pass) takeBack(id model.InstanceID) {
 	if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
 		p.plan.refuse("instance/"+string(id), refusal)
 	}
 }
 
-// releaseUnwanted ends the preparations of stops that nothing in this pass wanted any more, and takes back the marks
-// that came with them: the drain was paused, the replacement is not ready any more, the rollout was reverted.
+// releaseUnwanted ends preparations of stops that nothing in this pass wanted any more, and cancels the evictions that
+// came with them. For example the drain was paused, the replacement is not ready any more, or the rollout was reverted.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -238,7 +239,7 @@ func (p *pass) releaseUnwanted() {
 		}
 		switch inst.Eviction.Cause {
 		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement:
-			// nothing but a preparation marks for these
+			// only a preparation requests evictions for these causes
 			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {

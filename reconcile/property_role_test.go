@@ -102,7 +102,7 @@ func roleJob(job string, cmd, count int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// checkStops goes through what is planned, group by group, and looks at each planned stop on the state right before it.
+// checkStops goes through the plan, group by group, and checks each planned stop on the state right before it.
 func (w *world) checkStops(t rapid.TB) {
 	draft := w.state.NewDraft(w.now)
 	for _, e := range reconcile.Decide(w.input()).Entries {
@@ -142,7 +142,7 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	}
 }
 
-// settleRoles lets every group elect the first of its members, and holds that everything comes to rest with nothing
+// settleRoles lets every group elect the first of its members. It checks that everything comes to rest and nothing is
 // held.
 func (w *world) settleRoles(t rapid.TB) {
 	w.comeToRest(t)
@@ -153,8 +153,8 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect lets one ready member of each group that has gates lead: the first that is meant to stay, on a node that is if
-// there is one; else the first.
+// elect makes one ready member of each group with gates the leader. It prefers the first that is to stay on a node that
+// stays; otherwise it takes the first.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: whatever is scaled, run, accepted, failed and reverted while a machine is dead, another one is cordoned or
-// drained, actuation is paused, a hold is on or the rate of a budget is used up, a version that isn't trusted gets no
-// instance but its canaries; a version that works is never failed by the system; and in the end each group has the
-// count that people asked for last.
+// In words: jobs are scaled, run, promoted, failed and reverted while a machine is dead, another one is cordoned or
+// drained, actuation is paused, a hold is on, or the rate of a budget is used up. Throughout, a version that isn't
+// trusted gets no instances except its canaries, and the system never fails a version that works. In the end each group
+// has the count that people asked for last.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -33,8 +33,8 @@ func TestRolloutProperties(t *testing.T) {
 	})
 }
 
-// rollouts is a world with three groups, one of three instances, one with an instance on every node and one with local
-// volumes, and programs that fail at once if they are called bad.
+// rollouts is a world with three groups: one of three instances, one with an instance on every node, and one with local
+// volumes. Programs called bad fail at once.
 type rollouts struct {
 	*world
 	rt     *rapid.T
@@ -129,7 +129,7 @@ func (r *rollouts) cordoned() string {
 	return ""
 }
 
-// settleAll lets all go on until nothing changes, also not once versions have had the time to prove themselves
+// settleAll lets everything work until nothing changes, even after versions have had the time to prove healthy
 // (min_healthy).
 func (r *rollouts) settleAll() {
 	for waited, i := false, 0; i < 200; i++ {
@@ -150,7 +150,7 @@ func (r *rollouts) settleAll() {
 	r.rt.Fatalf("%s: it does not settle:\n%s", r.at, r.run("show instances"))
 }
 
-// fail lets what is bad fail.
+// fail makes bad programs fail.
 func (r *rollouts) fail() {
 	for _, inst := range r.state.Instances.All() {
 		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending &&
@@ -167,7 +167,7 @@ func (r *rollouts) badVersion(group model.GroupID, version uint64) bool {
 	return ok && strings.Contains(spec.Exec.Command, "bad")
 }
 
-// decideTrusted decides, and holds that no version spreads that isn't trusted, and that none that works is failed.
+// decideTrusted decides. It checks that no untrusted version spreads, and that no working one is failed.
 func (r *rollouts) decideTrusted() {
 	before := r.state
 	r.decide()
@@ -218,7 +218,7 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	return len(slots)
 }
 
-// inTheEnd lets the machines come back, and accepts and runs what works.
+// inTheEnd lets the machines come back, promotes canaries and runs a working version.
 func (r *rollouts) inTheEnd() {
 	r.settleAll()
 	if web, _ := r.state.Groups.Get("web/main"); web.Count != r.count {

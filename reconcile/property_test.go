@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever people, agents and the network do, what Decide plans is never refused by the log on the same
-// state; a decision is the same when it is made twice; no voluntary stop takes a group below its budget; every
-// invariant of fsm.Check holds after every entry; and once the outside is quiet everything settles: drains end, nothing
-// more is decided, whatever time passes, and every group that has room has what it wants.
+// In words: whatever people, agents and the network do, the log never refuses a plan of Decide on the same state. A
+// decision is the same when it is made twice. No voluntary stop takes a group below its budget. Every invariant of
+// fsm.Check holds after every entry. Once nothing happens from outside, everything settles: drains end, nothing more is
+// decided, whatever time passes, and every group that has room has what it wants.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -43,7 +43,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// drawLine is one thing that may happen, in the words of the scenarios.
+// drawLine draws one event, in the words of the scenarios.
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
 	job := func() string {
@@ -118,7 +118,7 @@ func lastDrain(w *world) string {
 	return string(id)
 }
 
-// jobLine is one of a few jobs, with variants that change limits and versions.
+// jobLine returns one of a few jobs, with variants that change limits and versions.
 func jobLine(job string, count, cmd, variant int) string {
 	more := [...]string{"", "order=stop_first", "min_ready=50% budget=both", "rate=1/10s max_down=3"}[variant]
 	switch job {
@@ -141,7 +141,7 @@ func jobLine(job string, count, cmd, variant int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// decideChecked is decide, and holds that a decision is a function and that its stops keep to the budgets.
+// decideChecked is decide. It checks that the decision is repeatable and that its stops keep to the budgets.
 func (w *world) decideChecked(t rapid.TB) {
 	one := reconcile.Decide(w.input())
 	for _, seen := range []*reconcile.Seen{&w.seen, &w.followed} {
@@ -158,7 +158,7 @@ func (w *world) decideChecked(t rapid.TB) {
 		t.Fatalf("%s: slots that share a view: %s", w.at, diff)
 	}
 	before := w.state
-	free := map[model.GroupID]bool{} // what budgets don't hold
+	free := map[model.GroupID]bool{} // groups that no budget restricts
 	for _, e := range one.Entries {
 		for _, group := range e.Groups {
 			for _, c := range group {
@@ -204,7 +204,7 @@ func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	return false
 }
 
-// comeToRest lets all nodes return, actuation go on and time pass, and holds that everything ends.
+// comeToRest lets all nodes return, actuation resume and time pass. It checks that everything comes to an end.
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
@@ -238,7 +238,7 @@ func (w *world) comeToRest(t rapid.TB) {
 	t.Fatalf("%s: it does not come to rest", w.at)
 }
 
-// heal lets what is unready become ready again.
+// heal makes unready instances ready again.
 func (w *world) heal() {
 	for _, inst := range w.state.Instances.All() {
 		if inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedUnready {
@@ -249,7 +249,7 @@ func (w *world) heal() {
 	w.elect()
 }
 
-// held counts the instances of a group that have a successor, must go, and say what keeps them.
+// held counts the instances of a group that have a successor, must leave, and have a recorded reason.
 func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int {
 	n := 0
 	for inst := range w.state.InstancesOf(group) {
@@ -260,7 +260,7 @@ func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int 
 	return n
 }
 
-// atRest holds what must be true when nothing is left to do.
+// atRest checks what must hold when nothing is left to do.
 func (w *world) atRest(t rapid.TB) {
 	if plan := reconcile.Decide(w.input()); len(plan.Entries) > 0 {
 		t.Fatalf("%s: at rest, and yet: %v", w.at, plan.Entries)

@@ -9,9 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what
-// no policy asks for any more: decided again in each pass, so a change of the policy or of what else is in sync acts at
-// once (L11, L12).
+// markMembers requests the eviction of members of replicated groups according to the node drain policy. It is decided
+// again in each pass, so a change of the policy, or of which members are in sync, takes effect at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
@@ -21,7 +20,7 @@ func (p *pass) markMembers() {
 			}
 			group := []fsm.Command{
 				&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
-			if inst.Eviction.Requested { // the policy takes over, with the successor that is there
+			if inst.Eviction.Requested { // the policy takes the eviction over, with the successor that exists
 				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
 			}
 			if refusal := p.plan.try("node/"+string(n.ID), group...); refusal != nil {
@@ -31,7 +30,7 @@ func (p *pass) markMembers() {
 	}
 }
 
-// policyNodes lists the nodes on which a policy may begin something now.
+// policyNodes lists the nodes on which a drain policy may begin something now.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
 	if p.state().Unconfirmed {
@@ -61,7 +60,7 @@ func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 	return drainPart{d, part, n}, true
 }
 
-// runningMembers lists the instances of replicated groups on a node that are to run, those that aren't ready first.
+// runningMembers lists the instances of replicated groups on a node that should run, those that aren't ready first.
 func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	var all []*fsm.Instance
 	for m := range p.state().MembersOn(n.ID) {
@@ -73,8 +72,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether nothing asks for a member's eviction any more. A node that is down or gone ends also
-// what a person asked for.
+// memberReasonGone reports whether nothing asks for a member's eviction any more. An eviction that a person asked for
+// also ends when the node is offline or gone.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -84,11 +83,11 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	// it is prepared for a stop in place
+	// it is being prepared for a stop in place
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
-// member returns the member that an instance is.
+// member returns the member of a replicated group that an instance is; ok is false if it is none.
 func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
 
 func (p *pass) isMember(inst *fsm.Instance) bool {
@@ -96,13 +95,14 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 	return ok
 }
 
-// rebuilt reports whether an instance is a member to be evicted for its data's sake: its copy is built elsewhere first.
+// rebuilt reports whether an instance is a member whose copy must be built elsewhere before it is evicted.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested &&
 		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
-// buildNeed is the need of the extra member that takes over from one that is to be evicted (L13).
+// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if it may not
+// begin.
 func (p *pass) buildNeed(g *groupView, slot *slotView, w wish) *need {
 	if g.pinned() {
 		return nil
@@ -117,7 +117,7 @@ func (p *pass) buildNeed(g *groupView, slot *slotView, w wish) *need {
 	return n
 }
 
-// stopRebuilt stops a member that is to be evicted once the new one is in sync.
+// stopRebuilt stops a member that is to be evicted, once the new one is in sync.
 func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -157,9 +157,9 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	}
 }
 
-// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps: their copies stay where
-// they are, and they start again there when the node is uncordoned. For those that keep a drain from ending it notes
-// why.
+// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps. Their copies stay where
+// they are, and they start again there when the node is uncordoned. For members that keep a drain from ending it
+// records why.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -201,7 +201,7 @@ func (p *pass) unblockLast(m fsm.Member) string {
 		model.PolicyEvictLast, model.PolicyAlwaysAllow)
 }
 
-// nameVolume adds the copy to what is noted of a member.
+// nameVolume adds the volume to the recorded reason of a member.
 func (p *pass) nameVolume(inst *fsm.Instance) {
 	if b, noted := p.reasons.blockers[inst.ID]; noted {
 		if m, ok := p.member(inst); ok {
@@ -211,7 +211,7 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 	}
 }
 
-// keptBlockers lists the kept copies on a node, of members that don't run, that keep its drain from ending.
+// keptBlockers lists the copies on a node whose members don't run and that keep its drain from ending.
 func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	if d.node.Health == model.HealthOffline {
 		return nil
@@ -241,7 +241,7 @@ func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	return out
 }
 
-// lastOf is the youngest instance that used a kept copy; nil if it is forgotten.
+// lastOf returns the youngest instance that used a kept copy; nil if it was forgotten.
 func (p *pass) lastOf(m fsm.Member) *fsm.Instance {
 	var last *fsm.Instance
 	for inst := range p.state().InstancesInSlot(m.Group, m.Slot) {
@@ -252,7 +252,7 @@ func (p *pass) lastOf(m fsm.Member) *fsm.Instance {
 	return last
 }
 
-// source reports whether a group has a member that a new copy can be built from.
+// source reports whether a group has a member in sync, from which a new copy can be built.
 func (p *pass) source(g *groupView) bool {
 	for inst := range p.state().InstancesOf(g.id) {
 		if p.state().InSync(inst) {
@@ -262,12 +262,12 @@ func (p *pass) source(g *groupView) bool {
 	return false
 }
 
-// newestFirst orders copies: the one that was made last first.
+// newestFirst orders copies, the one made last first.
 func newestFirst(a, b *fsm.Volume) int {
 	return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(a.ID, b.ID))
 }
 
-// member forecasts a member: it is built elsewhere, stopped where its copy stays, or in the way of the drain's end.
+// member forecasts a member: it is rebuilt elsewhere, stopped while its copy stays, or keeps the drain from ending.
 func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance) model.Forecast {
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
@@ -287,8 +287,7 @@ func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance
 	return out
 }
 
-// kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and
-// those that come to be.
+// kept forecasts kept copies of members that don't run, if they keep the drain from ending now or will do so.
 func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)

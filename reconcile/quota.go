@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// quotaAfter says why the class's quota has no room for a need even once the instance that it replaces has gone; nil:
-// it has.
+// quotaAfter says why the class's quota has no room for a need even after the replaced instance has gone; nil if it
+// has.
 func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	if n.replaces == nil {
 		return nil
@@ -20,8 +20,8 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
-// givesUpSurge reports whether a need stays open only because its class's quota holds no surge: then the old instance
-// is stopped first, and nothing is wrong.
+// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. Then the old
+// instance is stopped first, and nothing is wrong.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
 		return false
@@ -30,13 +30,13 @@ func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	return true
 }
 
-// surges reports whether the replacement for a cause may be made before the old instance is stopped.
+// surges reports whether a replacement for this cause may be made before the old instance is stopped.
 func surges(cause model.Cause) bool {
 	return cause == model.CauseNodeDraining || cause == model.CauseNodeNotReady || cause == model.CauseRollout
 }
 
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both
-// (requirements, "Quotas"). Its budget still has to allow it, and the replacement has to fit somewhere.
+// (docs/budgets.md, "Quotas"). Its budget must still allow the stop, and the replacement must fit somewhere.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), wishDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {
@@ -61,7 +61,7 @@ func (p *pass) rollsWithoutSurge(g *groupView) bool {
 	return false
 }
 
-// keepsAll reports whether a budget of the group was declared to let none of it be down.
+// keepsAll reports whether a budget of the group is declared as blocking, so that it lets no instance be down.
 func (p *pass) keepsAll(id model.GroupID) bool {
 	_, declared := p.state().BlockingBudget(id)
 	return declared

@@ -7,24 +7,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ranking is how all nodes rank for one claim, whoever claims it: those that are eligible, meet the same constraints
-// and have the memory, by how full they would be. The fields of a decision share it, so that a field takes from it what
-// it looks at, the best nodes first, and scores no other: of a hundred groups that lack one instance each that is a
-// fifth of the work.
+// ranking orders the nodes for one kind of claim by how full they would be. It contains the eligible nodes that meet
+// the constraints and have the memory. The fields of one decision share it. A field takes only the best nodes from it
+// and scores no others: for a hundred groups that lack one instance each, that is a fifth of the work.
 type ranking struct {
-	made    int        // how many changes of nodes it knows of
-	domains [][]ranked // by domain of the layout, the best first
-	full    []bool     // by node: it would rank if it had the memory
+	made    int        // how many node changes it includes
+	domains [][]ranked // by domain of the layout, the best node first
+	full    []bool     // by node: it would be ranked if it had the memory
 }
 
-// ranked is a node in a ranking.
+// ranked is one node of a ranking.
 type ranked struct {
-	use   int64 // what it scores, before the group's own preferences
+	use   int64 // its score without the group's own preferences
 	at    int32
-	moves int32 // the view's, when it was ranked
+	moves int32 // of the view, when it was ranked
 }
 
-// claimKind is what fields have in common that share a ranking.
+// claimKind is what fields that share a ranking have in common.
 type claimKind struct {
 	constraints string
 	layout      *layout
@@ -32,7 +31,7 @@ type claimKind struct {
 	detours     bool
 }
 
-// staleAfter is the share of the nodes that may have changed, one in so many, before a ranking is made again.
+// staleAfter bounds how old a ranking may get: it is made again once more than one in staleAfter nodes has changed.
 const staleAfter = 8
 
 func kindOf(f *field) claimKind {
@@ -50,7 +49,7 @@ func kindOf(f *field) claimKind {
 	return kind
 }
 
-// rankingFor is the ranking that a field shares with others of its kind.
+// rankingFor returns the ranking that a field shares with others of its kind.
 func (t *nodeTable) rankingFor(f *field) *ranking {
 	kind := kindOf(f)
 	r := t.rankings[kind]
@@ -89,24 +88,24 @@ func (t *nodeTable) rank(f *field) *ranking {
 	return r
 }
 
-// joined is a field's part in a ranking.
+// joined is the part of a field that depends on a ranking.
 type joined struct {
-	ranking *ranking // nil: every node was scored when the field began
-	// nodes that were not as the ranking has them when the field began, and what excluded them then
+	ranking *ranking // nil: every node was scored when the field was made
+	// nodes that had changed since the ranking when the field was made, and what excluded them then
 	fresh   map[int32]model.Code
-	began   excluded // by unranked
-	counted bool     // began is known
+	began   excluded // the result of unranked
+	counted bool     // began is set
 }
 
-// shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than
-// the ranking says.
+// shares reports whether a field can take its nodes from a ranking. It can if only the load of a node makes it better:
+// affinities and static ports are not part of a ranking.
 func (f *field) shares() bool {
 	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool {
 		return port.Static != 0
 	})
 }
 
-// join begins a field with a ranking. What has changed since that was made is scored at once.
+// join fills a field from a ranking. Nodes that have changed since the ranking was made are scored at once.
 func (f *field) join() {
 	table := f.pass.nodes
 	f.ranking = table.rankingFor(f)
@@ -131,7 +130,7 @@ func (f *field) join() {
 	}
 }
 
-// weigh notes what makes a node worse for the group, as long as it lasts.
+// weigh records what makes a node worse for the group throughout this decision.
 func (f *field) weigh(v *nodeView) {
 	if bonus := f.constantBonus(v); bonus != 0 {
 		if f.bonus == nil {
@@ -150,13 +149,13 @@ func (f *field) enter(v *nodeView) model.Code {
 	return code
 }
 
-// lacks reports whether the best of a domain may be among those that aren't scored yet: of two that are equal the tie
-// decides.
+// lacks reports whether the best node of a domain may be among those not scored yet. That includes an equal score,
+// since the tie decides then.
 func (d *domain) lacks() bool {
 	return len(d.rest) > 0 && (len(d.heap) == 0 || d.rest[0].use >= d.heap[0].score)
 }
 
-// bound is what the best of a domain scores at most.
+// bound returns the highest score that a node of the domain can have.
 func (d *domain) bound() int64 {
 	if d.lacks() {
 		return d.rest[0].use
@@ -164,7 +163,7 @@ func (d *domain) bound() int64 {
 	return d.heap[0].score
 }
 
-// pull scores the nodes of a domain that are next in its ranking and equal there.
+// pull scores the next nodes of a domain's ranking: the first one and all that are equal to it there.
 func (f *field) pull(d *domain) {
 	n, use := 1, d.rest[0].use
 	for n < len(d.rest) && d.rest[n].use == use {
@@ -191,10 +190,10 @@ func (f *field) pull(d *domain) {
 	}
 }
 
-// unranked counts the nodes that the filters took out when the field began, in order of id.
+// unranked counts the nodes that the filters excluded when the field was made, in order of id.
 func (f *field) unranked() excluded {
 	if f.ranking == nil {
-		return nil // they are in out
+		return nil // counted in out
 	}
 	if !f.counted {
 		f.counted = true

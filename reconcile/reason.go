@@ -9,15 +9,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and
-// status show it.
+// reasons is why things wait, as this pass found it. It is written to the last error of a drain, and shown by `why`,
+// forecasts and status.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
-	targets  map[slotKey]model.NodeID // where the next instance of a slot would go once the last one has stopped
-	groups   map[model.GroupID]bool   // that have a slot in slots
+	targets  map[slotKey]model.NodeID // where a slot's next instance would go after the last one has stopped
+	groups   map[model.GroupID]bool   // groups with an entry in slots or runs
 
-	runs map[model.GroupID][]slotRun // what is true of many slots of a group; slots goes before
+	runs map[model.GroupID][]slotRun // one reason for many slots of a group; an entry in slots has precedence
 }
 
 // slotRun is why none of the slots from first to last gets an instance now.
@@ -43,7 +43,7 @@ func (r *reasons) noRoom(key slotKey, why *unplaced) {
 	r.slots[key], r.groups[key.group] = why, true
 }
 
-// noRooms is noRoom for all the slots of a need.
+// noRooms is noRoom for all slots of a need.
 func (r *reasons) noRooms(n *need, why *unplaced) {
 	if n.more == 0 {
 		r.noRoom(slotKey{n.group.id, n.slot}, why)
@@ -53,7 +53,7 @@ func (r *reasons) noRooms(n *need, why *unplaced) {
 	r.runs[id], r.groups[id] = append(r.runs[id], slotRun{n.slot, n.slot + n.more, why}), true
 }
 
-// slot returns why a slot's next instance can't be placed; nil if there is no such reason.
+// slot returns why a slot's next instance can't be placed; nil if no reason is recorded.
 func (r *reasons) slot(key slotKey) *unplaced {
 	if why := r.slots[key]; why != nil {
 		return why
@@ -66,7 +66,7 @@ func (r *reasons) slot(key slotKey) *unplaced {
 	return runs[i].why
 }
 
-// lacksRoom reports whether an instance of the group can't be placed.
+// lacksRoom reports whether some instance of the group can't be placed.
 func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
 // block records why an instance that should go stays, and lists it among the refusals.
@@ -75,15 +75,15 @@ func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock strin
 	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})
 }
 
-// wait records what an instance waits for when nothing is wrong: it is no refusal.
+// wait records what an instance waits for when nothing is wrong. It does not list it among the refusals.
 func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
 	if code == model.CodeLastCopy {
-		code = model.CodeLastHealthy // what the log refuses by one name keeps the instance by the other
+		code = model.CodeLastHealthy // the log's code and the code that is shown differ
 	}
 	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
-// blockBy records a refusal of the draft. The leader asks again by itself, so nobody else has to.
+// blockBy records a refusal of the draft. The leader tries again automatically, so the hint must not ask a person to.
 func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
 	hint := refusal.Hint
 	if rest, retry := strings.CutPrefix(hint, fsm.RetryThen); retry {

@@ -9,51 +9,50 @@ import (
 )
 
 const (
-	overMean    = 15 * point // a node is over-used when its memory use is so far above the mean
-	point       = full / 100 // of use
-	targetsSeen = 8          // the best nodes of a group that are looked at as targets
-	groupsSeen  = 32         // groups that are looked at closely in one pass, for each objective or node
+	overMean    = 15 * point // a node is overused if its memory use is this far above the mean
+	point       = full / 100 // one percent of use
+	targetsSeen = 8          // the best nodes of a group that are considered as targets
+	groupsSeen  = 32         // groups examined closely in one pass, for each objective or node
 	movesShown  = 100
 )
 
-// balancer is the rescheduler's part of one pass: it moves ready instances of groups at rest to better nodes, as a plan
-// that nobody needs. It has two objectives: off a node that is over-used, and onto one that meets more of the group's
-// preferences.
+// balancer is the rescheduler's part of one pass. It moves ready instances of groups at rest to better nodes. It has
+// two objectives: relieve overused nodes, and move instances to nodes that meet more of their group's preferences.
 //
-// It settles: a move for preferences raises the sum of the preferences met, and a move off an over-used node does not
-// lower that sum and lowers the sum of squared uses. So no state comes again, whatever the order of moves.
+// It comes to rest. A move for preferences raises the sum of the preferences met. A move off an overused node does not
+// lower that sum, and lowers the sum of squared uses. So no state repeats, whatever the order of moves.
 type balancer struct {
 	p      *pass
 	rules  model.Rescheduling
-	loads  []*load // the nodes that may be moved to, in order of id; the mean is over them
-	all    []load  // every node, as the table of nodes has them
+	loads  []*load // possible targets, in order of id; mean is their mean use
+	all    []load  // every node, in the order of nodeTable.views
 	mean   int64
-	busy   map[model.GroupID]bool // groups that have something else going on
+	busy   map[model.GroupID]bool // groups in which something else is going on
 	views  map[model.GroupID]*groupView
-	values map[string]map[string]bool // the values of spread attributes that those nodes have
+	values map[string]map[string]bool // the values of spread attributes on the nodes in loads
 
-	began int // in this pass
+	began int // moves begun in this pass
 	going int // moves of earlier passes whose stop is still to come
 }
 
-// load is what a node holds once everything that is leaving it has left.
+// load is what a node will hold after everything that is leaving has left.
 type load struct {
 	view        *nodeView
 	memory, cpu int64
 	eligible    bool
 }
 
-// move is one that is worth it.
+// move is a move that is worth making.
 type move struct {
 	inst *fsm.Instance
 	to   *load
 	out  fsm.Move
-	wait *model.Error // why it has to wait, nil if it has not
-	at   model.Time   // until when
+	wait *model.Error // why it has to wait; nil if it doesn't
+	at   model.Time   // when the wait ends
 }
 
-// rebalance plans the moves of the rescheduler: the last of the passes that place. While there is anything else to do
-// it can wait: when that is written there is another decision.
+// rebalance plans the moves of the rescheduler; it is the last pass that places instances. If this decision has other
+// commands it does nothing: after they are written there is another decision.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -79,8 +78,9 @@ func (p *pass) rebalance() {
 	b.please(tallies)
 }
 
-// limit returns nil if one more move may begin now, or why not and when it may: the window, the cycle, and the stops
-// that the rail allows. What is under way already will need a stop too.
+// limit returns nil if one more move may begin now. Otherwise it returns why not, and when it may. The limits are the
+// window, the moves in a cycle, and the rate of stops without an order. Moves under way count for that rate, since each
+// still needs a stop.
 func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
@@ -103,19 +103,19 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 	return nil, 0
 }
 
-// movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.
+// movable reports whether a group's policy allows its instances to run twice for a moment, and on another node.
 func movable(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever &&
 		spec.Eviction.Order == model.OrderSurge
 }
 
-// use is how full a node's memory is, in hundredths of a percent, with so much more on it.
+// use returns how full a node's memory would be with more bytes on it, in hundredths of a percent.
 func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// relieve moves instances off over-used nodes, the fullest first, until they are not over-used any more. false: nothing
-// more may begin.
+// relieve moves instances off overused nodes, the fullest first, until they are not overused any more. It returns false
+// if no more moves may begin.
 func (b *balancer) relieve() bool {
 	var over []*load
 	for _, l := range b.loads {
@@ -141,8 +141,8 @@ func (b *balancer) relieve() bool {
 	return true
 }
 
-// bestOff is the move that relieves a node: of the last class and the largest instances first. One that has to wait is
-// returned only if there is no other.
+// bestOff returns the move that relieves a node: from the least important class, and the largest instances first. It
+// returns a move that has to wait only if there is no other.
 func (b *balancer) bestOff(from *load) *move {
 	p := b.p
 	var all []*fsm.Instance
@@ -176,8 +176,8 @@ func (b *balancer) bestOff(from *load) *move {
 	return later
 }
 
-// off is the best move of one instance off an over-used node: it gains enough, its target does not become over-used,
-// and no preference of its group is met less than before.
+// off returns the best move of one instance off an overused node; nil if there is none. The move must gain enough, must
+// not make the target overused, and must not make any preference of the group worse.
 func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	g := b.view(inst.Group)
 	f := b.p.fieldOf(g, inst.Version)
@@ -192,7 +192,7 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 		gain := from.use(0) - after
 		room := from.view.node.Allocatable().MemoryBytes
 		there := to.view.node.Allocatable().MemoryBytes
-		// The sum of squared uses, each weighed by the size of its node, falls: 2 gain > size/room - size/there.
+		// The sum of squared uses, each weighted by the size of its node, falls: 2 gain > size/room - size/there.
 		falls := 2*gain > size/max(room/full, 1)-size/max(there/full, 1)
 		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 ||
 			b.comfort(f, inst, from, to) <= 0 ||
@@ -205,13 +205,13 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	return best
 }
 
-// show is a move in words.
+// show returns the description of a move.
 func (b *balancer) show(inst *fsm.Instance, to *load, cause model.Cause, gain int64) fsm.Move {
 	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID,
 		Cause: cause, Gain: int(gain)}
 }
 
-// view is a group that is at rest, as passes see groups; nil if something else goes on in it.
+// view returns the view of a group at rest; nil if something else is going on in it, or if it can't be moved.
 func (b *balancer) view(id model.GroupID) *groupView {
 	if b.busy[id] {
 		return nil
@@ -255,7 +255,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	}
 }
 
-// judge fills in what a move has to wait for.
+// judge records what a move has to wait for.
 func (b *balancer) judge(m *move) *move {
 	s := b.p.state()
 	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
@@ -263,20 +263,20 @@ func (b *balancer) judge(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
-		// also what moves leave of a rate to others is less once a stop leaves the window
+		// moves leave part of a rate to other stops; that part grows once a stop leaves the window
 		if refusal.Code == model.CodeBudgetRate {
 			b.p.wakeForRate(m.inst.Group)
 		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // another move may be shown instead of it, one that no time lets go
+	if m.at > b.p.in.Now && m.at != model.Never { // the move shown instead may wait without a time
 		b.p.plan.wakeAt(m.at)
 	}
 	return m
 }
 
-// begin plans a move, or notes what it waits for. false: no other could begin now either.
+// begin plans a move, or records what it waits for. It returns false if no other move could begin now either.
 func (b *balancer) begin(m *move) bool {
 	p := b.p
 	b.busy[m.inst.Group] = true
@@ -299,7 +299,7 @@ func (b *balancer) begin(m *move) bool {
 	return !limited || p.in.Rebalance && len(p.moves) < movesShown
 }
 
-// try plans a move: the mark of the instance and the placement of its successor, which stand or fall together.
+// try plans a move. The eviction of the instance and the placement of its successor succeed or fail together.
 func (b *balancer) try(m *move) *model.Error {
 	p, inst := b.p, m.inst
 	g := &groupView{id: inst.Group}

@@ -30,7 +30,7 @@ func TestRebalanceSettles(t *testing.T) {
 	}
 }
 
-// settleRandom makes a cluster that its past has left lopsided, lets the rescheduler work and returns the number of its
+// settleRandom makes a cluster that its past has left lopsided, and lets the rescheduler work. It returns the number of
 // moves.
 func settleRandom(t *testing.T, seed uint64) int {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -106,7 +106,7 @@ func lopsided(w *world, r *rand.Rand) {
 	w.run("settle")
 }
 
-// decideMoves decides, holds that moves are as they should be, and commits.
+// decideMoves decides, checks the moves, and commits.
 func (w *world) decideMoves(t *testing.T) int {
 	plan := reconcile.Decide(w.input())
 	before := w.state
@@ -149,7 +149,7 @@ func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
 	}
 }
 
-// whereabouts says how many instances of each group are on each node.
+// whereabouts returns how many instances of each group are on each node.
 func whereabouts(w *world) string {
 	count := map[string]int{}
 	for _, inst := range w.state.Instances.All() {

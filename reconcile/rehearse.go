@@ -8,37 +8,36 @@ import (
 )
 
 const (
-	rehearsedSteps = 400 // decisions that a rehearsal makes before it gives up
-	// waits in a row in which nothing happens, each eight times as long as the one before it, after which nothing more
-	// will
+	rehearsedSteps = 400 // decisions after which a rehearsal gives up
+	// after this many waits in a row without a change nothing more will happen; each is eight times as long as the last
 	rehearsedIdle = 6
 	idleAtFirst   = 2 * model.Second
 )
 
-// rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where
-// everything that is started becomes ready. That is what a forecast promises: what happens if nothing else changes.
+// rehearsal plays a drain to its end on a copy of the state. Its agents do at once what they are asked, and everything
+// that starts becomes ready. A forecast promises no more than that: what happens if nothing else changes.
 type rehearsal struct {
 	in    Input
-	start fsm.State // right before the drain
+	start fsm.State // the state before the drain
 	fates map[model.InstanceID]*fate
-	lasts map[model.NodeID]*pass // the last decision with the drain of a node under way
-	goes  map[model.NodeID]bool  // whether the drain of a node was under way before the last decision
+	lasts map[model.NodeID]*pass // by node: the last decision while its drain was under way
+	goes  map[model.NodeID]bool  // by node: whether its drain was under way before the last decision
 	first *pass                  // the first decision
-	quiet bool                   // it came to its end: the fates are final
+	quiet bool                   // it came to its end, so the fates are final
 	began model.Time             // when the drain starts
-	took  pace                   // how long it takes what agents do at once here
-	desk  desk                   // what agents may have to see to
+	took  pace                   // how long the work would take that agents do at once here
+	desk  desk                   // work for agents
 }
 
-// fate is what became of an instance that was on a node of the drain.
+// fate is what became of an instance on a node of the drain.
 type fate struct {
 	gone   bool         // its stop began
-	surged bool         // a replacement was there by then
-	target model.NodeID // where the slot's next instance was placed, if that was before the drain of the node ended
+	surged bool         // it had a replacement by then
+	target model.NodeID // where the slot's next instance was placed, if that was before the node's drain ended
 	after  model.Duration
 }
 
-// rehearse plays the drain that begin starts.
+// rehearse plays the drain that the commands in begin start. It records the fates of the instances in about.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
 	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{},
 		goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
@@ -64,7 +63,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
-		case plan.rated != model.Never: // it is known when it goes on
+		case plan.rated != model.Never: // it is known when this continues
 			r.in.Now = r.untilDeadline(min(plan.rated, max(plan.changes, r.in.Now.Add(wait))))
 			wait = min(wait*8, model.Hour)
 			continue
@@ -79,15 +78,14 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	return r
 }
 
-// beganAsAsked reports whether the first decision of the rehearsal is also the one that would be made if all nodes
-// began at once: nothing had to be set otherwise, or it made no difference. It is half of what the forecast of one node
-// costs.
+// beganAsAsked reports whether the rehearsal's first decision is the same as if all nodes began at once. Then that
+// decision needn't be made again, which saves half the cost of a forecast for one node.
 func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
-// next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor
-// beyond a deadline of the drain.
+// next returns when to look again: after wait, but not before the last decision asked for, and not after the drain's
+// next deadline.
 func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
 	if wake != model.Never {
@@ -96,7 +94,7 @@ func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	return r.untilDeadline(next)
 }
 
-// untilDeadline is the time t, or that of the drain's next deadline if it comes first.
+// untilDeadline returns t, or the drain's next deadline if that is earlier.
 func (r *rehearsal) untilDeadline(t model.Time) model.Time {
 	for _, part := range r.drain().Nodes {
 		if part.Phase == model.PhaseDraining && part.Turn && r.in.Now < part.Deadline {
@@ -123,7 +121,7 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.Seen.note(written)
 }
 
-// decide makes one decision, applies it, and returns its planner, which knows when to look again.
+// decide makes one decision and applies it. It returns the planner, which knows when to decide again.
 func (r *rehearsal) decide() *planner {
 	p := decide(r.in)
 	if r.first == nil {
@@ -141,7 +139,7 @@ func (r *rehearsal) decide() *planner {
 	return &p.plan
 }
 
-// watch notes what has become of the instances.
+// watch records what has become of the instances.
 func (r *rehearsal) watch(about []*fsm.Instance) {
 	for _, old := range about {
 		f := r.fates[old.ID]
@@ -159,7 +157,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 	}
 }
 
-// work lets the agents of all nodes that can be heard do what they are told.
+// work lets the agents of all nodes that can be heard do what they are asked.
 func (r *rehearsal) work() {
 	before := r.in.State
 	for id, all, ok := r.desk.take(""); ok; id, all, ok = r.desk.take(id) {
@@ -182,7 +180,7 @@ func (r *rehearsal) work() {
 	r.in.Now = r.in.Now.Add(r.took.next())
 }
 
-// workOn is what an agent reports of an instance next; nothing if there is no news.
+// workOn returns what an agent reports about an instance next; nil if there is no news.
 func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	next := inst.Status
 	next.Generation++
@@ -207,7 +205,7 @@ func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	return []model.InstanceStatus{next}
 }
 
-// readied is the status of an instance that becomes ready; one that holds a copy of data is in sync then.
+// readied returns the status of an instance that becomes ready. A member with a copy of data is then in sync.
 func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) model.InstanceStatus {
 	status.Observed, status.Reason = model.ObservedReady, ""
 	if _, member := r.in.State.MemberOf(inst); member {
@@ -216,7 +214,7 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 	return status
 }
 
-// settled puts right what one decision can't know of an instance: whether what keeps it passes, and in which order
+// settled corrects what one decision can't know about an instance: whether its blocker passes, and in which order
 // things happen.
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
@@ -232,7 +230,7 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 	out.Never, out.Target, out.After = false, became.target, became.after
 	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil &&
 		strings.HasPrefix(string(out.Blocker.Code), string(model.Unschedulable(""))) {
-		out.Blocker = nil // there is no room while all nodes go at once, but they take turns
+		out.Blocker = nil // no room while all nodes drain at once, but they take turns
 	}
 	switch {
 	case out.Blocker != nil:
@@ -247,11 +245,11 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 	return out
 }
 
-// stuck is the forecast of an instance that is still there when the drain has come as far as it can.
+// stuck returns the forecast for an instance that is still there when the drain can go no further.
 func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	b, blocked := f.rehearsal.blocker(inst)
 	if !blocked {
-		return out // it stays, and nobody minds
+		return out // it stays, and blocks nothing
 	}
 	if out.Blocker == nil || out.Blocker.Code != b.Code {
 		out.Blocker = &b
@@ -260,13 +258,13 @@ func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecas
 	return out
 }
 
-// drain is the row of the drain that is rehearsed, as it is now.
+// drain returns the present row of the rehearsed drain.
 func (r *rehearsal) drain() *fsm.Drain {
 	d, _ := r.in.State.Drains.Get(forecastID)
 	return d
 }
 
-// last is the part of the drain on a node as the last decision about it found it; false if it was never under way.
+// last returns a node's part of the drain as the last decision about it found it; ok is false if it never began.
 func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	if p, ok = r.lasts[node]; !ok {
 		return nil, d, false
@@ -277,7 +275,7 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	return p, drainPart{drain, part, n}, true
 }
 
-// blocker is what keeps an instance when the drain has come as far as it can.
+// blocker returns what keeps an instance when the drain can go no further.
 func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {
@@ -290,7 +288,7 @@ func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	return p.blockerOf(&d, now)
 }
 
-// kept lists what keeps the drain of a node from its end although nothing of it runs there any more.
+// kept lists the copies that keep a node's drain from ending although none of their members runs there any more.
 func (r *rehearsal) kept(node model.NodeID) []model.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)

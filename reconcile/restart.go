@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	retryDelay = 5 * model.Second // before the second replacement in a row, doubled for each one after it
+	retryDelay = 5 * model.Second // before the second replacement in a row; doubled for each further one
 	retryMax   = model.Hour
 )
 
-// retry says when a group may try again to replace an instance that failed. Within the limit of the reschedule block
-// the delay is short and grows. Beyond it the instance is left failed, for people to see, and tried again after the
-// block's interval, which doubles too (P26).
+// retry says when a group may replace a failed instance again. Within the limit of the reschedule block the delay is
+// short and grows. Beyond it, the instance stays failed, so that people see it. It is tried again after the block's
+// interval, which doubles as well (P26).
 type retry struct {
 	at       model.Time
-	failures int // of the version, as far as they are remembered: half an hour, or the interval if that is longer
+	failures int // of the version, as long as they are remembered: half an hour, or the interval if that is longer
 	limited  bool
 }
 
-// retryOf counts the failures of a version, those noted and those of instances that are overdue now; of one node only
-// if node is given: each node of a system group stands for itself.
+// retryOf counts the failures of a version: recorded ones, and instances that are overdue now. If node is given, only
+// failures on that node count, because each node of a system group is separate.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {
@@ -52,13 +52,13 @@ func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	return r
 }
 
-// retryKey is what a count of failures is for.
+// retryKey identifies a count of failures.
 type retryKey struct {
 	version uint64
 	node    model.NodeID
 }
 
-// overdueSince lists when each instance of a version that never became ready had its time.
+// overdueSince lists the start deadlines of all overdue instances of a version that never became ready.
 func (p *pass) overdueSince(g *groupView, version uint64, node model.NodeID) []model.Time {
 	var times []model.Time
 	for _, slot := range g.open {
@@ -71,7 +71,7 @@ func (p *pass) overdueSince(g *groupView, version uint64, node model.NodeID) []m
 	return times
 }
 
-// doubled is d doubled n times, at most retryMax unless d itself is longer.
+// doubled returns d doubled n times, at most retryMax unless d itself is longer.
 func doubled(d model.Duration, n int) model.Duration {
 	for range n {
 		if d >= retryMax {
@@ -82,7 +82,7 @@ func doubled(d model.Duration, n int) model.Duration {
 	return d
 }
 
-// mayRetry reports whether a failed instance of a version may be replaced now, and records on old why not.
+// mayRetry reports whether a failed instance of a version may be replaced now. If not, it records the reason on old.
 func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	node := model.NodeID("")
 	if g.system() {

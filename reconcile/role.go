@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replaceable reports whether the gates of a group's replacement let another member take over from one that is down,
-// and records why not.
+// replaceable reports whether the gates of a group's replacement allow another member to take over from one that is
+// down. It records the reason if not.
 func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	if g.spec.Replacement.Mode != model.ModeWhen {
 		return true
@@ -27,9 +27,9 @@ func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	return false
 }
 
-// afterLeaving is the need of a slot whose last instance left for a cause from outside its job, as the role has it: one
-// that is never replaced starts again on its own node, and one that is replaced under conditions waits for them if it
-// died.
+// afterLeaving adjusts the need of a slot to the group's role if the slot's last instance left for a cause from outside
+// its job. An instance that is never replaced starts again on its own node. One that is replaced under conditions waits
+// for them if its node went offline. It returns nil if the slot has to wait.
 func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	last := slot.last
 	if last == nil || g.system() || last.Version != n.version {
@@ -63,14 +63,13 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// keepVacant records why a slot that nobody holds gets no instance.
+// keepVacant records why an empty slot gets no instance.
 func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 	p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: refusal.Code, message: refusal.Message})
 	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
 }
 
-// ofMembers reports whether a code stands for what members say of themselves: that may change by itself, or by what
-// people do to them.
+// ofMembers reports whether a code depends on facts of members, which may change on their own or through work on them.
 func ofMembers(code model.Code) bool {
 	switch code {
 	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy,
@@ -80,8 +79,8 @@ func ofMembers(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
-// hooked is what an instance says after a before_stop hook that did what it is for: its own gates hold. If it led, the
-// first of the others leads now.
+// hooked returns the facts of an instance after its before_stop hook succeeded: its own gates hold. If it led, another
+// ready member leads now.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
 	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -106,7 +105,7 @@ func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	return facts
 }
 
-// elect lets the first other member that is ready lead.
+// elect makes the first other ready member the leader.
 func (r *rehearsal) elect(instead *fsm.Instance) {
 	for other := range r.in.State.InstancesOf(instead.Group) {
 		if other.ID == instead.ID || !other.Ready() {

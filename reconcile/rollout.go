@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then
-// max_surge at a time.
+// rollNeeds lists the instances of a new version that may be made beside the old ones now: first the canaries, then at
+// most max_surge at a time.
 func (p *pass) rollNeeds(g *groupView) []*need {
 	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
 		return nil
@@ -37,8 +37,8 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first
-// (P28), then not ready ones. All of them are open.
+// rollable lists the slots that another version holds and that only a rollout changes. Slots that are being prepared
+// come first, then those on nodes to be emptied (P28), then those that are not ready. All of them are open.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -53,8 +53,8 @@ func (p *pass) rollable(g *groupView) []*slotView {
 	return slots
 }
 
-// takesPart reports whether a rollout is for an instance now. Of a group that has one on every node those on nodes that
-// take nothing new are left out, and get the version when their nodes are back.
+// takesPart reports whether a rollout includes an instance now. In a system group, instances on nodes that take no new
+// instances are left out. They get the version when their nodes are back.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
@@ -63,13 +63,13 @@ func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	return n != nil && p.state().Eligible(n) == nil
 }
 
-// canarying reports whether the deployment waits for its canaries to be accepted.
+// canarying reports whether the deployment waits for its canaries to be promoted.
 func (p *pass) canarying(g *groupView) bool {
 	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
 }
 
-// current is the number of slots that have an instance of the group's version, or wait for one, while that version is
-// rolled out.
+// current returns the number of slots that have an instance of the group's version, or wait for one, while that version
+// is rolled out.
 func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
@@ -91,8 +91,8 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated is the number of slots before a slot whose successor is of an older version, as its holder: it becomes one
-// of the group's version, if its turn has come.
+// outdated returns the number of slots below the given one whose successor is as outdated as its holder. Each gets one
+// of the group's version in its turn.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -103,12 +103,12 @@ func (g *groupView) outdated(before int) int {
 	return n
 }
 
-// healthy reports whether an instance is ready and has been for the group's min_healthy.
+// healthy reports whether an instance is ready and has been for the group's min_healthy. A member must also be in sync.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 	return inst != nil && p.takesOver(g, inst) && p.past(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
-// available is the number of slots with an instance that serves; one of the new version only once it has proved itself.
+// available returns the number of slots with a ready instance. One of the new version counts only once it is healthy.
 func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -123,8 +123,8 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many
-// as that allows.
+// stopRolled stops instances that a new version has replaced. If the old one is stopped first, or some may be
+// unavailable, it stops as many as that allows.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
@@ -139,7 +139,7 @@ func (p *pass) stopRolled() {
 	}
 }
 
-// behind reports whether a slot is held by another version than the group's.
+// behind reports whether a slot's holder has another version than the group.
 func (g *groupView) behind(slot *slotView) bool {
 	return slot.holder != nil && slot.holder.Version != g.row.Version
 }
@@ -178,7 +178,7 @@ func (p *pass) rollStops(g *groupView) {
 	}
 }
 
-// finishRoll stops the old instance of a slot once the new one has proved itself, unless it is only a canary.
+// finishRoll stops the old instance of a slot once the new one is healthy, unless the new one is only a canary.
 func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {
@@ -192,8 +192,8 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	}
 }
 
-// portsInPlace reports whether the static ports of a new version would be free on the node of an instance once that is
-// gone: nobody else has them there.
+// portsInPlace reports whether the static ports of a new version would be free on a node once the old instance has
+// gone.
 func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	for _, port := range f.spec.Ports {
 		if port.Static == 0 {
@@ -207,7 +207,7 @@ func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	return true
 }
 
-// roomAfter reports whether the new version would fit once the old instance is gone: elsewhere now, or in its place.
+// roomAfter reports whether the new version would fit after the old instance has gone: in its place, or elsewhere now.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, wishRolled, urgentRoll)
 	n.version = g.row.Version

@@ -9,32 +9,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roster is the instances of a group in order of slot and id.
+// roster caches the instances of a group in order of slot and id.
 type roster struct {
 	rows []rosterRow
-	look uint64 // the decision that read it last
+	look uint64 // the number of the decision that read it last
 
-	follow  uint64          // while Seen.follows is this, written has all that was written since it was read
-	written []*fsm.Instance // any row of each
+	follow  uint64          // while Seen.follows equals this, written is complete since the last reading
+	written []*fsm.Instance // any row of each written instance
 }
 
-// rosterRow is what passes ask of nearly every instance. It rests on the instance's own row alone, so it holds as long
-// as that is the same.
+// rosterRow is what passes ask about nearly every instance. It depends on the instance's own row alone, so it is valid
+// as long as that row is the same.
 type rosterRow struct {
 	inst *fsm.Instance
 	slot int
-	at   int32 // its node's place in order of id; -1: there is no such node
-	calm bool  // it is ready, and nobody wishes it to go
+	at   int32 // the position of its node; -1: there is no such node
+	calm bool  // it is ready, and its eviction is not requested
 }
 
-// places tells where each node stands in order of id.
+// places maps nodes to their positions in order of id.
 type places struct {
 	ids []model.NodeID
 	at  map[model.NodeID]int
 }
 
-// placesOf finds the places of a state's nodes. If those are other nodes than before, nothing that was seen of groups'
-// rosters holds any more.
+// placesOf returns the positions of a state's nodes. If the set of nodes has changed, it drops all cached rosters.
 func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
@@ -55,7 +54,7 @@ func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
 	return s.places
 }
 
-// nodePlaces is placesOf for this decision: none of its commands makes a node known or forgets one.
+// nodePlaces is placesOf for this decision; its commands never add or remove a node.
 func (p *pass) nodePlaces() *places {
 	if p.places == nil {
 		p.places = p.seen.placesOf(p.state().Nodes)
@@ -63,8 +62,8 @@ func (p *pass) nodePlaces() *places {
 	return p.places
 }
 
-// roster lists a group's instances in order of slot and id. Rows that are the same as the last time are not even looked
-// at: of a group of 10,000 in which one has changed that takes a twentieth of the time.
+// roster returns a group's instances in order of slot and id. Unchanged rows are not even read again: if one instance
+// in a group of 10,000 has changed, that takes a twentieth of the time.
 func (p *pass) roster(id model.GroupID) []rosterRow {
 	p.nodePlaces()
 	r := p.seen.rosters[id]
@@ -74,7 +73,7 @@ func (p *pass) roster(id model.GroupID) []rosterRow {
 	}
 	if written, ok := p.writtenSince(r, id); ok {
 		if r.look == p.seen.looks && len(written) > 0 {
-			r.rows = slices.Clone(r.rows) // a view of this decision may have it
+			r.rows = slices.Clone(r.rows) // a view of this decision may use the slice
 		}
 		r.rows = p.patchRoster(r.rows, written)
 	} else {
@@ -84,8 +83,8 @@ func (p *pass) roster(id model.GroupID) []rosterRow {
 	return r.rows
 }
 
-// writtenSince is what was written of the group since its roster was read, by others and by this decision; ok is false
-// if it must be read again.
+// writtenSince returns what was written of the group since its roster was read, by others and by this decision. ok is
+// false if the roster must be read again.
 func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
@@ -99,13 +98,14 @@ func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instanc
 	return written, len(written) <= max(patchedRows, len(r.rows)/patchShare)
 }
 
-// A roster is patched if so many rows were written, or that share of it; where it is more it is quicker to read all.
+// A roster is patched if at most this many rows were written, or one in patchShare of its rows. For more rows it is
+// faster to read all of them.
 const (
 	patchedRows = 16
 	patchShare  = 4
 )
 
-// patchRoster puts the present rows of some instances into a roster, in place.
+// patchRoster updates the rows of some instances in a roster, in place.
 func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRow {
 	for _, old := range written {
 		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int {
@@ -124,9 +124,9 @@ func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRo
 	return rows
 }
 
-// readRoster reads a group's rows. Those that are known stay as they are; the slice may be in use.
+// readRoster reads a group's rows. It reuses known rows, but does not write to their slice, which may be in use.
 func (p *pass) readRoster(id model.GroupID, known []rosterRow) []rosterRow {
-	var rows []rosterRow // nil as long as all are known
+	var rows []rosterRow // nil as long as no row has changed
 	i := 0
 	for inst := range p.state().InstancesFrom(id) {
 		if i < len(known) && known[i].inst == inst {
@@ -165,7 +165,7 @@ func (x *places) rosterRow(inst *fsm.Instance) rosterRow {
 	return row
 }
 
-// onDuty tells by place which nodes nobody has cordoned, drained or disabled.
+// onDuty returns, by node position, whether the node is neither cordoned, draining nor disabled.
 func (p *pass) onDuty() []bool {
 	if p.duty == nil {
 		places := p.nodePlaces()
@@ -186,7 +186,7 @@ func (p *pass) viewSlots(g *groupView) {
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
 	g.rows = p.roster(g.id)
 	duty, renewing := p.onDuty(), g.renewing()
-	var room []slotView // one allocation for some slots, and not one for each
+	var room []slotView // allocated for several slots at once
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
 		next = i + 1
@@ -210,7 +210,7 @@ func (p *pass) viewSlots(g *groupView) {
 	}
 }
 
-const slotsMore = 16 // views of slots that are allocated at once
+const slotsMore = 16 // views of slots allocated at once
 
 // quietRows iterates over the instances of the slots that are not open.
 func (g *groupView) quietRows() iter.Seq[*rosterRow] {
@@ -228,7 +228,7 @@ func (g *groupView) quietRows() iter.Seq[*rosterRow] {
 	}
 }
 
-// slots lists all slots that have or had an instance, in order. Few passes have to look at those that are quiet.
+// slots lists all slots that have or had an instance, in order. Few passes need the quiet ones.
 func (g *groupView) slots() []*slotView {
 	if g.every != nil {
 		return g.every
@@ -246,7 +246,7 @@ func (g *groupView) slots() []*slotView {
 	return g.every
 }
 
-// slot returns the view of a slot that has or had an instance.
+// slot returns the view of a slot, an empty one if the slot never had an instance.
 func (g *groupView) slot(n int) *slotView {
 	if v := g.known(n); v != nil {
 		return v
@@ -254,7 +254,7 @@ func (g *groupView) slot(n int) *slotView {
 	return &slotView{n: n}
 }
 
-// known is the view of a slot that has a row; nil if it has none.
+// known returns the view of a slot that has or had an instance; nil for any other slot.
 func (g *groupView) known(n int) *slotView {
 	slots := g.slots()
 	i, ok := slices.BinarySearchFunc(slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })
@@ -264,10 +264,10 @@ func (g *groupView) known(n int) *slotView {
 	return slots[i]
 }
 
-// held is the number of slots that count toward the group's count.
+// held returns the number of slots that count toward the group's count.
 func (g *groupView) held() int {
 	n, slots := g.quiet, g.open
-	if g.every != nil { // quiet ones among them may have been dropped
+	if g.every != nil { // a quiet slot may have been dropped
 		n, slots = 0, g.every
 	}
 	for _, v := range slots {

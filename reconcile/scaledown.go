@@ -8,14 +8,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// scaleDown takes the slots above the count, the most dispensable instance first.
+// scaleDown stops the slots above the count, the most dispensable instance first.
 func (p *pass) scaleDown(g *groupView) {
 	excess := g.held() - g.row.Count
 	if excess <= 0 {
 		return
 	}
 	held := slices.DeleteFunc(slices.Clone(g.slots()), func(v *slotView) bool { return v.holder == nil })
-	if len(g.spec.Volumes) > 0 { // data is tied to slots: the largest go, so that what stays keeps its data
+	if len(g.spec.Volumes) > 0 { // data is tied to slots: the highest slots go, so that the others keep theirs
 		slices.SortStableFunc(held, func(a, b *slotView) int { return cmp.Compare(b.n, a.n) })
 	} else {
 		slices.SortStableFunc(held, func(a, b *slotView) int { return p.dispensable(g, a.holder, b.holder) })
@@ -34,9 +34,9 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// compareWorth orders instances for scale-down: failed, not ready (those that never were first), on draining nodes,
-// whom no gate of its role keeps, newest version last. While the latest version is one that failed, it is the first to
-// go.
+// compareWorth orders instances for scale-down, those to stop first coming first: failed or lost ones, those prepared
+// for a stop, starting ones, other unready ones, those on nodes to be emptied, those that no gate of their role keeps,
+// and then older versions. If the group's version has failed, its instances go before other versions.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(
@@ -55,9 +55,9 @@ func isStarting(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
-// balance puts slots whose holders are worth the same in the order in which they leave the group the most evenly
-// spread. held is in order of worth, and the first excess of it go. With the algorithm binpack only domains of a spread
-// count.
+// balance reorders slots whose holders are worth the same, so that removing them keeps the group most evenly spread.
+// held is in order of worth, and its first excess slots are stopped. With the algorithm binpack only the domains of a
+// spread count.
 func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	if excess >= len(held) {
 		return
@@ -66,7 +66,7 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	alike := func(v *slotView) bool { return p.compareWorth(g, v.holder, last) == 0 }
 	from := slices.IndexFunc(held, alike)
 	if from >= excess || p.in.State.Settings.Algorithm == "binpack" && len(g.spec.Spreads) == 0 {
-		return // age makes no difference, or all that counts
+		return // only age decides, or all of equal worth are stopped
 	}
 	to := excess
 	for to < len(held) && alike(held[to]) {

@@ -41,7 +41,7 @@ func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int,
 	return w
 }
 
-// A scale-down takes next what a look at all that are left would find, whatever the group is spread over.
+// A scale-down takes the same instances as a search through all that are left, whatever the group is spread over.
 func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	for seed := range uint64(80) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -57,7 +57,7 @@ func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	}
 }
 
-// The work of a scale-down grows with what it takes, not with that times the nodes.
+// The work of a scale-down grows with the instances that it takes, not with their number times the nodes.
 func TestScaleDownOfManyIsCheap(t *testing.T) {
 	const nodes, count = 300, 600
 	for _, c := range []struct {

@@ -17,8 +17,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scenarios print into their files")
 
-// TestScenarios runs every file of testdata. A file is a list of steps, separated by empty lines: lines of commands,
-// then "----", then what they print. After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are
+// TestScenarios runs every file of testdata. A file is a list of steps separated by empty lines: lines of commands,
+// then "----", then their output. After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are
 // listed in world_test.go.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -64,7 +64,8 @@ func runScenario(t *testing.T, file string) {
 	}
 }
 
-// world is a cluster in words: a state, the leader's evidence, and agents that run what they are told.
+// world is a cluster that is controlled by words: a state, the leader's evidence, and agents that carry out
+// assignments.
 type world struct {
 	t     fatal
 	at    string // the line being run
@@ -73,34 +74,34 @@ type world struct {
 	live  map[model.NodeID]fsm.Liveness
 	seen  reconcile.Seen
 
-	followed reconcile.Seen // is told of all that is written
+	followed reconcile.Seen // gets everything that is written
 
 	agents map[model.NodeID]*agentSim
-	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had
+	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance of the slot
 	ids    map[string]model.InstanceID
 	nodes  []model.NodeID
 	specs  map[model.JobName]model.JobSpec
 	quiet  bool // don't check after each entry
 
-	unchecked bool // as quiet, and instances have names
+	unchecked bool // like quiet, and instances have names
 
-	freshMoves bool // the rescheduler has moved something since it was last looked at where things are
-	slow       bool // members that become ready don't say that they are in sync
+	freshMoves bool // the rescheduler has moved something since the places were last checked
+	slow       bool // members that become ready don't report that they are in sync
 	term       uint64
 	hooks      map[model.InstanceID]hookOutcome
 
-	events     fsm.EventKey // those before were shown
+	events     fsm.EventKey // earlier events were shown
 	remembered fsm.State
 }
 
-// agentSim is an agent: what it runs survives an outage of its node.
+// agentSim is an agent. Its instances survive an outage of its node.
 type agentSim struct {
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus
 	order   []model.InstanceID
 }
 
-// fatal is what a world needs of a test, or of a property's.
+// fatal is what a world needs of a test or of a property's test.
 type fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -114,7 +115,7 @@ func newWorld(t fatal) *world {
 		hooks: map[model.InstanceID]hookOutcome{},
 	}
 	settings := model.DefaultSettings()
-	settings.Rescheduler = "off" // scenarios are about one thing; those about the rescheduler turn it on
+	settings.Rescheduler = "off" // each scenario is about one thing; those about the rescheduler turn it on
 	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: settings})
 	return w
 }
@@ -169,7 +170,7 @@ func (w *world) name(inst *fsm.Instance) {
 	}
 }
 
-// words writes names for ids.
+// words replaces ids by names.
 func (w *world) words(text string) string {
 	for id, name := range w.names {
 		text = strings.ReplaceAll(text, string(id), name)
@@ -184,12 +185,12 @@ func (w *world) must(refusal *model.Error) string {
 	return w.words(fmt.Sprintf("refused: %s: %s\n", refusal.Code, refusal.Message))
 }
 
-// input is what Decide is given.
+// input returns the input for Decide.
 func (w *world) input() reconcile.Input {
 	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term}
 }
 
-// decide runs one decision, commits what it plans and returns it in words.
+// decide runs one decision, commits its plan and returns it in words.
 func (w *world) decide() string {
 	w.t.Helper()
 	plan := reconcile.Decide(w.input())
@@ -214,7 +215,7 @@ func (w *world) decide() string {
 	return out.String()
 }
 
-// say is a command of the leader in words.
+// say returns a command of the leader in words.
 func (w *world) say(c fsm.Command) string {
 	text := ""
 	switch c := c.(type) {

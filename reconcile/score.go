@@ -7,14 +7,14 @@ const (
 	full          = 10_000
 	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
 	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
-	affinityPoint = 200      // for each point of weight of an affinity: as much as two instances at most
+	affinityPoint = 200      // for each point of weight of an affinity: at most as much as two instances
 	failedThere   = 5 * full // for each recent failure of the group on the node
-	avoidedThere  = 1 << 40  // above all other preferences together (R40)
-	detourThere   = 1 << 41  // it moves twice: only where no other node will do
+	avoidedThere  = 1 << 40  // outweighs all other preferences together (R40)
+	detourThere   = 1 << 41  // an instance there has to move twice, so only if no other node is possible
 )
 
-// score is how well one more instance would do on the node, the spread over domains apart (that is the domain's).
-// Greater is better.
+// score returns how good the node is for one more instance, without the domain's own score for spreads. Greater is
+// better.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
 	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
@@ -24,12 +24,12 @@ func (f *field) score(c *candidate) int64 {
 	return score
 }
 
-// use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
+// use scores how full the node would be. The algorithm spread prefers empty nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
 	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
-// useOf scores a node that holds so much.
+// useOf is use with the memory and CPU that would be held given.
 func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
@@ -46,7 +46,7 @@ func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	return full - used
 }
 
-// affinity is what a group's affinities give a node.
+// affinity returns the points that a group's affinities give a node.
 func (f *field) affinity(n *fsm.Node) int64 {
 	total := int64(0)
 	for i := range f.spec.Affinities {
@@ -57,8 +57,8 @@ func (f *field) affinity(n *fsm.Node) int64 {
 	return total
 }
 
-// constantBonus is the part of a node's score that placing more instances does not change: affinities, recent failures
-// and the list of groups that avoid it.
+// constantBonus returns the part of a node's score that doesn't change when more instances are placed: affinities,
+// recent failures, the avoid list, and whether the node waits for its turn in a drain.
 func (f *field) constantBonus(v *nodeView) int64 {
 	total := int64(0)
 	if len(f.spec.Affinities) > 0 {
@@ -80,12 +80,11 @@ func (f *field) constantBonus(v *nodeView) int64 {
 	return total
 }
 
-// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node that
-// is scored.
+// domain is the set of nodes with the same values for all spread attributes. A heap gives the best scored node.
 type domain struct {
 	heap candidates
-	rest []ranked // not yet scored, the best first
-	used int64    // instances of the group in domains that share a value, one count for each shared value
+	rest []ranked // not yet scored, the best node first
+	used int64    // instances of the group in domains that share a value, counted once for each shared value
 }
 
 // countSpread adds delta instances on a node to every domain that shares a value with it.
@@ -107,13 +106,13 @@ func (f *field) countSpread(v *nodeView, delta int64) {
 	}
 }
 
-// candidate is one node in a field. It holds no pointer: a hundred fields of 5,000 nodes are nothing that the garbage
-// collector has to look through.
+// candidate is one node in a field. It holds no pointers, so the garbage collector does not scan a hundred fields of
+// 5,000 nodes.
 type candidate struct {
 	score int64
 	tie   uint64 // hash of group and node
-	at    int32  // the place of its view
-	moves int32  // the view's moves when it was scored
+	at    int32  // the position of the node
+	moves int32  // of the view, when it was scored
 }
 
 // candidates is a heap: the best score first, then the smallest tie, then the smallest id.

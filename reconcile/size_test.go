@@ -12,8 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigCluster is a state that a leader and the agents of many nodes write to. Every entry is encoded, as the log does
-// it.
+// bigCluster is a state that a leader and the agents of many nodes write to. Every entry is encoded, as in the log.
 type bigCluster struct {
 	t     *testing.T
 	s     fsm.State
@@ -58,7 +57,7 @@ func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 	return len(data)
 }
 
-// step decides once, writes the plan, and lets every agent do what it is told.
+// step decides once, writes the plan, and lets every agent do what it is asked.
 func (c *bigCluster) step(seen *reconcile.Seen) {
 	plan := reconcile.Decide(reconcile.Input{State: c.s, Live: c.live, Now: c.now, Seen: seen})
 	if len(plan.Skipped) > 0 {
@@ -107,8 +106,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	return r
 }
 
-// The stop of a member of a group with gates names every node of the group, so a drain of many nodes makes plans of
-// megabytes. They are cut into entries that the log takes.
+// The stop of a member of a group with gates names every node of the group. So a drain of many nodes makes plans of
+// megabytes. They are cut into entries that the log accepts.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
@@ -137,8 +136,8 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	}
 }
 
-// What the log can never take is split down to the group that is at fault, and that one is left out: everything else
-// goes on.
+// An entry that the log can never take is split until the group at fault is alone, and that group is left out.
+// Everything else goes on.
 func TestWhatCannotBeWrittenIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopSurplus stops what nobody wants any more: the instances of stopped jobs and removed groups, those above the
-// count, and of a slot's two the one that is not needed after all.
+// stopSurplus stops instances that are not wanted any more: those of stopped jobs and removed groups, those above the
+// count, and the one of a slot's two that is not needed after all.
 func (p *pass) stopSurplus() {
 	for _, g := range p.groups {
 		if g.system() && g.row.Count > 0 {
@@ -27,7 +27,7 @@ func (p *pass) stopSurplus() {
 	}
 }
 
-// stop begins a stop, or has it prepared, and reports whether it has begun; a refusal is recorded.
+// stop begins a stop, or has it prepared, and reports whether it has begun. It records a refusal.
 func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 	return p.stopStage(inst, cause, by) == stageBegun
 }
@@ -36,7 +36,7 @@ func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage
 	return p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 }
 
-// stopWith is stopStage by a command that may say more.
+// stopWith is stopStage with the command given.
 func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	stage, refusal := p.stopAs("instance/"+string(inst.ID), c)
 	if refusal != nil {
@@ -45,13 +45,13 @@ func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	return stage
 }
 
-// dispensable orders instances for scale-down. Of those that are alike the older goes.
+// dispensable orders instances for scale-down. Of two that are worth the same the older one goes.
 func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is
-// not known, 2 if they do.
+// bound returns how strongly the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if the
+// facts are unknown, 2 if a gate is closed.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -77,7 +77,7 @@ func isDown(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedFailed || inst.Status.Observed == model.ObservedLost
 }
 
-// leaving reports whether an instance's node is to be emptied.
+// leaving reports whether an instance's node is to be emptied or is gone.
 func (p *pass) leaving(inst *fsm.Instance) bool {
 	if p.state().InFullService(inst.Node) {
 		return false
@@ -86,9 +86,9 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 	return n == nil || n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 }
 
-// settlePair ends the time in which a slot has two instances, where that waits for nothing else: the holder is gone for
-// good and its successor is ready, or the reason for the successor has disappeared and one of the two is a surplus
-// (L14).
+// settlePair ends the time in which a slot has two instances, if nothing else has to happen first. Either the holder is
+// gone for good and its successor is ready, or the reason for the successor has disappeared and one of the two is
+// surplus (L14).
 func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.wishOf(g, holder); w {
@@ -108,8 +108,8 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus,
-// unless it alone is ready.
+// stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is the
+// surplus, unless only the replacement is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
@@ -141,8 +141,8 @@ func (v *slotView) handOver(p *pass) {
 	v.holder, v.successor = v.successor, nil
 }
 
-// killOverdue writes stopped for what is still draining when its grace is over; the agent kills and reports (P15). An
-// agent that can't be reached gets it when it returns (P16).
+// killOverdue writes stopped for instances that are still draining after their grace; the agent kills and reports
+// (P15). An agent that can't be reached gets the order when it returns (P16).
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)

@@ -14,36 +14,36 @@ import (
 type groupView struct {
 	id       model.GroupID
 	row      *fsm.Group
-	spec     *model.GroupSpec // its policy: counts, limits and roles also of older instances
+	spec     *model.GroupSpec // its policy: counts, limits and roles, for older instances too
 	job      *fsm.Job
-	deploy   *fsm.Deployment // the latest of the job, ended or not; nil if there is none
+	deploy   *fsm.Deployment // the job's latest, ended or not; nil if there is none
 	restored bool            // a restore is not confirmed
-	class    int             // position in the order of classes: a smaller one is served first
+	class    int             // position in the order of classes; smaller ones are served first
 	rows     []rosterRow     // of all its instances, in order of slot
-	open     []*slotView     // those slots where something may have to be done, in order of slot
-	// the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
+	open     []*slotView     // slots that may need something, in order of slot
+	// number of other slots with an instance: it is ready, has the wanted version and stays where it is
 	quiet   int
-	every   []*slotView // all slots, once somebody asks; see slots
-	fields  []*field    // where instances of it could go, one for each version asked for
+	every   []*slotView // all slots, made at first use; see slots
+	fields  []*field    // where its instances could go, one for each requested version
 	retries map[retryKey]retry
-	apart   []int // slots that differ from others that never had an instance, in order; nil: not looked up yet
+	apart   []int // slots that may differ from others that never had an instance, in order; nil: not looked up yet
 }
 
-// slotView is one slot: who holds it, who takes over, who is on the way out.
+// slotView is one slot: its holder, its successor, and the instances that are on their way out.
 type slotView struct {
 	n         int
-	more      int // slots that follow and, like this one, never had an instance
+	more      int // how many of the following slots, like this one, never had an instance
 	holder    *fsm.Instance
 	successor *fsm.Instance
-	extra     []*fsm.Instance // more than a holder and a successor
-	leaving   []*fsm.Instance // not wanted any more, not confirmed stopped
-	last      *fsm.Instance   // the youngest that isn't wanted any more
-	dropped   bool            // scale-down takes it
+	extra     []*fsm.Instance // wanted instances beyond holder and successor
+	leaving   []*fsm.Instance // not wanted any more, and not confirmed stopped
+	last      *fsm.Instance   // the youngest one that isn't wanted any more
+	dropped   bool            // scale-down stops it
 }
 
-// survey finds the groups that may need something: those whose sums say so, those with an instance that is not simply
-// running, those being rolled out, and those on nodes that are to be emptied. All others are left alone and not even
-// looked at: the state has an index of each of these.
+// survey finds the groups that may need something. Those are groups whose sums say so, that have an instance that is
+// not simply running, that are being rolled out, or that have instances on nodes to be emptied. All others are not even
+// looked at, since the state has an index for each of these cases.
 func (p *pass) survey() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
@@ -99,7 +99,7 @@ func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
 	return d
 }
 
-// viewGroups fills in the views of the groups that were found, the first class first.
+// viewGroups completes the views of the groups that were found, and sorts them by class.
 func (p *pass) viewGroups() {
 	s := p.state()
 	views := p.groups[:0]
@@ -138,8 +138,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order tells the holder from the successor: the successor replaces the holder. Instances in extra beyond these two
-// should not exist.
+// order determines which instance is the holder: the one that the successor replaces. There should be no further
+// instances in extra.
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -159,11 +159,10 @@ func older(a, b *fsm.Instance) int {
 		cmp.Compare(a.ID, b.ID))
 }
 
-// subject names the group in refusals.
+// subject returns the group's name in refusals.
 func (g *groupView) subject() string { return "group/" + string(g.id) }
 
-// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume
-// has one holder, and so has an identity that is kept.
+// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold the slot.
 func (g *groupView) pinned() bool {
 	return g.spec.OneHolder()
 }
@@ -175,23 +174,24 @@ func (g *groupView) stopFirst(order model.Order) bool {
 
 func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
-// rolling reports whether a new version is on its way.
+// rolling reports whether a rollout is going on.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system
-// group, has arrived, and nodes that took nothing new then are back. The rollouts of a restored snapshot wait for its
-// confirmation: they may have ended, or been reverted, in the entries that are lost.
+// renewing reports whether instances of other versions are to be replaced. A new version is being rolled out, or a
+// system group's rollout has ended and nodes that took no instances then are back. Rollouts of a restored snapshot wait
+// for its confirmation: they may have ended, or been reverted, in the entries that are lost.
 func (g *groupView) renewing() bool {
 	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
 
-// distrusted reports whether the group's version is not to spread: it failed, or its canaries are not accepted yet.
+// distrusted reports whether the group's version must not spread: it failed, or its canaries are not promoted yet.
 func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
-// version is what an instance that takes over from old should run; old is nil for a slot that nobody had. A version
-// that isn't trusted gets no slots but those of its canaries: all others take the one that succeeded last.
+// version returns which version an instance should run that takes over from old; old is nil for a slot that never had
+// one. A version that isn't trusted gets only the slots of its canaries. All other slots get the version that succeeded
+// last.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version

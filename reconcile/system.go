@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// systemUnsettled reports whether a group with one instance per node may need something. When every node has a ready
-// one there is nothing to look at.
+// systemUnsettled reports whether a group with one instance per node may need something. If every node has a ready one,
+// it needs nothing.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	if d := p.deploymentOf(g.ID); d != nil && !d.Status.Ended() {
 		return true
@@ -30,8 +30,8 @@ func (p *pass) hasStragglers(g *fsm.Group) bool {
 	return false
 }
 
-// systemWant is how many instances a system group should have on nodes that take part in a rollout: those it has, and
-// those that are being replaced.
+// systemWant returns how many instances a system group should have on the nodes that take part in a rollout: those it
+// has, and those that are being replaced.
 func (p *pass) systemWant(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -45,8 +45,8 @@ func (p *pass) systemWant(g *groupView) int {
 	return n
 }
 
-// systemNeeds lists what a system group lacks: an instance on each eligible node that has none, and room for those that
-// failed to be started again there.
+// systemNeeds lists the instances that a system group lacks: one on each eligible node that has none. It also stops
+// failed ones, so that they are started again there.
 func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 	return needs
 }
 
-// restartSystem stops an instance that failed, so that another one takes its place on the node when that is confirmed.
+// restartSystem stops a failed instance. Another one takes its place on the node when that is confirmed.
 func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	if !p.mayRetry(g, p.version(g, inst), inst) {
 		return
@@ -110,14 +110,15 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 // suits reports whether a node meets a group's constraints.
 func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
 
-// systemSeat is the slot that a system group has for a node.
+// systemSeat is a system group's slot for one node.
 type systemSeat struct {
 	slot int
-	last *fsm.Instance // that had it
+	last *fsm.Instance // the last instance there
 	busy bool          // last has not stopped yet
 }
 
-// systemSeats are the slots of a system group that had an instance, by its node. Of several the first counts.
+// systemSeats returns, by node, the slots of a system group that had an instance there. If there are several, the first
+// counts.
 func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	seats := map[model.NodeID]systemSeat{}
 	add := func(inst *fsm.Instance, seat systemSeat) {
@@ -136,7 +137,7 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	return seats
 }
 
-// freshSlot is the smallest slot from *next on that nobody has used.
+// freshSlot returns the smallest slot from *next on that was never used, and advances *next past it.
 func (g *groupView) freshSlot(next *int) int {
 	for {
 		n := *next

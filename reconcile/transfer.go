@@ -7,15 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay where it is. There is no way back once it attaches: then it waits for its agent for as
-// long as that takes.
+// How long a transfer may stay in a phase. There is no way back once it attaches, so from then on it waits for its
+// agent as long as that takes.
 const (
-	transferQueue = model.Hour        // for a budget that lets its instance be stopped
+	transferQueue = model.Hour        // for a budget that allows the stop of its instance
 	transferStall = 5 * model.Minute  // without progress
 	transferStart = 10 * model.Minute // for the instance to become ready at its new home
 )
 
-// stepTransfers moves every transfer on as far as its agents are, and has old copies removed when their time is over.
+// stepTransfers advances every transfer as far as its agents have got. It has old copies removed when their time is
+// over.
 func (p *pass) stepTransfers() {
 	var all []*fsm.Transfer
 	for _, t := range p.state().Transfers.All() {
@@ -35,7 +36,7 @@ func (p *pass) stepTransfers() {
 
 func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volume()) }
 
-// coolDown has an old copy removed when its time is over, and what replaced it is known to be good.
+// coolDown has an old copy removed when its time is over and its replacement is known to be good.
 func (p *pass) coolDown(t *fsm.Transfer) {
 	if t.Left.Old == "" || t.Left.Drop || !p.past(t.Left.Until) || p.state().NeedsOld(t) != nil {
 		return
@@ -45,7 +46,7 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 	}
 }
 
-// stepTransfer takes one step, if one can be taken now, and reports whether it did.
+// stepTransfer takes the next step of a transfer, if possible, and reports whether it did.
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
 	case model.TransferQueued:
@@ -82,7 +83,7 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	return p.watchTransfer(t)
 }
 
-// advance enters a phase, or says why not.
+// advance enters a phase, and reports whether it did. It records a refusal.
 func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
 	if refusal != nil {
@@ -100,8 +101,8 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 	return refusal == nil
 }
 
-// stopForTransfer begins the stop of the slot's instance, under its budget, together with the phase in which the slot
-// stays empty. Until the budget allows it nothing changes.
+// stopForTransfer begins the stop of the slot's instance, under its budget. In the same group of commands the transfer
+// enters the phase in which the slot stays empty. Until the budget allows that, nothing changes.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
@@ -120,7 +121,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "its instance could not be stopped for %s: %s", transferQueue, refusal.Message)
 }
 
-// runningIn returns the instance of the transfer's slot that is wanted, if there is one.
+// runningIn returns the wanted instance of the transfer's slot; nil if there is none.
 func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Desired == model.DesiredRunning {
@@ -130,20 +131,20 @@ func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	return nil
 }
 
-// whenStopped goes on once nothing of the slot can run any more.
+// whenStopped continues once nothing of the slot can run any more.
 func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Status.Observed == model.ObservedStopped {
 			continue
 		}
-		if inst.Desired == model.DesiredRunning { // it was placed by what had been decided before
+		if inst.Desired == model.DesiredRunning { // placed by an earlier decision
 			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
-		if inst.Eviction.Preparing && !p.past(inst.Eviction.RetryAt) { // its hook has its timeout, however long
+		if inst.Eviction.Preparing && !p.past(inst.Eviction.RetryAt) { // its hook may use its whole timeout
 			return p.targetGone(t)
 		}
-		if inst.Desired == model.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it has its grace, however long
+		if inst.Desired == model.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it may use its whole grace
 			return p.targetGone(t)
 		}
 		return p.watchTransfer(t)
@@ -157,8 +158,8 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	return p.attach(t)
 }
 
-// attach makes the verified copy the one in use. What no waiting mends ends the transfer; the old copy then stays in
-// use.
+// attach makes the verified copy the one in use. A refusal that waiting can't resolve ends the transfer, and the old
+// copy stays in use.
 func (p *pass) attach(t *fsm.Transfer) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
@@ -166,7 +167,7 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	}
 	switch refusal.Code {
 	case model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeSlotTaken:
-		// until people or agents have said what a restore has lost
+		// it waits until people or agents have settled what a restore lost
 		p.plan.refuse(transferSubject(t), refusal)
 		return false
 	}
@@ -179,8 +180,8 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "%s", refusal.Message)
 }
 
-// finishTransfer ends a transfer whose copy is in use: when its instance is ready there, or after the time it has for
-// that.
+// finishTransfer ends a transfer whose copy is in use. It succeeds when its instance is ready there, and fails after
+// transferStart.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)
@@ -194,7 +195,7 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 		"the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
-// watchTransfer ends a transfer that can't go on: its target is to be emptied, or nothing has moved for too long.
+// watchTransfer ends a transfer that can't go on: its target is to be emptied, or it made no progress for too long.
 func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if p.targetGone(t) {
 		return true
@@ -215,7 +216,7 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
 
-// targetGone ends a transfer whose target is to be emptied.
+// targetGone ends a transfer whose target is not active any more, and reports whether it did.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
 	return n != nil && n.Intent != model.IntentActive &&
@@ -231,7 +232,7 @@ func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	return &unplaced{code: model.CodeVolumeInUse, message: p.transferText(t)}
 }
 
-// transferText says what a transfer is at.
+// transferText says what a transfer is doing.
 func (p *pass) transferText(t *fsm.Transfer) string {
 	text := fmt.Sprintf("transfer %s (%s) is %s", t.ID, t.Kind, t.Phase)
 	if t.To != "" && t.To != t.From {
@@ -252,7 +253,7 @@ func (p *pass) promise(t *nodeTable) {
 	}
 }
 
-// promised is the memory that a transfer keeps on its target until its instance has been placed there.
+// promised returns the memory, in bytes, that a transfer keeps on its target until its instance has been placed there.
 func (p *pass) promised(t *fsm.Transfer) int64 {
 	s := p.state()
 	policy, ok := s.Policy(t.Group)
@@ -268,7 +269,7 @@ func (p *pass) promised(t *fsm.Transfer) int64 {
 	return s.ClaimsOf(policy, nil).Resources.MemoryBytes
 }
 
-// redeem gives the room that a transfer kept to the instance that it was kept for.
+// redeem gives the room that a transfer kept to the instance for which it was kept.
 func (p *pass) redeem(n *need) {
 	t, ok := p.state().TransferOf(n.group.id, n.slot)
 	if !ok || t.Phase != model.TransferStarting {

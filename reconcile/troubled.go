@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markTroubled asks for the eviction of what is on nodes that are degraded by their own agents' word for longer than
-// its group tolerates. It goes the way of a drain: the same gates, order and budgets. While too many nodes are
-// degraded nothing leaves: then something that they share is broken, and no node is better.
+// markTroubled requests the eviction of instances on nodes that their own agents have reported as degraded for longer
+// than the group tolerates. The same gates, order and budgets as in a drain apply. During a hold nothing leaves: then
+// something that the nodes share is broken, and no node is better.
 func (p *pass) markTroubled() {
 	for _, id := range p.troubled {
 		n := p.node(id)
@@ -32,7 +32,8 @@ func (p *pass) markTroubled() {
 	}
 }
 
-// toLeave reports whether an instance is to leave its degraded node now, and records what keeps it for the time being.
+// toLeave reports whether an instance is to leave its degraded node now. It records what keeps it there for the time
+// being.
 func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	until, leaves := p.state().Tolerated(inst)
 	switch {
@@ -49,23 +50,23 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	return false
 }
 
-// troubledBy says in whose name instances leave a node that is degraded by its own word.
+// troubledBy returns the reason that is given for instances leaving a node that its own agent reports as degraded.
 func troubledBy(n *fsm.Node) string { return "node " + n.Name + " is degraded: " + n.Self.Words() }
 
-// leavesTroubled reports whether an instance is to leave because its node is degraded by its own word.
+// leavesTroubled reports whether an instance is to leave because its own agent reports its node as degraded.
 func leavesTroubled(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseNodeNotReady
 }
 
-// troubleGone reports whether the node of an instance that is to leave it has recovered, or nothing leaves such nodes
-// now.
+// troubleGone reports whether the node of an instance that is to leave it has recovered, or nothing leaves degraded
+// nodes now.
 func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	_, leaves := p.state().Tolerated(inst)
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops one instance that is to leave a degraded node, or is not ready on a good one, when its replacement
-// covers it, or, with stop-first, when a replacement would fit.
+// stopTroubled stops one instance that is to leave a degraded node, or is not ready on a good one. It does so when a
+// replacement covers it or, with stop-first, when a replacement would fit.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w wish, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)

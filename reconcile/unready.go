@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replacesUnready reports whether a group may have instances replaced that run and are not ready. Roles with conditions
-// on who may leave, data and identities stay with their instance; a check with restart_after restarts it in place, and
-// has it replaced when that does not help.
+// replacesUnready reports whether a group may have running instances replaced that are not ready. It is false for roles
+// with conditions on evictions, and for groups with data or identities. A check with restart_after restarts the
+// instance in place, and has it replaced if that doesn't help.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&
@@ -20,9 +20,8 @@ func (g *groupView) replacesUnready() bool {
 	})
 }
 
-// unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is
-// well, so that another one is to take its place. Where most of the group are not ready nobody is replaced: they lack
-// something that is not on this node.
+// unreadyLong reports whether an instance on a good node has been unready for longer than its group tolerates, so that
+// another one must take its place. If most of the group are not ready, none is replaced: the cause is not on this node.
 func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false

@@ -9,11 +9,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowd is who is on a node, for preemption. It is made when it is asked for first and again when the node has changed.
+// crowd lists the instances on a node for preemption. It is made at first use, and again when the node has changed.
 type crowd struct {
-	moves   int32           // the view's moves when it was made
-	running []*fsm.Instance // that could be stopped for others if their class, role and budget let them; the newest first
-	soon    []*fsm.Instance // stopping, and their room is promised to nobody
+	moves   int32           // of the view, when it was made
+	running []*fsm.Instance // those that could be preempted if class, role and budget allow it; the newest first
+	soon    []*fsm.Instance // those that are stopping and whose room is promised to nobody
 }
 
 func (p *pass) crowdOf(v *nodeView) *crowd {
@@ -42,7 +42,7 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 	return c
 }
 
-// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a moment, and it is
+// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a minute, and it is
 // not overdue.
 func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 	end := p.state().StopDue(inst)
@@ -56,7 +56,7 @@ func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 // soon reports whether the node will have room without a preemption.
 func (h *hole) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
 
-// holeOn is the best preemption on one node, or why there is none.
+// holeOn returns the best preemption on one node, or why there is none.
 func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
 	c := p.crowdOf(v)
 	if who := p.roomComes(f, v, c); who != nil {
@@ -89,8 +89,8 @@ func whyNoHole(lower int, held []*model.Error) string {
 	return "there is nothing that it may take"
 }
 
-// roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if
-// they don't.
+// roomComes returns the instances that are stopping for other reasons if they free enough room on a node; nil if they
+// don't.
 func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 	free := v.free() - v.soonTaken
 	var who []model.InstanceID
@@ -110,8 +110,8 @@ func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 	return who
 }
 
-// lowerOn lists what a need may take on a node, the newest first: less important, allowed to leave, and no more of a
-// group than its budgets let go. held is why others are not among them.
+// lowerOn lists the instances that a need may preempt on a node, the newest first. They are less important, may leave,
+// and are no more of a group than its budgets allow. held lists why others are not among them.
 func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
@@ -140,8 +140,8 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 	return lower, held
 }
 
-// wakeForRate asks to be woken when the oldest stop that a rate of a group, or that of preemption, counts leaves its
-// window: one more may be taken then.
+// wakeForRate asks for a decision when another stop of the group may be allowed: when the oldest stop leaves the window
+// of one of its budgets' rates or of the rate of preemption.
 func (p *pass) wakeForRate(group model.GroupID) {
 	for _, l := range p.state().Ledgers(group) {
 		p.wakeWhenLeft(l.Stops, l.Budget.Window)
@@ -151,7 +151,7 @@ func (p *pass) wakeForRate(group model.GroupID) {
 	}
 }
 
-// wakeWhenLeft asks to be woken when the oldest of stops that is within a window leaves it.
+// wakeWhenLeft asks for a decision when the oldest of the stops that are still in the window leaves it.
 func (p *pass) wakeWhenLeft(stops []model.Time, window model.Duration) {
 	for _, at := range stops {
 		if left := at.Add(window); left > p.in.Now {
@@ -171,7 +171,7 @@ func (p *pass) mayTake(taker, owner model.GroupID) *model.Error {
 	return refusal
 }
 
-// allowed is how many ready instances of a group its budgets let go now.
+// allowed returns how many ready instances of a group its budgets allow to stop now.
 func (p *pass) allowed(id model.GroupID) int {
 	n, known := p.preempts.allowance[id]
 	if known {
@@ -196,7 +196,7 @@ func (p *pass) classOf(inst *fsm.Instance) int {
 	return s.ClassRank(job.Class)
 }
 
-// portHolders lists those who hold a static port that the need wants. ok is false if one of them must stay.
+// portHolders lists the instances that hold a static port which the need wants. ok is false if one of them must stay.
 func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must []*fsm.Instance, ok bool) {
 	for _, port := range f.spec.Ports {
 		owner, taken := p.state().PortOwner(v.node.ID, port.Static)
@@ -218,7 +218,7 @@ func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must [
 type level struct {
 	rank    int
 	members []*fsm.Instance // the newest first
-	below   int64           // memory of all less important levels
+	below   int64           // memory of all less important levels, in bytes
 }
 
 // levels sorts instances by class, the least important first.
@@ -250,9 +250,9 @@ func memoryOf(all []*fsm.Instance) int64 {
 	return sum
 }
 
-// pick chooses victims that give back at least lacks, must among them: as few as possible of the most important class,
-// then of the next, and so on; of the same class the newest. nil if all of them are not enough. Of each class it takes
-// what leaves the least to the classes below.
+// pick chooses victims that free at least lacks bytes of memory, those in must among them. It takes as few as possible
+// of the most important class, then of the next, and so on, and the newest within a class. From each class it takes the
+// instances that leave the least for the classes below. It returns nil if all of them are not enough.
 func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	chosen := slices.Clone(must)
 	lacks -= memoryOf(must)
@@ -291,8 +291,8 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest takes as few as possible that have enough memory together: the largest, or where nothing below has to make up
-// for it, the newest that will do. members stand the newest first. nil if all are not enough.
+// fewest takes as few instances as possible that have enough memory together; nil if all are not enough. It takes the
+// largest, or with newest the newest ones that will do. members are in order, the newest first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

@@ -5,17 +5,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupTally is a group at rest that a move could please.
+// groupTally is a group at rest whose preferences a move could serve better.
 type groupTally struct {
 	id    model.GroupID
 	row   *fsm.Group
 	spec  *model.GroupSpec
-	nodes []model.NodeID // of its instances
-	hint  int64          // an upper bound of what a move could gain in preferences
+	nodes []model.NodeID // the node of each instance
+	hint  int64          // upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are
-// the same as at the last decision, that is known.
+// weigh adds up what each node holds, and finds the groups whose preferences a move could serve better. For a group
+// whose row and nodes have not changed since the last decision, it uses the cached result.
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
 	views := p.candidates().views
@@ -67,7 +67,7 @@ func (b *balancer) tallies() []*groupTally {
 	return worth
 }
 
-// load is what a node holds; nil if it was forgotten.
+// load returns the load of a node; nil if the node was forgotten.
 func (b *balancer) load(id model.NodeID) *load {
 	if v := b.p.candidates().view(id); v != nil {
 		return &b.all[v.at]
@@ -75,7 +75,7 @@ func (b *balancer) load(id model.NodeID) *load {
 	return nil
 }
 
-// leave takes off its node's load what is on its way out.
+// leave subtracts a leaving instance from its node's load.
 func (b *balancer) leave(inst *fsm.Instance) {
 	if l := b.load(inst.Node); l != nil && inst.Status.Observed != model.ObservedStopped {
 		l.memory -= inst.Claims.Resources.MemoryBytes
@@ -83,7 +83,7 @@ func (b *balancer) leave(inst *fsm.Instance) {
 	}
 }
 
-// average is the mean use of the nodes that may be moved to, by their size.
+// average sets the mean use of the possible targets, weighted by their size.
 func (b *balancer) average() {
 	held, room := int64(0), int64(0)
 	for _, l := range b.loads {
@@ -96,7 +96,7 @@ func (b *balancer) average() {
 	}
 }
 
-// tallyOf begins a group's tally, nil if no preference of it could be met better by a move.
+// tallyOf begins a group's tally. It returns nil if no move could serve the group's preferences better.
 func (b *balancer) tallyOf(id model.GroupID) *groupTally {
 	s := b.p.state()
 	row, ok := s.Groups.Get(id)

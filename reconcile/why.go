@@ -12,8 +12,8 @@ import (
 
 const (
 	asItShouldBe = "nothing: it is as it should be"
-	chainAtMost  = 20 // links of a chain that are told, the latest ones
-	ailingAtMost = 3  // instances of a group whose troubles are told
+	chainAtMost  = 20 // links of a chain that are shown, the latest ones
+	ailingAtMost = 3  // instances of a group whose troubles are shown
 )
 
 // Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a
@@ -33,7 +33,7 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	inst, noInstance := s.FindInstance(object)
 	switch {
 	case noNode == nil && (node.Name == object || string(node.ID) == object):
-		// a whole name is not taken for the beginning of an id
+		// a complete name is not taken for the prefix of an id
 		return e.whyNode(node), nil
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
@@ -71,7 +71,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	return out
 }
 
-// whyOneGroup tells of the rollout as well, if the group still has instances of another version.
+// whyOneGroup is whyGroup with the rollout, if the group still has instances of another version.
 func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 	out := e.whyGroup(g)
 	name, _ := g.ID.Split()
@@ -116,7 +116,7 @@ func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
 	return out
 }
 
-// avoider names who avoids a node: a group, or one version of it.
+// avoider returns what avoids a node: a group, or one version of it.
 func avoider(a fsm.AvoidEntry) string {
 	if a.Version == 0 {
 		return string(a.Group)
@@ -124,7 +124,7 @@ func avoider(a fsm.AvoidEntry) string {
 	return fmt.Sprintf("version %d of %s", a.Version, a.Group)
 }
 
-// avoided says which nodes a group avoids that would otherwise take new instances of it.
+// avoided names the nodes that a group avoids and that would otherwise take its new instances.
 func (e *Explanation) avoided(g *fsm.Group) string {
 	var nodes []string
 	for _, n := range e.p.in.State.Nodes.All() {
@@ -143,7 +143,7 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	return text
 }
 
-// lost names the volumes of a group whose data was given up, and returns them as subjects.
+// lost adds the volumes of a group whose data was given up to the state in out, and returns them as subjects.
 func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
@@ -161,7 +161,7 @@ func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	return subjects
 }
 
-// ailing are the instances of a group that are to run, are not ready, and have said why.
+// ailing lists the instances of a group that should run, are not ready, and have reported why.
 func (e *Explanation) ailing(g *fsm.Group) (all []*fsm.Instance) {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		if inst.Desired == model.DesiredRunning && !inst.Ready() && inst.Status.Reason != "" {
@@ -216,7 +216,7 @@ func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
 	return out
 }
 
-// chain fills in how the subjects came to their state, from the event log, and since when they have it.
+// chain fills in how the subjects got into their state, from the events, and since when they are in it.
 func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
 	about := func(_ model.EventType, subject string) bool { return slices.Contains(subjects, subject) }
 	for _, event := range e.p.in.State.Events.Find(0, about) {
@@ -252,7 +252,7 @@ func eventText(event *fsm.Event) string {
 	return text
 }
 
-// unplacedSlot is the first slot of a group whose next instance fits nowhere.
+// unplacedSlot returns the first slot of a group whose next instance can't be placed.
 func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
 		if e.p.reasons.slot(slotKey{g.ID, n}) != nil {
@@ -262,13 +262,13 @@ func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	return 0, false
 }
 
-// considered is what placement says of every node for the next instance of a slot.
+// considered returns placement's result on every node for the next instance of a slot.
 func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
 		}
-		g.fields = nil // scored again, with all that was placed since
+		g.fields = nil // score again, with everything that was placed since
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
 			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}
@@ -276,7 +276,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 	return nil
 }
 
-// all lists every node with its score, or the rule that excludes it. With a home no other node will do.
+// all lists every node with its score, or the rule that excludes it. With a home all other nodes are excluded.
 func (f *field) all(home model.NodeID) []model.Considered {
 	scores := map[model.NodeID]int64{}
 	for i := range f.domains {

@@ -36,8 +36,8 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 	return out
 }
 
-// afterDrain tells how the last drain of a node ended, and what a person does next: the node stays draining until
-// somebody takes it back.
+// afterDrain says how the last drain of a node ended, and what a person can do next. The node stays draining until
+// somebody uncordons it.
 func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain, part fsm.DrainNode) {
 	uncordon, left := "outspan node uncordon "+n.Name, e.left(n)
 	switch part.Phase {
@@ -49,7 +49,7 @@ func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain
 		out.Next = left + ", and nothing is placed on it: remove what blocked, then: outspan node drain " + n.Name +
 			", or to take it back: " + uncordon
 	case model.PhaseCanceled:
-		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // canceled by whom
+		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // the text names who canceled it
 		out.Next = left + ", and nothing is placed on it; to take it back: " + uncordon
 	}
 }

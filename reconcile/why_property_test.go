@@ -44,7 +44,7 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 
 const asItShouldBe = "nothing: it is as it should be"
 
-// askWhy asks about everything there is.
+// askWhy asks about every object.
 func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	explained := reconcile.Explain(w.input())
 	settled := len(reconcile.Decide(w.input()).Entries) == 0
@@ -84,7 +84,7 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 }
 
-// answer asks about one object, and holds that what keeps it is told by a known code and in words.
+// answer asks about one object. It checks that each reason has a known code and words.
 func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) model.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {
@@ -104,7 +104,7 @@ func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, aske
 	return why
 }
 
-// knownReason reports whether docs/model.md, "Codes", has a code among those of what keeps something.
+// knownReason reports whether docs/model.md, "Codes", lists a code as a reason.
 func knownReason(code model.Code) bool {
 	if rest, unschedulable := strings.CutPrefix(string(code), string(model.Unschedulable(""))); unschedulable {
 		return slices.Contains(placementCodes(), model.Code(rest)) || fsm.IsQuota(model.Code(rest))

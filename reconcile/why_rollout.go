@@ -10,7 +10,7 @@ import (
 )
 
 // rollout says why the deployment of a job failed, or what it waits for, and how to go back. waits is what its groups
-// wait for, if that is known. Empty when the job is stopped, or its deployment has ended well.
+// wait for, if known. It returns "" if the job is stopped or its deployment did not fail.
 func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	d, ok := e.p.in.State.Deployments.Get(job.Deployment)
 	switch {
@@ -42,8 +42,8 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	return text
 }
 
-// progress is the first thing that a rollout waits for, and where to look if an instance of the new version said what
-// ails it.
+// progress returns the first thing that a rollout waits for. It adds where to look if an instance of the new version
+// reported what is wrong.
 func (e *Explanation) progress(groups []*groupView) string {
 	text := strings.TrimPrefix(e.p.firstReason(groups), "; ")
 	for _, g := range groups {
@@ -56,7 +56,7 @@ func (e *Explanation) progress(groups []*groupView) string {
 	return text
 }
 
-// deploymentWaits is for what a deployment waits that is no fault of its version; empty if there is no such thing.
+// deploymentWaits returns what a deployment waits for that is no fault of its version; "" if there is no such thing.
 func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	for _, refused := range e.p.plan.refused {
 		if refused.Subject != "deployment/"+string(d.ID) {
@@ -71,7 +71,8 @@ func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	return ""
 }
 
-// timeLeft is after what time without progress a deployment fails; false while its time stands still.
+// timeLeft returns how long a deployment may still go without progress before it fails; false while that time does not
+// run.
 func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Duration, bool) {
 	planned, ok := e.p.state().Deployments.Get(d.ID)
 	if !ok || planned.Status.Ended() || planned.Waiting || len(groups) == 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// windowOpen reports whether the wall time is in a minute that the cron expression matches, in UTC, and otherwise the
-// cluster time of the next one: Never if there is none. The wall time is that of the latest entry, advanced by cluster
-// time, so that deciding stays a function of its input. An empty expression is always open, and one that is no cron
-// expression never.
+// windowOpen reports whether the wall time, in UTC, is in a minute that the cron expression matches. If not, it returns
+// the cluster time of the next such minute; Never if there is none. The wall time is that of the latest entry, advanced
+// by cluster time, so that a decision stays a function of its input. An empty expression is always open, an invalid one
+// never.
 func (p *pass) windowOpen(expression string) (open bool, next model.Time) {
 	if expression == "" {
 		return true, 0

@@ -8,24 +8,24 @@ import (
 // wish is why the holder of a slot should make room for another instance.
 type wish int
 
-// The wishes, the strongest first.
+// The reasons, the strongest first.
 const (
 	wishNone     wish = iota
 	wishLost          // its node is offline
 	wishFailed        // it failed, or never became ready (P26)
 	wishDisabled      // its node is disabled (P21)
 	wishRebuilt       // its copy of the data is to be built elsewhere
-	wishDrained       // a drain wants it off its node
-	wishAsked         // a person wants it replaced, and its replacement comes first
-	wishTroubled      // its node is degraded by its own word
+	wishDrained       // a drain evicts it
+	wishAsked         // a person wants it replaced, with the replacement made first
+	wishTroubled      // its own agent reports its node as degraded
 	wishUnready       // it has not been ready for longer than its group tolerates
 	wishMoved         // the rescheduler has a better place for it
 	wishRolled        // a new version takes its place
 )
 
-// wishOf is the strongest reason why an instance that is desired running should go.
+// wishOf returns the strongest reason why an instance that is desired running should make room.
 func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
-	// nearly all are: no row of a node is looked up
+	// the common case, without a look at the node's row
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
 		if inst.Version != g.row.Version && g.renewing() {
 			return wishRolled
@@ -38,7 +38,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return wishLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes:
-		// it may be ready by now
+		// until its node's inventory is in, the instance may be ready already
 		return wishFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
@@ -61,8 +61,8 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	return wishNone
 }
 
-// startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such
-// verdict.
+// startOverdue reports whether an instance has used up its time to become ready. It is false while its node can't be
+// heard.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
@@ -80,9 +80,9 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	return p.past(p.startDeadline(inst))
 }
 
-// waitsInVain reports whether what a preemptor waits for has not ended for as long as an instance has to start, beyond
-// its grace. It then goes where there is room. One of a system group belongs to its node, and one with data to its
-// home: those stay.
+// waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor
+// then goes to a node with room. An instance of a system group belongs to its node, and one with data to its home:
+// those stay.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {
@@ -101,12 +101,12 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	return p.past(end.Add(p.in.State.Settings.StartTimeout))
 }
 
-// startDeadline is when an instance that is not ready has had its time to become it.
+// startDeadline returns when an instance that is not ready has used up its time to become ready.
 func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
 
-// cause is what the log says of an instance that is replaced for this wish.
+// cause returns the cause that the log gives for replacing an instance for this reason.
 func (w wish) cause(inst *fsm.Instance) model.Cause {
 	switch w {
 	case wishLost:
@@ -129,7 +129,7 @@ func (w wish) cause(inst *fsm.Instance) model.Cause {
 	return model.CauseScaleUp
 }
 
-// failureCause is the cause that stands for an instance's failure.
+// failureCause returns the cause that describes an instance's failure.
 func failureCause(inst *fsm.Instance) model.Cause {
 	if inst.Status.Observed != model.ObservedFailed {
 		return model.CauseStartTimeout
@@ -144,8 +144,8 @@ func failureCause(inst *fsm.Instance) model.Cause {
 	return model.CauseCrashLoop
 }
 
-// goneFromNode is the reason of an instance that its agent no longer knew when it came back: the machine was restarted.
-// That is no fault of the program.
+// goneFromNode is the reason of an instance that its agent did not know any more when it came back: the machine was
+// restarted. That is no fault of the program.
 const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.

@@ -43,7 +43,7 @@ func (w *world) comeBack(id model.NodeID, rebooted bool) string {
 	return ""
 }
 
-// reach reports whether a node's agent gets through to the servers.
+// reach reports whether a node's agent can reach the servers.
 func (w *world) reach(id model.NodeID) bool {
 	n, known := w.state.Nodes.Get(id)
 	return known && n.Health != model.HealthOffline && !w.live[id].Silent
@@ -88,8 +88,7 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	return true
 }
 
-// cmdTroubled has agents tell of a check of their own machine that fails, or of none: troubled n1 n2 disk_full; well
-// n1.
+// cmdTroubled has agents report a failing check of their own machine, or none: troubled n1 n2 disk_full; well n1.
 func (w *world) cmdTroubled(args []string) string {
 	self, out := model.SelfReport{}, ""
 	if last := args[len(args)-1]; slices.Contains(model.SelfChecks(), model.SelfCheck(last)) {

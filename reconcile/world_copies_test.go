@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drawMember is one thing that may happen to members and policies.
+// drawMember draws one event of members or policies.
 func drawMember(rt *rapid.T, w *world) string {
 	policy := func() string { return rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy") }
 	node := rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node")
@@ -59,8 +59,8 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	return good
 }
 
-// lastCopiesHold holds that no decision took the last good copy of a group, unless a policy that allows it or force is
-// in effect, or nobody wants the group any more.
+// lastCopiesHold checks that no decision stopped the last good copy of a group, unless a policy or force allows it, or
+// nobody wants the group any more.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
 		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
@@ -92,7 +92,7 @@ func degraded(before, after fsm.State) bool {
 	return false
 }
 
-// syncAll lets every member say that it is in sync.
+// syncAll lets every member report that it is in sync.
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)

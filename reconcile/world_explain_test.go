@@ -145,7 +145,7 @@ func (w *world) cmdPlan(args []string) string {
 	return out
 }
 
-// cmdEvents prints the events since the last time that it was used, of the given types or of all.
+// cmdEvents prints the events since its last use, of the given types or of all.
 func (w *world) cmdEvents(args []string) string {
 	var out strings.Builder
 	for key, e := range w.state.Events.From(w.events) {
@@ -172,8 +172,8 @@ func (w *world) cmdEvents(args []string) string {
 	return w.words(out.String())
 }
 
-// cmdLate commits what an old leader decides on the state that "remember" kept, onto the present one: it may change
-// nothing that has changed since.
+// cmdStale decides on the state that "remember" kept, as an old leader would, and commits the plan onto the present
+// state. It may change nothing that has changed since.
 func (w *world) cmdStale([]string) string {
 	in := w.input()
 	in.State = w.remembered

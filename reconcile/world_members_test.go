@@ -21,7 +21,7 @@ func (w *world) cmdSync(args []string) string {
 	return ""
 }
 
-// say1 reports what a member's role check says of its copy.
+// say1 reports the result of a member's role check about its copy.
 func (w *world) say1(name, inSync string) {
 	inst, ok := w.state.Instances.Get(w.id(name))
 	if !ok {
@@ -34,7 +34,7 @@ func (w *world) say1(name, inSync string) {
 	w.status(inst, inst.Status.Observed, "")
 }
 
-// ready reports that an instance is ready, and a member that is not to be slow that it is in sync.
+// ready reports that an instance is ready and, unless the world is slow, that a member is in sync.
 func (w *world) ready(inst *fsm.Instance) {
 	if _, member := w.state.MemberOf(inst); member && !w.slow {
 		a := w.agents[inst.Node]

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// movesText is what the rescheduler would do, in words.
+// movesText returns in words what the rescheduler would do.
 func (w *world) movesText(moves []fsm.Move) string {
 	var out strings.Builder
 	for _, m := range moves {
@@ -21,7 +21,7 @@ func (w *world) movesText(moves []fsm.Move) string {
 	return w.words(out.String())
 }
 
-// cmdRebalance is an operator's order: what begins is committed at once.
+// cmdRebalance is an operator's order. The moves that begin are committed at once.
 func (w *world) cmdRebalance([]string) string {
 	moves, begin := reconcile.Moves(w.input())
 	for _, group := range begin {

@@ -202,7 +202,7 @@ func (w *world) cmdShow(args []string) string {
 		out.WriteString(w.showAddresses())
 	case "held":
 		out.WriteString(w.showHeld())
-	case "spread": // instances per node of what is wanted
+	case "spread": // wanted instances per node
 		count := map[model.NodeID]int{}
 		for _, inst := range w.state.Instances.All() {
 			if inst.Desired == model.DesiredRunning {

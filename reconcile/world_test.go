@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// vocabulary is what a scenario can say. Each command returns what it prints.
+// vocabulary has the commands of scenarios. Each returns its output.
 func vocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
@@ -90,8 +90,8 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
-		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what
-		// they are told
+		// agents [n1 n2]: these agents (or all that can be heard) start and stop instances as assigned; started ones become
+		// ready
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: its agent reports a status
 		"report": (*world).cmdReport,
@@ -111,7 +111,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann",
 				&fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
 		},
-		// unmark web-db-0a: a person takes it back that it is to be evicted
+		// unmark web-db-0a: a person cancels its eviction
 		"unmark": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0])}))
 		},
@@ -119,14 +119,14 @@ func vocabulary() map[string]func(*world, []string) string {
 		"force": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
-		// silent 70s n1 n2: every rule but the mass guard calls them offline
+		// silent 70s n1 n2: every rule except the mass guard calls them offline
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
 			}
 			return ""
 		},
-		// unheard 70s n1 n2@s2: as silent, of a node that the leader has never heard; server s2 hears n2
+		// unheard 70s n1 n2@s2: like silent, for nodes that the leader has never heard; server s2 hears n2
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -135,11 +135,11 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// restored: the state is that of a snapshot; restored confirm: an operator confirms it
+		// restored: the state is from a snapshot; restored confirm: an operator confirms it
 		"restored": func(w *world, a []string) string {
 			return w.must(w.apply(model.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
 		},
-		// late 40s n1 n2: heartbeats are missing, nothing more is known; late 40s n1 seen_by=s2
+		// late 40s n1 n2: heartbeats are missing, and nothing else is known; late 40s n1 seen_by=s2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -147,26 +147,26 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// paused 40s n1 n2: the leader was paused for so long, and hears nobody yet
+		// paused 40s n1 n2: the leader was paused for this long, and has heard no node yet
 		"paused": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
 			}
 			return ""
 		},
-		// avoid web-http-0a: an operator evicts it and has its group avoid the node
+		// avoid web-http-0a: an operator evicts it and makes its group avoid the node
 		"avoid": func(w *world, a []string) string {
 			why := cmp.Or(strings.Join(a[1:], " "), "ann")
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: why, Avoid: true}))
 		},
-		// moves: what the rescheduler would do if it were asked; rebalance: ask it
+		// moves: what the rescheduler would do on request; rebalance: requests it
 		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },
 		"rebalance": (*world).cmdRebalance,
 		"gossip": func(w *world, a []string) string {
 			w.live[model.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
 		},
-		// deaf 30s n1 n2: heartbeats arrive, but their agents have heard no answer for so long
+		// deaf 30s n1 n2: heartbeats arrive, but their agents have had no answer for this long
 		"deaf": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
@@ -179,7 +179,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// troubled n1 n2 disk_full: a check of their own machine fails; well n1: none does any more
+		// troubled n1 n2 disk_full: a check of their own machine fails; well n1: none fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
 		// return n1: the agent comes back with what it still runs; reboot n1: with nothing
@@ -207,10 +207,10 @@ func vocabulary() map[string]func(*world, []string) string {
 		"why":      (*world).cmdWhy,
 		"plan":     (*world).cmdPlan,
 		"events":   (*world).cmdEvents,
-		// remember keeps the state; stale commits what is decided on it onto the present one
+		// remember: keeps the state; stale: decides on the kept state and commits the plan onto the present one
 		"remember": func(w *world, _ []string) string { w.remembered = w.state; return "" },
 		"stale":    (*world).cmdStale,
-		// failover: another leader goes on; it knows only the state and hears the same agents
+		// failover: another leader takes over; it knows only the state and hears the same agents
 		"failover": func(w *world, _ []string) string { w.term++; return "" },
 	}
 }
@@ -234,7 +234,7 @@ func (w *world) run(line string) string {
 	return command(w, words[1:])
 }
 
-// id finds an instance by its name, or by its group and node: web-db@n1.
+// id returns an instance by its name, or by its group and node: web-db@n1.
 func (w *world) id(name string) model.InstanceID {
 	if group, node, at := strings.Cut(name, "@"); at {
 		for inst := range w.state.InstancesOn(model.NodeID(node)) {

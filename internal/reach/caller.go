@@ -23,26 +23,26 @@ import (
 type Config struct {
 	// Addresses are tried in order, the last one that answered first: https://host:port or unix:///path. Required.
 	Addresses []string
-	// Secure carries the requests to https addresses. Required for them; Close closes its idle connections.
+	// Secure sends the requests to https addresses. Required for these; Close closes its idle connections.
 	Secure *HTTPTransport
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A
-	// call ends with its context in any case.
+	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: never. The end of
+	// the call's context ends it in any case.
 	RetryFor time.Duration
-	// Waiting is told why a call is still repeated when that has taken a second, and for how long it may go on; once
-	// for a call, from the caller's goroutine.
+	// Waiting is called in the caller's goroutine, at most once in a call, if the call is still being repeated after a
+	// second. It gets the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection to a unix address; default net.Dialer.
 	Dial Dial
 }
 
-// Caller calls the servers. It goes on with another server when one does not answer, and repeats only what is safe to
-// repeat: reads, and writes, because each of them carries a request id. Errors are *model.Error inside, and
-// *api.Problem when a server answered. Safe for many goroutines.
+// Caller calls the servers. If one does not answer, it tries the next one. It repeats only what is safe to repeat:
+// reads, and writes, because each write carries a request id. An error has a *model.Error inside, and an *api.Problem
+// if a server answered. A Caller is safe for concurrent use.
 type Caller struct {
 	servers  []Endpoint
 	retryFor time.Duration
 	waiting  func(why error, atMost time.Duration)
-	good     atomic.Int64 // the last one that answered
+	good     atomic.Int64 // index of the server that answered last
 	close    []func()
 }
 
@@ -54,7 +54,7 @@ type Endpoint struct {
 	via   http.RoundTripper
 }
 
-// New checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
+// New returns a Caller. It checks the addresses and opens no connection. Codes: invalid, certificate_invalid.
 func New(cfg Config) (*Caller, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "no server is given").
@@ -90,7 +90,7 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// To calls one server that is known otherwise, by host:port, and tries once. Nothing is to be closed.
+// To returns a Caller for one server, by host:port. It makes only one attempt. It needs no Close.
 func To(hostport string, via http.RoundTripper) *Caller {
 	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
 		retryFor: -1}
@@ -106,10 +106,10 @@ func unixTransport(path string, dial Dial) *http.Transport {
 	}
 }
 
-// Servers are the addresses, in order.
+// Servers returns the addresses, in order.
 func (c *Caller) Servers() []Endpoint { return c.servers }
 
-// Addresses are those that the caller was made with.
+// Addresses returns the addresses as configured.
 func (c *Caller) Addresses() []string {
 	var all []string
 	for _, e := range c.servers {
@@ -118,7 +118,7 @@ func (c *Caller) Addresses() []string {
 	return all
 }
 
-// Close closes idle connections. Calls under way go on.
+// Close closes idle connections. Running calls continue.
 func (c *Caller) Close() {
 	for _, f := range c.close {
 		f()
@@ -131,34 +131,34 @@ type Request struct {
 	Path   string // escaped, from the root
 	Query  url.Values
 	Body   []byte
-	// Upload is sent in place of Body, which stays out of memory then.
+	// Upload is sent instead of Body, without being held in memory.
 	Upload *io.SectionReader
-	Header http.Header // in addition
+	Header http.Header // additional headers
 	// Content is the type of Body; default application/json.
 	Content string
-	// Limit bounds one attempt until its header is there; default 15 s, plus the query's wait. A stream has no limit
-	// after that.
+	// Limit bounds one attempt until its response header arrives; default 15 s for a read, 40 s for a write, plus the
+	// query's wait. A stream has no limit after that.
 	Limit time.Duration
-	// Once forbids to send the request a second time.
+	// Once means that the request must not be sent a second time.
 	Once bool
-	// Lineage says that another server may follow the lineage that this caller does: one that refuses the call with a
-	// conflict is left for another.
+	// Lineage means that servers may follow different lineages, and the caller follows one of them. If a server refuses
+	// the call with a conflict, the next one is tried.
 	Lineage bool
 }
 
-// Answer is a whole answer.
+// Answer is a complete answer.
 type Answer struct {
 	Body  []byte
 	Index uint64 // Outspan-Index
 	Stale time.Duration
 }
 
-// MaxAnswer bounds what a client takes into memory.
+// MaxAnswer bounds how many bytes of an answer a client takes into memory.
 const MaxAnswer = 256 << 20
 
-// Send makes a call and reads the whole answer. A write gets a request id if it has none, so that it can be repeated.
-// It blocks until there is an answer, ctx ends, or no server can be reached. Codes: unreachable, no_leader,
-// certificate_refused, and those of the operation.
+// Send makes a call and reads the whole answer. A write without a request id gets one, so that it can be repeated. It
+// blocks until there is an answer, ctx ends, or it gives up because no server could be reached. Codes: unreachable,
+// no_leader, certificate_refused, and those of the operation.
 func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -177,7 +177,7 @@ func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-// Do sends body as JSON (nil: none) and returns the JSON of the answer and its index. Blocking and codes as Send.
+// Do sends body as JSON (nil: none) and returns the JSON of the answer and its index. It blocks and fails as Send does.
 func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte,
 	index uint64, err error) {
 	r := Request{Method: method, Path: path, Query: query}
@@ -190,7 +190,8 @@ func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.Body, a.Index, err
 }
 
-// Open makes a call whose answer is a stream; the caller closes it. Repeated only until there is an answer.
+// Open makes a call whose answer is a stream. The caller closes it. The call is repeated only until there is an answer.
+// It blocks and fails as Send does.
 func (c *Caller) Open(ctx context.Context, r Request) (*http.Response, error) {
 	var kept *http.Response
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -205,7 +206,7 @@ func headerNumber(resp *http.Response, name string) uint64 {
 	return n
 }
 
-// prepare fills in what every attempt shares.
+// prepare fills in what all attempts share.
 func (r *Request) prepare() {
 	if r.Method == "" {
 		r.Method = http.MethodGet
@@ -239,7 +240,7 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 	}
 	var body io.Reader
 	switch {
-	case r.Upload != nil: // each attempt reads by itself: one that was given up may still be reading
+	case r.Upload != nil: // each attempt has its own reader: an abandoned one may still read
 		body = io.NewSectionReader(r.Upload, 0, r.Upload.Size())
 	case r.Body != nil:
 		body = bytes.NewReader(r.Body)

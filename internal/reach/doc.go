@@ -1,6 +1,6 @@
-// Package reach gets a request to a server and its answer back: it opens connections, says in words what keeps one from
-// opening, asks another server when one is no help, and repeats what is safe to repeat.
+// Package reach gets a request to a server and returns its answer. It opens connections, explains why one can't be
+// opened, tries another server when one can't help, and repeats what is safe to repeat.
 //
-// It knows no operation and no type of the API: package client has those, and the agents' calls of package transport go
-// through the same retries.
+// It knows no operations of the API. Package client has those, and the agents' calls of package transport use the same
+// retries.
 package reach

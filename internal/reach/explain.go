@@ -9,11 +9,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Explain turns what crypto/tls and crypto/x509 say about a connection to addr into a *model.Error with a next step.
-// An error that has nothing to do with certificates or TLS comes back unchanged, nil too.
+// Explain turns an error of crypto/tls or crypto/x509 about a connection to addr into a *model.Error with a next step.
+// It returns any other error unchanged, including nil.
 //
-// With TLS 1.3 the dialler is done before the other end has looked at its certificate, so a refusal may show only
-// at the first read: users of a bare connection pass that error through here as well. HTTPTransport does it all.
+// In TLS 1.3 a dial succeeds before the other end has checked our certificate. So a refusal may show only at the first
+// read, and users of a bare connection pass that error to Explain too. HTTPTransport does all of this.
 func Explain(addr string, err error) error {
 	if err == nil {
 		return nil
@@ -34,7 +34,7 @@ func Explain(addr string, err error) error {
 	return err
 }
 
-// explainVerify handles what this end found wrong with the other's certificate.
+// explainVerify explains what this end found wrong with the other end's certificate.
 func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
@@ -61,7 +61,7 @@ func explainVerify(addr string, err error) *model.Error {
 	return nil
 }
 
-// explainAlert handles what the other end said about our certificate. crypto/tls has no exported type for a
+// explainAlert explains what the other end found wrong with our certificate. crypto/tls has no exported type for a
 // received alert, only this operation name and these texts.
 func explainAlert(addr string, err error) *model.Error {
 	op, ok := errors.AsType[*net.OpError](err)

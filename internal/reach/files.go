@@ -28,7 +28,7 @@ func LoadFiles(f Files) (tls.Certificate, *x509.CertPool, error) {
 	return pair, roots, err
 }
 
-// CheckChain finds a certificate that is of none of the CAs, or no longer good. Code: certificate_invalid.
+// CheckChain refuses a certificate that none of the CAs signed or that is not valid now. Code: certificate_invalid.
 func CheckChain(f Files, pair tls.Certificate, roots *x509.CertPool) error {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
@@ -82,7 +82,7 @@ func readPEM(key, path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseRoots takes a bundle, so that two CAs can be trusted while one replaces the other.
+// parseRoots accepts a bundle, so that two CAs can be trusted while one replaces the other.
 func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	roots, n := x509.NewCertPool(), 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -108,10 +108,10 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// maxFile is far above any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
+// maxFile is far above the size of any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
 const maxFile = 1 << 20
 
-// ReadFile reads a small regular file. Its errors are the causes alone, without the path; a missing file is
+// ReadFile reads a regular file of at most 1 MiB. Its errors are the bare causes, without the path; for a missing file
 // fs.ErrNotExist.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -128,7 +128,7 @@ func ReadFile(path string) ([]byte, error) {
 	return text, cause(err)
 }
 
-// cause drops what os puts before the cause.
+// cause removes what os puts before the cause.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -24,11 +24,11 @@ const (
 	ProtoHTTP1 = "http/1.1"
 )
 
-// Dial opens a connection below TLS.
+// Dial opens the connection below TLS.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// DialTLS opens a connection with below and does the handshake. It blocks until that is done, ctx ends or 5 s are over.
-// Errors: certificate_refused, not_tls; others come as the network gave them.
+// DialTLS opens a connection with below and does the TLS handshake. It blocks until that is done, ctx ends or 5 s have
+// passed. Codes: certificate_refused, not_tls; other errors are those of the network.
 func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below Dial) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -46,28 +46,28 @@ func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below D
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer:
-// certificate_refused. Another one gets no byte of them.
+// ExpectPeer returns a context for requests that only a peer with this name in its certificate may receive. Any other
+// peer is refused before it gets a byte of them. Code: certificate_refused.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
 
-// ExpectedPeer is the name that ExpectPeer gave; empty: any will do.
+// ExpectedPeer returns the name given to ExpectPeer; "": any peer will do.
 func ExpectedPeer(ctx context.Context) string {
 	name, _ := ctx.Value(expectedPeer{}).(string)
 	return name
 }
 
-// poolZone is the end of every poolHost. No host has a name in it.
+// poolZone is the suffix of every poolHost. No real host name ends in it.
 const poolZone = ".peer.invalid:1"
 
-// poolHost is an address for connections to one peer only. net/http shares the connections of one host, and two agents
-// may come to one address, one after the other: what is meant for one must not go over a connection to the other.
+// poolHost returns an artificial address for connections to one peer only. net/http shares connections by host, and two
+// agents may have the same address one after the other. A request for one must not use a connection to the other.
 func poolHost(name, hostport string) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
 }
 
-// fromPool is the way back from poolHost. An address that did not come from there is itself.
+// fromPool is the inverse of poolHost. It returns an address that did not come from there unchanged.
 func fromPool(addr string) (name, hostport string) {
 	host, made := strings.CutSuffix(addr, poolZone)
 	first, second, _ := strings.Cut(host, ".")
@@ -79,7 +79,7 @@ func fromPool(addr string) (name, hostport string) {
 	return string(a), string(b)
 }
 
-// dialPool opens a connection for the requests of one pool.
+// dialPool opens a connection to an address made by poolHost.
 func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, error) {
 	name, hostport := fromPool(addr)
 	conn, err := d(ExpectPeer(ctx, name), network, hostport, ProtoHTTP2, ProtoHTTP1)
@@ -92,24 +92,24 @@ func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, 
 // dialTLS opens a TLS connection for one of the protocols.
 type dialTLS func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error)
 
-// HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
-// connections by pings within 5 s, and follows Reload for new connections. Errors about certificates and TLS are
-// *model.Error (within the *url.Error of http.Client), others come as net/http gave them. Call CloseIdleConnections
-// when done with it. Safe for many goroutines.
+// HTTPTransport is an http.RoundTripper for https:// addresses; it refuses http://. It uses HTTP/2, finds dead
+// connections by pings within 5 s, and uses reloaded certificates for new connections. Errors about certificates and
+// TLS are *model.Error (inside the *url.Error of http.Client), others are those of net/http. Call CloseIdleConnections
+// when done with it. It is safe for concurrent use.
 type HTTPTransport struct {
 	*http.Transport
 	dial dialTLS
 }
 
-// A connection on which nothing has come for AskAfter is asked for a sign, and closed without one within AnswerWithin.
-// So an agent whose server falls silent is deaf for five seconds and not for the length of a long poll; 5,000 agents at
-// rest cost 1,700 signs a second, shared by the servers.
+// A connection on which nothing was received for AskAfter gets a ping, and is closed without an answer within
+// AnswerWithin. So an agent whose server falls silent notices after five seconds, and not after a whole long poll.
+// 5,000 agents at rest cost 1,700 pings a second, shared by the servers.
 const (
 	AskAfter     = 3 * time.Second
 	AnswerWithin = 2 * time.Second
 )
 
-// NewHTTPTransport makes a transport whose connections dial opens, as DialTLS does; it refuses peers other than
+// NewHTTPTransport returns a transport whose connections dial opens, as DialTLS does. dial must refuse peers other than
 // ExpectedPeer.
 func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
 	error)) *HTTPTransport {
@@ -156,9 +156,9 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// diagnose asks a server once more why it dropped a new connection. With TLS 1.3 a refusal of our certificate comes
-// after the handshake, and net/http loses it when it is writing a request just then. A server that accepts us
-// speaks first in HTTP/2, so one byte tells.
+// diagnose connects once more to find out why a server dropped a new connection. In TLS 1.3 a refusal of our
+// certificate comes after the handshake, and net/http loses it if it is just writing a request. A server that accepts
+// us speaks first in HTTP/2, so reading one byte is enough.
 func (d dialTLS) diagnose(ctx context.Context, addr string) *model.Error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

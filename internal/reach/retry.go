@@ -15,21 +15,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attempt is one try to have a request answered by the server with this number, of Servers.
+// Attempt makes one attempt to have a request answered by the server with this index in Caller.Servers.
 type Attempt func(ctx context.Context, server int) error
 
-// fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and
-// returned nil for a stream.
+// fetch has a request answered over HTTP and passes a successful answer to take. take reads the body to its end, or
+// keeps it for a stream. If take returns an error, fetch closes the body.
 func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
 	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
 }
 
-// quietFor is how long a call is repeated before its caller hears of it.
+// quietFor is how long a call is repeated before Waiting is called.
 const quietFor = time.Second
 
-// Deliver tries until a server answers for good: for calls over another protocol than HTTP. Of the request it reads
-// only whether it is a read, may be sent again, and which id it has. It blocks as Send does, with the same codes.
+// Deliver calls try until a server gives a final answer. Use it for calls over another protocol than HTTP. Of r it
+// reads only whether it is a read, may be sent again, and its request id. It blocks and fails as Send does.
 func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
@@ -45,7 +45,7 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 			told = true
 			c.waiting(err, left)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause)) // callers that failed together must not come back together
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // so that callers that failed together don't all return together
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	}
 }
 
-// ended prefers the reason for which the caller ended the call.
+// ended returns the caller's own reason for ending the call, if it did.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -67,8 +67,8 @@ func ended(ctx context.Context, err error) error {
 		WithHint("try again; see: outspan server members")
 }
 
-// verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
-// nobody can be reached any more.
+// verdict returns the error of a call that is given up. If a server may have received a write, the outcome is unknown,
+// even if no server can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
 	var unknown *model.Error
 	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
@@ -92,7 +92,7 @@ func (r *Request) verdict(err error, sent bool) error {
 	return unknown.WithHint("look at the state before you send it again")
 }
 
-// worthRetry reports whether a moment may help: the servers are busy with themselves.
+// worthRetry reports whether a short wait may help, because the servers are changing leaders, starting or overloaded.
 func worthRetry(err error) bool {
 	var e *model.Error
 	if !errors.As(err, &e) {
@@ -105,7 +105,7 @@ func worthRetry(err error) bool {
 	return false
 }
 
-// round asks each server at most once, the last good one first.
+// round tries each server at most once, beginning with the one that answered last.
 func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
@@ -130,7 +130,7 @@ func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool)
 	return failed.error()
 }
 
-// fetch is one request to one server.
+// fetch sends one request to one server.
 func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(r.Limit, func() { cancel(ErrNoAnswer) })
@@ -160,10 +160,10 @@ func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 	return nil
 }
 
-// ErrNoAnswer is the cause with which an attempt ends that took too long.
+// ErrNoAnswer is the cause that ends an attempt which took too long.
 var ErrNoAnswer = errors.New("no answer within the time for one attempt")
 
-// bodyWithCancel frees the request's context when the answer was read.
+// bodyWithCancel releases the request's context once the answer was read.
 type bodyWithCancel struct {
 	io.ReadCloser
 	cancel func()
@@ -176,7 +176,7 @@ func (b *bodyWithCancel) Close() error {
 	return err
 }
 
-// Read implements io.Reader; at the end of the answer the context is free already.
+// Read implements io.Reader. At the end of the answer it already releases the context.
 func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -185,7 +185,7 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// notAnswered is a request that got no answer. sent: the server may have carried it out.
+// notAnswered is the error of a request without an answer. sent means that the server may have carried it out.
 type notAnswered struct {
 	sent bool
 	err  error
@@ -194,8 +194,8 @@ type notAnswered struct {
 func (n *notAnswered) Error() string { return n.err.Error() }
 func (n *notAnswered) Unwrap() error { return n.err }
 
-// Unanswered makes the error of an attempt that got no answer from address: it tells what was surely not sent from what
-// may have been carried out.
+// Unanswered returns the error of an attempt that got no answer from address. It distinguishes requests that were
+// surely not sent from those that may have been carried out.
 func Unanswered(address string, err error) error {
 	err = Explain(address, err)
 	if _, known := errors.AsType[*model.Error](err); known {
@@ -212,13 +212,13 @@ func lostAnswer(r Request, err error) error {
 	return &notAnswered{sent: r.Method != http.MethodGet, err: err}
 }
 
-// mayHaveHappened reports whether a server may have carried out the request that ended so.
+// mayHaveHappened reports whether a server may have carried out a request that ended with err.
 func mayHaveHappened(err error) bool {
 	n, lost := errors.AsType[*notAnswered](err)
 	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
-// goOn reports whether another server may do better with the same request.
+// goOn reports whether another server may help with the same request.
 func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
 		return false
@@ -237,10 +237,10 @@ func goOn(r *Request, err error, sent bool) bool {
 	return false
 }
 
-// failures collects what went wrong with each server.
+// failures collects the errors of all servers.
 type failures struct {
 	texts []string
-	best  error // the last one that a server gave
+	best  error // the last one that is not a missing answer
 }
 
 func (f *failures) add(address string, err error) {
@@ -258,7 +258,7 @@ func (f *failures) error() error {
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 
-// shortReason leaves out what the address says already.
+// shortReason returns the reason without the address, which is shown anyway.
 func shortReason(err error) string {
 	var op *net.OpError
 	var address *url.Error
@@ -271,7 +271,7 @@ func shortReason(err error) string {
 	return reason(err)
 }
 
-// reason is the message of an error without code and hint, to stand inside another message.
+// reason returns the message of an error without code and hint, for use inside another message.
 func reason(err error) string {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e.Message

@@ -8,24 +8,25 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inboxSize is how many answers to heartbeats may wait for one agent.
+// inboxSize is how many answers to heartbeats are kept for one agent.
 const inboxSize = 16
 
-// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent makes itself known to
-// it again.
+// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent introduces itself to it
+// again.
 const introduceAfter = 2
 
 // Servers implements cluster.Courier.
 func (n *node) Servers() []cluster.Member { return n.crowd.gossip.known() }
 
-// Address implements cluster.Courier: none of its own, so a server answers where the agent introduced itself.
+// Address implements cluster.Courier. The agent has no address of its own; a server answers where the agent introduced
+// itself.
 func (n *node) Address() string { return "" }
 
 // Receive implements cluster.Courier.
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
-// Send implements cluster.Courier. A server answers only members of its pool, so who gets no answer introduces itself
-// first.
+// Send implements cluster.Courier. A server answers only members of its pool, so an agent without answers introduces
+// itself first.
 func (n *node) Send(server string, msg []byte) error {
 	g := n.crowd.gossip
 	to := g.addressOf(server)
@@ -43,7 +44,7 @@ func (n *node) Send(server string, msg []byte) error {
 	return err
 }
 
-// fresh reports, once, that this agent has never spoken to the server.
+// fresh reports whether this agent has never contacted the server, and records that it has now.
 func (n *node) fresh(server string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +63,7 @@ func (n *node) answered(server string, msg []byte) {
 	}
 }
 
-// outbid answers a rumour that this agent is dead with a newer life.
+// outbid answers a rumour that this agent is dead with a higher incarnation.
 func (n *node) outbid(incarnation uint32) {
 	n.mu.Lock()
 	news := incarnation >= n.life
@@ -80,7 +81,7 @@ func (n *node) outbid(incarnation uint32) {
 	}
 }
 
-// introduce tells a server that this agent is a member of the pool.
+// introduce announces this agent to a server as a member of the pool.
 func (n *node) introduce(to *net.UDPAddr) {
 	g := n.crowd.gossip
 	own, ok := g.conn.LocalAddr().(*net.UDPAddr)

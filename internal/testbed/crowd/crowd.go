@@ -12,28 +12,28 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents register at the same time: a cluster is not switched on in one moment.
+// atOnce is how many agents register at the same time, since a real cluster is not switched on in one moment.
 const atOnce = 16
 
 // Config is what Open needs; all of it is required.
 type Config struct {
 	Nodes    int
-	Servers  []string // host:port of their APIs; agents begin with different ones
-	TLS      string   // directory of the cluster's CA and gossip key, as tls.dir of the servers
+	Servers  []string // host:port of their APIs; the agents begin with different ones
+	TLS      string   // directory with the cluster's CA and gossip key, like tls.dir of the servers
 	Cluster  string
 	Address  string // IP address of all agents
 	Capacity model.Resources
-	Labels   func(i int) map[string]string // of agent i
+	Labels   func(i int) map[string]string // labels of agent i
 }
 
-// Crowd is many agents. Its methods may be called from any goroutine.
+// Crowd is many agents. It is safe for concurrent use.
 type Crowd struct {
 	cfg    Config
 	gossip *gossip
 	nodes  []*node
-	desks  chan struct{}   // where agents register
-	doors  chan struct{}   // see dialFrom
-	ctx    context.Context // of all that lives; ended by Close
+	desks  chan struct{}   // limits concurrent registrations
+	doors  chan struct{}   // limits concurrent handshakes; see dialFrom
+	ctx    context.Context // of everything that runs; ended by Close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -42,7 +42,7 @@ type Crowd struct {
 	last     error
 }
 
-// Open makes certificates for all agents and starts them; they register by and by. Close ends them.
+// Open makes certificates for all agents and starts them. It does not wait until they have registered. Close ends them.
 func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 	ca, key, err := transport.OpenDir(cfg.TLS, cfg.Cluster)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 	return n, nil
 }
 
-// start begins a life of an agent: a new process, which keeps the programs that run.
+// start starts an agent as a new process, which adopts the programs that run.
 func (c *Crowd) start(n *node) {
 	n.process = ulid.Make().String()
 	n.beater = cluster.NewBeater(cluster.BeaterConfig{Node: n.id, BootID: n.boot, Incarnation: n.process, Pool: n})
@@ -110,8 +110,8 @@ func (c *Crowd) start(n *node) {
 	})
 }
 
-// Kill silences agents from one moment to the next, as if their machines had lost their power: nothing runs there any
-// more. The numbers are those of Labels. It blocks until they are silent.
+// Kill silences agents at once, as if their machines had lost power: nothing runs there any more. The numbers are those
+// of Labels. It blocks until the agents have ended.
 func (c *Crowd) Kill(numbers ...int) {
 	for _, i := range numbers {
 		c.gossip.leave(c.nodes[i])
@@ -127,7 +127,7 @@ func (c *Crowd) Kill(numbers ...int) {
 	}
 }
 
-// Revive starts killed agents again, on machines that were booted.
+// Revive starts killed agents again, as after a boot of their machines.
 func (c *Crowd) Revive(numbers ...int) {
 	for _, i := range numbers {
 		c.nodes[i].boot = ulid.Make().String()
@@ -135,16 +135,16 @@ func (c *Crowd) Revive(numbers ...int) {
 	}
 }
 
-// ID is the node id of agent i, Name its name.
+// ID returns the node id of agent i.
 func (c *Crowd) ID(i int) model.NodeID { return c.nodes[i].id }
 
-// Name is the name of agent i.
+// Name returns the name of agent i.
 func (c *Crowd) Name(i int) string { return c.nodes[i].name }
 
-// Len is how many agents there are.
+// Len returns the number of agents.
 func (c *Crowd) Len() int { return len(c.nodes) }
 
-// Registered counts the agents that the servers know.
+// Registered counts the agents that are registered.
 func (c *Crowd) Registered() int {
 	known := 0
 	for _, n := range c.nodes {
@@ -155,7 +155,7 @@ func (c *Crowd) Registered() int {
 	return known
 }
 
-// Running counts the programs that agents would run, by what they were told.
+// Running counts the programs that the agents would run by their assignments.
 func (c *Crowd) Running() int {
 	running := 0
 	for _, n := range c.nodes {
@@ -181,7 +181,7 @@ func (c *Crowd) trouble(ctx context.Context, call string, err error) {
 	c.last = fmt.Errorf("%s: %w", call, err)
 }
 
-// Troubles is how many calls failed so far, and the last error.
+// Troubles returns how many calls have failed so far, and the last error.
 func (c *Crowd) Troubles() (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +192,7 @@ func (c *Crowd) Troubles() (int, error) {
 	return sum, c.last
 }
 
-// Close ends all agents without a word to the servers and waits until they have.
+// Close ends all agents without notice to the servers, and waits until they have ended.
 func (c *Crowd) Close() {
 	c.stop()
 	c.wg.Wait()

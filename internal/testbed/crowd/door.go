@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// atTheDoor is how many agents shake hands with a server at the same time. Real machines each have a processor of their
-// own and say hello as soon as they are connected; these share one with the servers, and without doors thousands that
-// lost their server would be connected, silent, and sent away for it.
+// atTheDoor is how many agents do a TLS handshake at the same time. Real machines each have their own processor and
+// start the handshake as soon as they are connected. These agents share one with the servers. Without the limit,
+// thousands of agents that lost their server would be connected and silent, and be disconnected for that.
 const atTheDoor = 16
 
-// dialFrom opens connections for one agent, through the doors and from an address of its own: servers tell strangers
-// apart by that.
+// dialFrom opens connections for one agent, within the limit for handshakes. Each agent has its own source address, by
+// which servers tell unauthenticated clients apart.
 func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	source := &net.TCPAddr{IP: net.IPv4(127, 128+byte(agent>>16), byte(agent>>8), byte(agent))}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -31,8 +31,8 @@ func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address s
 	}
 }
 
-// entering is a connection that stands in a door until its client has said all that it says of a handshake of TLS 1.3:
-// a hello, and who it is.
+// entering is a connection that counts for the limit until its client has sent both of its messages of a TLS 1.3
+// handshake: the hello, and its certificate.
 type entering struct {
 	net.Conn
 	said  int

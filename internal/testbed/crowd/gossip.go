@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// receiveBuffer is what the kernel may hold of packets for all agents.
+// receiveBuffer is how many bytes of packets the kernel may hold for all agents.
 const receiveBuffer = 8 << 20
 
-// gossip is the one socket under which the servers know all agents. Safe for many goroutines.
+// gossip is the one UDP socket that all agents share. It is safe for concurrent use.
 type gossip struct {
 	conn     *net.UDPConn
 	envelope envelope
@@ -24,7 +24,7 @@ type gossip struct {
 	mu      sync.RWMutex
 	nodes   map[string]*node // those that are alive, by id
 	servers []cluster.Member
-	at      map[string]*net.UDPAddr // of each server
+	at      map[string]*net.UDPAddr // gossip address of each server
 }
 
 func newGossip(ctx context.Context, address, label string, key []byte) (*gossip, error) {
@@ -40,7 +40,7 @@ func newGossip(ctx context.Context, address, label string, key []byte) (*gossip,
 	if !ok {
 		return nil, fmt.Errorf("the gossip socket is a %T", raw)
 	}
-	_ = conn.SetReadBuffer(receiveBuffer) // less is enough for fewer agents
+	_ = conn.SetReadBuffer(receiveBuffer) // a smaller buffer is enough for fewer agents
 	return &gossip{conn: conn, envelope: e, nodes: map[string]*node{}, at: map[string]*net.UDPAddr{}}, nil
 }
 
@@ -55,7 +55,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // a server that is gone shows as a refused packet
+			continue // a server that is gone shows up as a refused packet
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
@@ -69,7 +69,7 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 	switch kind(msg[0]) {
 	case kindCompound:
-		list, _ := parts(msg) // what could be read counts
+		list, _ := parts(msg) // parts that could be read are used
 		for _, one := range list {
 			if len(one) > 0 && kind(one[0]) != kindCompound {
 				g.receive(one, from)
@@ -84,7 +84,7 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe is the sign of life of an agent. Asked about another, it tells what it would find out: all share this
+// answerProbe answers a probe for an agent. An indirect probe is answered directly, since all agents share this
 // process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
@@ -109,7 +109,7 @@ func (g *gossip) refute(msg []byte) {
 	}
 }
 
-// deliver gives the answer to a heartbeat to whom it is for. Only the heartbeats' own code knows whether it is genuine.
+// deliver passes the answer to a heartbeat to its agent. Only the code for heartbeats can verify it.
 func (g *gossip) deliver(msg []byte) {
 	const mac = 32
 	var to struct {
@@ -137,7 +137,7 @@ func (g *gossip) send(to *net.UDPAddr, k kind, body any) {
 	}
 }
 
-// learn takes the servers that a registration names.
+// learn records the servers named by a registration.
 func (g *gossip) learn(servers []transport.ServerInfo) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +166,7 @@ func (g *gossip) addressOf(server string) *net.UDPAddr {
 	return g.at[server]
 }
 
-// enter makes an agent answer, leave makes it fall silent.
+// enter makes an agent answer; leave makes it silent.
 func (g *gossip) enter(n *node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

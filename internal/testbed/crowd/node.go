@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// As the real agent has them.
+// The same values as in the real agent.
 const (
 	pollWait = 45 * time.Second
-	coalesce = 30 * time.Millisecond // changes this close to each other go in one report
-	doubt    = time.Second           // until a server that wants a registration is asked once more: it may only lag
+	coalesce = 30 * time.Millisecond // changes this close together are sent in one report
+	doubt    = time.Second           // before a server that wants a registration is asked again: it may only lag
 )
 
-// backoff grows with each failure in a row from 100 ms to 5 s, with a quarter of chance.
+// backoff is a pause that grows with each failure in a row from 100 ms to 5 s, with a random part of a quarter.
 type backoff struct{ now time.Duration }
 
 func (b *backoff) wait(ctx context.Context) {
@@ -40,21 +40,21 @@ type node struct {
 	client        *transport.Client
 	beater        *cluster.Beater
 	inbox         chan []byte
-	end           context.CancelFunc // of its life; nil while it is dead
+	end           context.CancelFunc // ends its life; nil while it is dead
 	ended         chan struct{}
 
 	mu         sync.Mutex
 	life       uint32 // gossip's incarnation
 	unanswered map[string]int
 	introduced map[string]bool
-	epoch      uint64                                    // 0: the servers don't know this life
+	epoch      uint64                                    // 0: not registered in this life
 	known      chan struct{}                             // closed at the first registration of a life
-	work       map[model.InstanceID]model.InstanceStatus // of the goroutine of live; others only count it
-	groups     []model.GroupID                           // of what it runs
+	work       map[model.InstanceID]model.InstanceStatus // written by the goroutine of live only; others count it
+	groups     []model.GroupID                           // groups of its instances
 	regrouped  chan struct{}                             // capacity 1: groups has changed
 }
 
-// live registers and does what it is told until ctx ends.
+// live registers and carries out assignments until ctx ends.
 func (n *node) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -103,7 +103,7 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// serve follows the assignments of one epoch, and ends when the servers want another.
+// serve follows the assignments of one epoch. It ends when the servers want another registration.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
 	index, incarnation, full, doubted := uint64(0), uint64(0), true, false
@@ -129,11 +129,11 @@ func (n *node) serve(ctx context.Context) {
 		}
 		doubted = false
 		if answer.Incarnation == incarnation && answer.Index < index {
-			again.wait(ctx) // a server that is behind
+			again.wait(ctx) // the server lags behind
 			continue
 		}
 		again.reset()
-		repeat := answer.Incarnation != incarnation // what was told before a restore is told again
+		repeat := answer.Incarnation != incarnation // after a restore everything is reported again
 		index, incarnation = answer.Index, answer.Incarnation
 		if answer.Heartbeat > 0 {
 			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
@@ -152,7 +152,8 @@ func (n *node) serve(ctx context.Context) {
 	}
 }
 
-// converge starts and stops at once what it has to, and returns what changed; all that is there to repeat it.
+// converge starts and stops instances at once, as assigned, and returns what changed; with repeat it returns all of
+// them.
 func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -188,7 +189,8 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.In
 	return news
 }
 
-// report tells the servers until they know; false: they want a new registration, or ctx ended.
+// report sends a report until a server accepts it. It returns false if the servers want a new registration, or ctx
+// ended.
 func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model.InstanceStatus) bool {
 	var again backoff
 	for ctx.Err() == nil {
@@ -213,7 +215,7 @@ func (n *node) followServices(ctx context.Context) {
 	index := uint64(0)
 	var again backoff
 	select {
-	case <-n.known: // who waits by looking takes a core from the servers, with thousands of agents
+	case <-n.known: // with thousands of agents, polling here would take a core from the servers
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
@@ -231,7 +233,7 @@ func (n *node) followServices(ctx context.Context) {
 	}
 }
 
-// followPeers asks for the lists of the groups that it runs an instance of, as an agent does.
+// followPeers polls the peer lists of the groups that it runs an instance of, as a real agent does.
 func (n *node) followPeers(ctx context.Context) {
 	known, incarnation := map[model.GroupID]uint64{}, uint64(0)
 	var again backoff
@@ -273,7 +275,7 @@ func (n *node) followPeers(ctx context.Context) {
 	}
 }
 
-// askPeers ends with context.Canceled when the groups change.
+// askPeers returns context.Canceled when the groups change.
 func (n *node) askPeers(ctx context.Context, q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 	var watch sync.WaitGroup

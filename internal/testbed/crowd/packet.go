@@ -15,7 +15,7 @@ import (
 // kind is the first byte of a gossip message.
 type kind byte
 
-// The kinds of memberlist that a silent member has to know.
+// The kinds of memberlist that a silent member must know.
 const (
 	kindPing     kind = 0
 	kindIndirect kind = 1
@@ -29,18 +29,19 @@ const (
 	kindSummed   kind = 12
 )
 
-// Around every message.
+// The envelope of every message.
 const (
-	labelled   = 244 // then the length of the label, and the label
-	sealed     = 1   // version of the encryption: AES-GCM, the label as additional data
+	labelled   = 244 // followed by the length of the label, and the label
+	sealed     = 1   // version of the encryption: AES-GCM with the label as additional data
 	nonceSize  = 12
 	summedSize = 5 // kind and checksum
 )
 
-// versions are those of the protocol that members of this cluster speak: lowest, highest, current, and of the delegate.
+// versions returns the protocol versions of this cluster's members: lowest, highest, current, and those of the
+// delegate.
 func versions() []byte { return []byte{1, 5, 2, 0, 0, 0} }
 
-// probe is a ping, direct or by way of another member.
+// probe is a ping, direct or through another member.
 type probe struct {
 	SeqNo  uint32
 	Node   string
@@ -56,7 +57,7 @@ type ack struct {
 
 type nack struct{ SeqNo uint32 }
 
-// rumour is that a member is suspected or dead.
+// rumour says that a member is suspected or dead.
 type rumour struct {
 	Incarnation uint32
 	Node        string
@@ -81,7 +82,7 @@ func decode(msg []byte, body any) error {
 	return codec.NewDecoderBytes(msg[1:], &codec.MsgpackHandle{}).Decode(body)
 }
 
-// envelope encrypts what members of one cluster tell each other.
+// envelope encrypts the messages between members of one cluster.
 type envelope struct {
 	label []byte
 	gcm   cipher.AEAD
@@ -100,7 +101,7 @@ func (e envelope) seal(msg []byte) []byte {
 	out := append([]byte{labelled, byte(len(e.label))}, e.label...)
 	out = append(out, sealed)
 	nonce := make([]byte, nonceSize)
-	rand.Read(nonce) // never fails: the runtime ends the process if there is no randomness
+	rand.Read(nonce) // never fails: without randomness the runtime ends the process
 	return e.gcm.Seal(append(out, nonce...), nonce, msg, e.label)
 }
 
@@ -115,7 +116,7 @@ func (e envelope) open(packet []byte) ([]byte, error) {
 	nonce := packet[head+1 : head+1+nonceSize]
 	msg, err := e.gcm.Open(nil, nonce, packet[head+1+nonceSize:], e.label)
 	if err == nil && len(msg) > summedSize && kind(msg[0]) == kindSummed {
-		msg = msg[summedSize:] // the encryption proves more than the checksum does
+		msg = msg[summedSize:] // the encryption already authenticates the message
 	}
 	return msg, err
 }

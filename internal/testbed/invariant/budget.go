@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// underBudget reports whether budgets limit stops for a cause: what the system or an operator chose to do, and a
-// scale-down as far as it stops what serves.
+// underBudget reports whether budgets limit stops for a cause. They do for choices of the system or an operator, and
+// for a scale-down if it stops a ready instance.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
-// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: its
-// group lacks nothing then, and no budget counts it.
+// goesWithNode reports whether an instance of a system group leaves because its node is drained. Its group then lacks
+// nothing, and no budget counts it.
 func (s *Step) goesWithNode(i *fsm.Instance) bool {
 	g, ok := s.After.Groups.Get(i.Group)
 	return ok && g.Role == model.RoleSystem && i.Marks.StopCause == model.CauseNodeDraining
@@ -51,7 +51,7 @@ func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	return all
 }
 
-// readyOf counts the ready members of groups by their rows: desired running, observed ready, on a node that is not
+// readyOf counts the ready instances of groups by their rows: desired running, observed ready, on a node that is not
 // offline.
 func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
@@ -65,9 +65,9 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	return n
 }
 
-// budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already
-// below, except by recorded force. Commands of one entry see each other, so each budget is judged by what the entry did
-// in all.
+// budgets is S3. A voluntary stop never lowers ready below min_ready, and nothing is stopped while it is already below,
+// except by recorded force. Commands of one entry see each other's effects, so each budget is judged by the whole
+// entry.
 func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -103,20 +103,21 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	}
 }
 
-// tolerated reports whether a member has not been ready for longer than its group tolerates: then no budget keeps it.
+// tolerated reports whether an instance has not been ready for longer than its group tolerates. Then no budget keeps
+// it.
 func tolerated(s *Step, i *fsm.Instance) bool {
 	policy, ok := s.Before.Policy(i.Group)
 	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
-// window is the stops that a rate counted, and the rate.
+// window is a rate, and the stops that it counted.
 type window struct {
 	most  int
 	per   model.Duration
 	stops []model.Time
 }
 
-// rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are
+// rates is S3 for the rates of groups, shared budgets and actors: within any window no more stops began than are
 // allowed, whoever led.
 func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
@@ -147,8 +148,8 @@ func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	}
 }
 
-// count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only
-// what the one before had to remember.
+// count adds the stops of one entry to those that a rate counts. After a change of the rate it starts from zero, since
+// the product remembers only what the old rate needed.
 func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := j.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
@@ -169,14 +170,14 @@ func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration
 	w.stops = w.stops[max(0, len(w.stops)-most-1):]
 }
 
-// railed is when stops that nobody ordered began.
+// railed is the number of stops without an order in one entry.
 type railed struct {
 	at model.Time
 	n  int
 }
 
-// railway is S7 for stops that nobody ordered: the rescheduler's, and those of a policy that a cordon set off. Within a
-// minute they are at most 5 % of what is to run, and one in any case.
+// railway is S7 for stops without an order: those of the rescheduler, and those of a policy that a cordon triggered. In
+// a minute they are at most 5 % of the instances that should run, but always at least one.
 func (j *Judge) railway(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {

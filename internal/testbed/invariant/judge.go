@@ -16,18 +16,18 @@ type Step struct {
 	Results       []fsm.Result // of its groups
 }
 
-// Judge judges every entry of one history, in order. It knows only what rows say, and adds up by itself what the
-// product keeps sums of, so that both would have to be wrong in the same way. Not safe for concurrent use.
+// Judge judges every entry of one history, in order. It reads only rows, and computes itself the sums that the product
+// keeps, so that an error must be in both to go unnoticed. It is not safe for concurrent use.
 type Judge struct {
 	windows map[string]*window // S3: by budget or actor
 	rails   []railed           // S7
 	retried map[model.GroupID][]model.Time
-	ended   map[model.InstanceID]uint64 // S9: since which index
-	gone    map[model.InstanceID]bool   // S9: of those the ones whose row is gone, too
-	ids     map[model.RequestID]uint64  // S4: entries that took a request for new
+	ended   map[model.InstanceID]uint64 // S9: the index at which each instance ended
+	gone    map[model.InstanceID]bool   // S9: ended instances whose row is gone too
+	ids     map[model.RequestID]uint64  // S4: index of the entry that carried out each request
 }
 
-// New returns a judge of a history that has not begun yet, or that goes on from a restored state.
+// New returns a judge for a history that has not begun yet, or that continues from a restored state.
 func New() *Judge {
 	return &Judge{
 		windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{},
@@ -35,7 +35,7 @@ func New() *Judge {
 	}
 }
 
-// Step returns what is wrong with the next entry, first what rows say about it, then what fsm.Check and fsm.CheckStep
+// Step returns what is wrong with the next entry: first what this package finds, then what fsm.Check and fsm.CheckStep
 // find. It reads every row.
 func (j *Judge) Step(s *Step) fsm.Findings {
 	found := j.rows(s)
@@ -59,7 +59,7 @@ func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	return found
 }
 
-// taken visits the commands of the groups that the entry carried out, group by group.
+// taken calls visit for the commands of the groups that the entry carried out, group by group.
 func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range s.Entry.Groups {
 		if s.Results[i].Refusal != nil || s.Results[i].Replay {
@@ -71,7 +71,7 @@ func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	}
 }
 
-// began lists the instances whose stop began with this entry, as they were before and are now.
+// began calls visit for each instance whose stop began with this entry, with its rows before and after.
 func (s *Step) began(visit func(was, now *fsm.Instance)) {
 	for id, now := range s.After.Instances.All() {
 		was, ok := s.Before.Instances.Get(id)
@@ -81,7 +81,7 @@ func (s *Step) began(visit func(was, now *fsm.Instance)) {
 	}
 }
 
-// placed lists the instances that are new.
+// placed calls visit for each new instance.
 func (s *Step) placed(visit func(*fsm.Instance)) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
@@ -93,7 +93,7 @@ func (s *Step) placed(visit func(*fsm.Instance)) {
 	}
 }
 
-// Runs reports whether an instance has a program, as far as its agent said.
+// Runs reports whether an instance has a running program, according to its agent.
 func Runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -102,12 +102,12 @@ func Runs(i *fsm.Instance) bool {
 	return false
 }
 
-// ran reports whether a program ran that an entry told to stop: not if the same entry found its node offline first.
+// ran reports whether a stop hit a running program. It did not if the same entry first declared its node offline.
 func ran(was, now *fsm.Instance) bool {
 	return Runs(was) && now.Status.Observed != model.ObservedLost
 }
 
-// Bypassed reports whether a stop was told to skip budgets, which its row records.
+// Bypassed reports whether a stop was ordered to skip budgets, which its row records.
 func Bypassed(i *fsm.Instance) bool {
 	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
 }

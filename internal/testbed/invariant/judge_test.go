@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// docket is a small history to be judged: two nodes, jobs of a few kinds, made by the product's own commands.
+// docket is a small history to be judged: two nodes and jobs of a few kinds, made by the product's own commands.
 type docket struct {
 	t     *testing.T
 	judge *Judge
@@ -42,7 +42,7 @@ func newDocket(t *testing.T) *docket {
 	return d
 }
 
-// apply is one entry; the judge must find nothing wrong with it.
+// apply commits one entry. The judge must find nothing wrong with it.
 func (d *docket) apply(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	s := d.entry(actor, commands...)
@@ -52,7 +52,7 @@ func (d *docket) apply(actor model.Actor, commands ...fsm.Command) *Step {
 	return s
 }
 
-// entry is one entry that nobody has judged yet. Reports are of the present registration.
+// entry commits one entry without judging it. Reports use the present registration.
 func (d *docket) entry(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	for _, c := range commands {
@@ -89,7 +89,7 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 	return &fsm.NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// stop is a stop past every budget; the tests then make it look like one that was under them.
+// stop is a stop that bypasses every budget. The tests then make it look like one that doesn't.
 func (d *docket) stop(id model.InstanceID) (*Step, *fsm.Instance) {
 	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.After.Instances.Get(id)
@@ -102,7 +102,7 @@ func (d *docket) row(id model.InstanceID) *fsm.Instance {
 	return i
 }
 
-// Every judge finds what it is there for: a step is spoiled in one way, and a finding names the invariant.
+// Every judge finds what it is for: a step is spoiled in one way, and a finding names the invariant.
 func TestJudgesCanFail(t *testing.T) {
 	for _, test := range []struct {
 		id    fsm.Invariant
@@ -272,7 +272,7 @@ func TestJudgesCanFail(t *testing.T) {
 			d := newDocket(t)
 			s := test.spoil(d)
 			found := d.judge.rows(s)
-			if test.id == fsm.S8 { // by fsm.CheckStep alone
+			if test.id == fsm.S8 { // found by fsm.CheckStep alone
 				found = d.judge.Step(s)
 			}
 			if !slices.ContainsFunc(found, func(f fsm.Finding) bool { return f.Invariant == test.id }) {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name
-// is used again; a job that was purged takes nothing of the old one over; and what is new was made by this entry.
+// deleted is S9. An instance that ended or was deleted never comes back, despite late reports and reused names. A job
+// that was purged passes nothing on to a new job of its name. A new object was made by this entry.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	j.made(f, s)
 	if s.Before.Instances.Same(s.After.Instances) {
@@ -72,7 +72,7 @@ func (j *Judge) made(f *fsm.Findings, s *Step) {
 	}
 }
 
-// terms is S10: what was decided in one term is not accepted in another.
+// terms is S10: an entry that was decided in one term is not accepted in another.
 func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	if s.Entry.Term == 0 || s.Entry.Term == s.Term {
 		return
@@ -85,7 +85,7 @@ func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	}
 }
 
-// once is S4 for the log: a request is carried out by at most one entry, however often it was sent.
+// once is S4 for the log: at most one entry carries out a request, however often it was sent.
 func (j *Judge) once(f *fsm.Findings, s *Step) {
 	id := s.Entry.Request
 	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool {
@@ -105,7 +105,7 @@ func RefusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
-// strangers is S15: what an agent says changes what is observed of its own node and its instances, and of nothing else.
+// strangers is S15: a report of an agent changes only what is observed of its own node and its instances.
 func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
 	if !agent {
@@ -140,9 +140,9 @@ func (j *Judge) strangers(f *fsm.Findings, s *Step) {
 	}
 }
 
-// preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the
-// owner has the larger share; all of them begin to stop with the placement, in one group of commands, on its node; and
-// it waits until they are gone.
+// preemptions is S11. The preempting instance is of a higher class, or of the same class where that is fair and the
+// owner has the larger share. All victims begin to stop with its placement, in one group of commands, on its node. It
+// waits until they are gone.
 func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	s.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -201,24 +201,24 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 	has, _ := shares(s.After, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
-	s.began(func(_, now *fsm.Instance) { // what was placed earlier in the entry was there already
+	s.began(func(_, now *fsm.Instance) { // victims placed earlier in the entry already existed
 		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
-	s.placed(func(i *fsm.Instance) { // what needed nobody's room may have been placed afterwards
+	s.placed(func(i *fsm.Instance) { // instances without victims may have been placed afterwards
 		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
 			has[to] -= memoryOf(s, i.Group)
 		}
 	})
 	largest = max(largest, has[from])
-	if from == to || has[to] > largest { // of what else happened in the entry it may have given some back
+	if from == to || has[to] > largest { // other commands of the entry may have given some memory back
 		return fmt.Sprintf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
 	return ""
 }
 
-// shares is the memory of what is to run, by job of a class, and the largest of them.
+// shares returns the memory of the instances that should run, by job of a class, and the largest of these sums.
 func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
 	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {
@@ -231,7 +231,7 @@ func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, larg
 	return by, largest
 }
 
-// classOf is the rank of a group's class; -1 if it is not known.
+// classOf returns the rank of a group's class; -1 if it is unknown.
 func classOf(s *Step, id model.GroupID) int {
 	name, _ := id.Split()
 	job, ok := s.Before.Jobs.Get(name)

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FromOutside reports whether a stop for this cause is what roles, gates and copies are protected from (S6).
+// FromOutside reports whether roles, gates and copies protect instances from a stop for this cause (S6).
 func FromOutside(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity:
@@ -16,9 +16,8 @@ func FromOutside(cause model.Cause) bool {
 	return false
 }
 
-// reasons is S6: nothing is stopped by a drain, a preemption or the rescheduler without a committed reason that still
-// holds; what a role keeps, a gate does not let go, or is the last copy of its data stays, unless a drain was told to
-// force it.
+// reasons is S6. A drain, a preemption or the rescheduler stops nothing without a committed reason that still holds. An
+// instance stays if its role or a gate keeps it, or if it is the last copy of its data, unless a drain is forced.
 func (j *Judge) reasons(f *fsm.Findings, s *Step) {
 	s.began(func(was, now *fsm.Instance) {
 		if !ran(was, now) {
@@ -58,13 +57,13 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	}
 }
 
-// drainOf is the drain in whose name an instance stops. A reason may have a remark behind it.
+// drainOf returns the drain in whose name an instance stops. The reason may end in a remark after ";".
 func drainOf(s *Step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.After.Drains.Get(model.DrainID(by))
 }
 
-// unfounded says what is missing of the reason of a stop.
+// unfounded says what is wrong with the reason of a stop; "" if nothing.
 func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
@@ -99,8 +98,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	return ""
 }
 
-// broken says why a gate does not hold, by the rows before the entry; empty if it does, or is one about the group that
-// cannot be told from one row.
+// broken says why a gate does not hold, by the rows before the entry. It returns "" if the gate holds, or if one row
+// can't decide it because the gate is about the group.
 func broken(s *Step, i *fsm.Instance, text string) string {
 	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
@@ -109,7 +108,7 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	if gate.Self() {
 		facts := i.Status.Facts
 		was, _ := s.Before.Nodes.Get(i.Node)
-		now, ok := s.After.Nodes.Get(i.Node) // the same entry may have found it well
+		now, ok := s.After.Nodes.Get(i.Node) // the same entry may have made it online
 		if !ok || now.Health != model.HealthOnline && (was == nil || was.Health != model.HealthOnline) {
 			facts = nil
 		}
@@ -143,8 +142,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy holds that the last copy which can be relied on is not stopped. A person may bypass that, a job may be
-// stopped, and a drain may have a policy that lets it go.
+// lastCopy checks that the last reliable copy is not stopped. A person may bypass that, a job may be stopped, and a
+// drain may have a policy that allows it.
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)
@@ -168,7 +167,7 @@ func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	f.Add(fsm.S6, "instance %s of %s was told to stop for %s, and no other copy is in sync", now.ID, now.Group, cause)
 }
 
-// Lenient reports whether a drain's policy does not care for the copy.
+// Lenient reports whether a drain's policy does not protect the copy.
 func Lenient(s *Step, i *fsm.Instance) bool {
 	d, ok := drainOf(s, i)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rooms is S1: on each node the memory of all that is not stopped is at most what it offers, and no port is taken
-// twice. Who waits for the room of others takes it when they are gone.
+// rooms is S1: on each node the memory of all instances that are not stopped is at most what the node offers, and no
+// port is used twice. An instance that awaits the room of others counts once they are gone.
 func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) && s.Before.Nodes.Same(s.After.Nodes) {
 		return
@@ -39,8 +39,8 @@ func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 	}
 }
 
-// holders is S2 as far as the state shows it: of a slot that is exclusive or has local volumes at most one instance is
-// not confirmed stopped. The programs' own truth does the rest.
+// holders is S2 as far as rows show it: in a slot that is exclusive or has local volumes, at most one instance is not
+// confirmed stopped. The tests that know the running programs judge the rest.
 func (j *Judge) holders(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return

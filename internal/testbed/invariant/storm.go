@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and
-// one successor, and nothing is replaced twice at a time.
+// surges is S7: at most the count and its surge are desired running and not lost, a slot has at most a holder and one
+// successor, and no instance has two replacements at the same time.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
@@ -26,7 +26,7 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 				bySlot[i.Slot]++
 			}
 			if !i.Wanted() || i.Slot >= g.Count {
-				continue // above the count only what was there before a scale-down is left
+				continue // a scale-down leaves only older instances above the count
 			}
 			wanted++
 			if old, ok := s.After.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
@@ -59,7 +59,7 @@ func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == model.CauseRollout && ok {
-		// what a drain doubled may go on as the new version
+		// slots that a drain had doubled may continue as the new version
 		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) {
 			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
@@ -74,7 +74,7 @@ func countOf(s *Step, id model.GroupID) int {
 	return g.Count
 }
 
-// surgeOf is how many instances more than its count a rollout of a group may have.
+// surgeOf returns how many instances above its count a rollout of a group may have.
 func surgeOf(s *Step, id model.GroupID) int {
 	policy, ok := s.After.Policy(id)
 	if !ok {
@@ -83,7 +83,7 @@ func surgeOf(s *Step, id model.GroupID) int {
 	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
 }
 
-// rolling lists the instances that roll a group out, beside ones that are still wanted and serve.
+// rolling lists the new instances of a group's rollout whose predecessors are still wanted and serve.
 func rolling(s *Step, id model.GroupID) (all []string) {
 	for i := range s.After.InstancesOf(id) {
 		old, ok := s.After.Instances.Get(i.Links.Replaces)
@@ -98,8 +98,8 @@ func rolling(s *Step, id model.GroupID) (all []string) {
 	return all
 }
 
-// pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way
-// counts: its slot gets another one.
+// pairs counts the slots of a group in which one instance is to take over from another. A successor that was lost
+// counts too, since its slot gets another one.
 func pairs(st *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
@@ -110,7 +110,7 @@ func pairs(st *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// failing reports whether a cause is that of something which failed by itself: what replaces it is limited.
+// failing reports whether a cause is a failure of the instance itself, whose replacements are limited.
 func failing(cause model.Cause) bool {
 	switch cause {
 	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
@@ -119,7 +119,7 @@ func failing(cause model.Cause) bool {
 	return false
 }
 
-// slotsOf is how many instances a group may have: a system group one for each node.
+// slotsOf returns how many instances a group may have; for a system group one for each node.
 func slotsOf(st *fsm.State, g *fsm.Group) int {
 	if g.Role == model.RoleSystem {
 		return st.Nodes.Len()
@@ -129,12 +129,12 @@ func slotsOf(st *fsm.State, g *fsm.Group) int {
 
 const (
 	retryWindow = 10 * model.Minute
-	// Three are tried at once, and then again and again with growing delay, each instance of a group for itself.
+	// Three replacements come at once, further ones after growing delays, separately for each slot of a group.
 	retriesAtMost = 3 + 10
 )
 
-// waves is S7 for replacements: what failed is tried again a limited number of times within a window, and a node that
-// returns starts no second wave.
+// waves is S7 for replacements: failed instances are replaced a limited number of times within a window, and a node
+// that returns triggers no second wave.
 func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) {
 		if failing(i.Cause) {
@@ -154,7 +154,7 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 			return
 		}
 		node, there := s.After.Nodes.Get(old.Node)
-		// one that stops, or is gone with its machine, needs another one in any case
+		// an instance that is stopping, or went with its machine, needs a replacement in any case
 		if there && node.Health != model.HealthOffline && old.Wanted() {
 			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID,
 				old.ID, old.Status.Observed, node.Name, node.Health)
@@ -162,8 +162,8 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	})
 }
 
-// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that
-// had begun goes on elsewhere where people want its node empty.
+// holds is S12: during a hold nothing involuntary begins, and nothing is moved or preempted. A replacement that had
+// begun may continue elsewhere if people want its node empty.
 func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	if !s.Before.Hold.Active || !s.After.Hold.Active {
 		return
@@ -180,7 +180,7 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
-		// a slot that was given up before is filled
+		// otherwise it fills a slot that was given up before
 		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost &&
 			!leavesAgain(s.Before, old) {
 			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
@@ -196,7 +196,7 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 }
 
-// leavesAgain reports whether an instance's replacement runs on a node that people want empty.
+// leavesAgain reports whether the replacement of an instance runs on a node that people want empty.
 func leavesAgain(st *fsm.State, i *fsm.Instance) bool {
 	next, ok := st.Successor(i)
 	if !ok {

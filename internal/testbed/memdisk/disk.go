@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Disk is one machine's disk. Make it with New. Safe for many goroutines.
+// Disk is the disk of one machine. Make it with New. It is safe for concurrent use.
 type Disk struct {
 	root string // of all images
 
@@ -20,20 +20,20 @@ type Disk struct {
 	random  *rand.Rand
 	image   int // number of the directory in use
 	logs    map[*Log]struct{}
-	fault   error         // of each write
+	fault   error         // the error of each write; nil: none
 	hang    chan struct{} // open while writes hang
-	latency time.Duration // of each write: up to twice that
-	size    int64         // 0: endless
-	other   int64         // bytes that somebody else uses
+	latency time.Duration // least time of each write; it takes up to twice as long
+	size    int64         // in bytes; 0: unlimited
+	other   int64         // bytes that other programs use
 }
 
-// New returns a disk without faults. Its files are below root, a directory of its own; what is left to chance comes
-// from random, which must not be used elsewhere.
+// New returns a disk without faults. Its files are below root, which must be a directory of its own. All random choices
+// come from random, which must not be used elsewhere.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
 
-// Dir is the data directory; another one after each PowerLoss and Wipe. It is not made.
+// Dir returns the data directory. It changes with each PowerLoss and Wipe. Dir does not create it.
 func (d *Disk) Dir() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,14 +42,14 @@ func (d *Disk) Dir() string {
 
 func (d *Disk) dir() string { return filepath.Join(d.root, fmt.Sprintf("data-%d", d.image)) }
 
-// Fail makes each write to logs fail with err from now on; nil ends that.
+// Fail makes each later write to logs fail with err; nil ends that.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = err
 }
 
-// Hang makes each write to logs wait for Resume, or for the end of the power.
+// Hang makes each write to logs wait until Resume or PowerLoss.
 func (d *Disk) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *Disk) Hang() {
 	}
 }
 
-// Resume ends Hang: what waits is written.
+// Resume ends Hang. The waiting writes are then carried out.
 func (d *Disk) Resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,14 +68,14 @@ func (d *Disk) Resume() {
 	}
 }
 
-// Slow makes each write to logs take latency, and up to as much again; 0 ends that.
+// Slow makes each write to logs take between latency and twice that; 0 ends that.
 func (d *Disk) Slow(latency time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.latency = latency
 }
 
-// Busy reports whether a write to a log is under way.
+// Busy reports whether a write to a log is in progress.
 func (d *Disk) Busy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +87,8 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill has somebody else write so much that only so many bytes are free; a negative number ends that. What the
-// machine's own files take or give back from then on changes what is free.
+// Fill simulates other programs that write until only free bytes are left; a negative number ends that. The machine's
+// own files then change what is free.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,10 +100,10 @@ func (d *Disk) Fill(free int64) {
 	d.other = d.size - d.used() - free
 }
 
-// diskBytes is the size of a disk that Fill was called for, and the one that others show.
+// diskBytes is the size that every disk shows. It is a limit only after Fill.
 const diskBytes = 1 << 30
 
-// Space tells the free space and the size, as a cluster.SpaceFunc does.
+// Space returns the free space and the size in bytes, as a cluster.SpaceFunc does.
 func (d *Disk) Space(string) (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +117,7 @@ func (d *Disk) free() int64 {
 	return max(d.size-d.other-d.used(), 0)
 }
 
-// used is how many bytes the blocks of the files take.
+// used returns how many bytes the blocks of the files take.
 func (d *Disk) used() (bytes int64) {
 	_ = filepath.WalkDir(d.dir(), func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -133,9 +133,9 @@ func (d *Disk) used() (bytes int64) {
 	return bytes
 }
 
-// PowerLoss ends the power and has the machine find a possible image of its files at the next start: see the package.
-// It says what was done to the files, for the log of a test. What is left of the process works on in the old directory,
-// without faults, so that it can end; the caller must have taken it off the network.
+// PowerLoss simulates a power loss: the machine continues with a possible image of its files, as the package comment
+// says. It returns what was done to the files, for the log of a test. The rest of the process continues in the old
+// directory, without faults, so that it can end. The caller must have taken it off the network.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,14 +160,14 @@ func (d *Disk) PowerLoss() (report string, err error) {
 	return report, nil
 }
 
-// Wipe puts an empty disk in the place of this one. The process must have ended.
+// Wipe replaces the disk by an empty one. The process must have ended.
 func (d *Disk) Wipe() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.image++
 }
 
-// copyDir copies a directory while a process may still use it. One that isn't there has no copy.
+// copyDir copies a directory that a process may still use. A missing directory is not copied.
 func copyDir(to, from string) (err error) {
 	for range 10 {
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func copyDir(to, from string) (err error) {
 		if err = os.CopyFS(to, os.DirFS(from)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.RemoveAll(to); err != nil { // a file went away between its name and its text
+		if err := os.RemoveAll(to); err != nil { // a file was removed between listing and reading it
 			return err
 		}
 	}

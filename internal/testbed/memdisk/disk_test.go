@@ -23,7 +23,7 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm"                            // forcing each write to a real disk would take most of the time
+	const memory = "/dev/shm"                            // syncing each write to a real disk would take most of the time
 	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		dir = t.TempDir()
@@ -52,13 +52,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// entry is a log entry whose text tells whether it is whole.
+// entry is a log entry whose content shows whether it is complete.
 func entry(index uint64) *raft.Log {
 	return &raft.Log{Index: index, Term: 1, Data: []byte(strings.Repeat(fmt.Sprintf("%d,", index), 1+int(index*37%900)))}
 }
 
-// What was acknowledged is there after any number of power losses; what was under way is there as a whole or not at
-// all.
+// Acknowledged writes survive any number of power losses. A write in progress is there completely or not at all.
 func TestPowerLoss(t *testing.T) {
 	reports := map[string]int{}
 	for seed := range uint64(40) {
@@ -136,7 +135,7 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// The next start sees nothing of what the process that lost its power still writes.
+// The next start sees nothing of later writes of the process that lost its power.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -190,11 +189,11 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		must(t, l.SetUint64([]byte("term"), 2)) // what is left of the process can end
+		must(t, l.SetUint64([]byte("term"), 2)) // the rest of the process can end
 	})
 }
 
-// What is free follows from what the machine's own files take, so that giving a file back helps.
+// The free space depends on what the machine's own files take, so deleting a file helps.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -215,7 +214,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A snapshot may be found unfinished only while the log has what it holds.
+// A snapshot may be unfinished only while the log has what it holds.
 func TestUnfinishedSnapshot(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

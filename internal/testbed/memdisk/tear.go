@@ -14,16 +14,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// fate is what becomes of a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction,
-// forces them to the disk, writes a meta page that refers to them, and forces that to the disk. It writes to no page
-// that the last meta page refers to.
+// fate is what happens to a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction,
+// syncs them to the disk, writes a meta page that refers to them, and syncs that. It never writes to a page that the
+// last meta page refers to.
 type fate int
 
 const (
 	lost     fate = iota // nothing was written
-	torn                 // some sectors of the pages were, the meta page was not
-	tornMeta             // all pages were, and part of the meta page
-	whole                // all of it was, though nobody was told
+	torn                 // some sectors of the pages were written, and not the meta page
+	tornMeta             // all pages were written, and part of the meta page
+	whole                // all of it was written, but not acknowledged
 )
 
 var fates = [...]fate{lost, torn, tornMeta, whole}
@@ -39,7 +39,7 @@ const (
 	metaPages   = 2 // the first ones, written in turn
 )
 
-// mix makes the file that is found after the power loss, of those before and after the transaction.
+// mix returns the file that is found after the power loss, made from the files before and after the transaction.
 func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	out := slices.Clone(after)
 	if f == whole || f == lost {
@@ -55,7 +55,7 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 		case page < metaPages && f == torn:
 			copy(out[at:end], was[at:end])
 		case page < metaPages:
-			keep := at + random.IntN(128) // the meta data are within the first 80 bytes
+			keep := at + random.IntN(128) // the metadata are within the first 80 bytes
 			copy(out[keep:end], was[keep:end])
 		case f == torn:
 			for s := at; s < end; s += sectorBytes {
@@ -68,10 +68,10 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	return out
 }
 
-const snapshotsDir = "snapshots" // where raft keeps them
+const snapshotsDir = "snapshots" // where raft keeps snapshots
 
-// unfinish makes the newest snapshot of an image one that was just being written, in half of the cases in which the log
-// still has all that it holds: so it may be found by a server whose disk had written the later entries first.
+// unfinish makes the newest snapshot of an image unfinished, in half of the cases in which the log still has everything
+// that it holds. A server may find that if its disk wrote the later log entries first.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)
@@ -79,13 +79,13 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		return "", nil
 	}
 	newest := snaps[len(snaps)-1]
-	var older uint64 // index of the snapshot that is the newest then
+	var older uint64 // index of the newest snapshot that would be left
 	if len(snaps) > 1 {
 		older = snaps[len(snaps)-2].index
 	}
 	for i := older + 1; i <= newest.index; i++ {
 		if err := l.GetLog(i, new(raft.Log)); errors.Is(err, raft.ErrLogNotFound) {
-			return "", nil // the log was shortened, or never had it: so the snapshot was on the disk
+			return "", nil // entries are missing in the log, so the snapshot was on the disk before
 		} else if err != nil {
 			return "", err
 		}
@@ -103,7 +103,7 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		os.Truncate(state, l.disk.random.Int64N(info.Size()+1))
 }
 
-// snapshot is a finished one; its directory is called term-index-milliseconds.
+// snapshot is a finished snapshot; its directory is named term-index-milliseconds.
 type snapshot struct {
 	name        string
 	term, index uint64
@@ -113,7 +113,7 @@ type snapshot struct {
 func finished(dir string) (out []snapshot) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // there never was one
+		return nil // there is no snapshot yet
 	}
 	for _, e := range entries {
 		parts := strings.Split(e.Name(), "-")

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Net is the network. Make it with New. Safe for many goroutines.
+// Net is the network. Make it with New. It is safe for concurrent use.
 type Net struct {
 	mu        sync.Mutex
 	listeners map[string]*Listener
 	packets   map[string]*Packets
-	links     map[link]fault   // those that don't work
-	shapes    map[link]Shape   // those that are worse than the rest
-	hosts     map[string]fault // those that are gone
+	links     map[link]fault   // faulty links
+	shapes    map[link]Shape   // links that are slower or less reliable than the rest
+	hosts     map[string]fault // hosts that are off the network
 	conns     map[*conn]struct{}
 	change    chan struct{} // closed and replaced when links are mended or a listener opens
 	delay     time.Duration
-	loss      float64    // share of packets that get lost
-	random    *rand.Rand // of everything here that is left to chance
+	loss      float64    // share of packets that get lost, 0 to 1
+	random    *rand.Rand // for all random choices of the network
 }
 
 // link is one direction between two hosts.
@@ -32,10 +32,10 @@ type link struct{ from, to string }
 type fault int
 
 const (
-	// faultCut: nothing passes, and both ends know: streams break, dials are refused at once.
+	// faultCut: nothing passes, and both ends notice. Streams break, and dials are refused at once.
 	faultCut fault = iota + 1
-	// faultDrop: nothing passes, and nobody is told, as behind a firewall that drops. What was written to a stream
-	// arrives once the link is mended, as TCP would send it again.
+	// faultDrop: nothing passes, and nobody notices, as with a firewall that drops packets. What was written to a stream
+	// arrives once the link is mended, as with TCP's retransmissions.
 	faultDrop
 )
 
@@ -48,7 +48,7 @@ func New() *Net {
 	}
 }
 
-// SetDelay is how long everything that is sent from now on is under way; default nothing.
+// SetDelay sets how long everything sent from now on travels; default 0.
 func (n *Net) SetDelay(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,13 +62,13 @@ func (n *Net) Lose(share float64, seed uint64) {
 	n.loss, n.random = share, rand.New(rand.NewPCG(seed, seed))
 }
 
-// Host is the host of host:port.
+// Host returns the host of host:port.
 func Host(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	return host
 }
 
-// Cut stops what from sends to to, and breaks the streams between them.
+// Cut stops everything that from sends to to, and breaks the streams between the two hosts.
 func (n *Net) Cut(from, to string) {
 	n.mu.Lock()
 	n.links[link{from, to}] = faultCut
@@ -89,8 +89,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop loses what from sends to to without telling either: packets for good, what is written to streams until Mend or
-// Heal. Dials wait.
+// Drop silently loses what from sends to to. Packets are lost for good. Stream data is held back until Mend or Heal,
+// and dials wait.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +110,7 @@ func (n *Net) Mend(a, b string) {
 	n.changed()
 }
 
-// Heal ends every fault and every Shape of links; who was taken off the network stays so.
+// Heal ends every fault and every Shape of links. Hosts that were taken off the network stay off.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,20 +120,20 @@ func (n *Net) Heal() {
 	n.changed()
 }
 
-// Kill takes a host off the network at once, as when its process dies: its streams break, dials are refused, packets
-// are lost, until Revive.
+// Kill takes a host off the network at once, as when its process dies, until Revive. Its streams break, dials are
+// refused, and packets are lost.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut
 	broken := n.of(host)
-	n.changed() // its own dials end, too
+	n.changed() // its own dials end too
 	n.mu.Unlock()
 	for _, c := range broken {
 		c.reset()
 	}
 }
 
-// Vanish takes a host off the network without a word, as when its machine loses power, until Revive.
+// Vanish silently takes a host off the network, as when its machine loses power, until Revive.
 func (n *Net) Vanish(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +141,7 @@ func (n *Net) Vanish(host string) {
 	n.hold()
 }
 
-// Revive ends Kill and Vanish. What streams the host had then are broken: it knows nothing of them.
+// Revive ends Kill and Vanish. Streams from before break, because the host does not know them any more.
 func (n *Net) Revive(host string) {
 	n.mu.Lock()
 	delete(n.hosts, host)
@@ -165,7 +165,7 @@ func (n *Net) of(host string) []*conn {
 	return out
 }
 
-// fault is what keeps from from sending to to; n.mu is held.
+// fault returns what keeps from from sending to to; 0 if nothing does. n.mu is held.
 func (n *Net) fault(from, to string) fault {
 	for _, f := range [...]fault{n.hosts[from], n.hosts[to], n.links[link{from, to}]} {
 		if f != 0 {
@@ -175,7 +175,7 @@ func (n *Net) fault(from, to string) fault {
 	return 0
 }
 
-// Reach reports whether from can send to to and hear the answer.
+// Reach reports whether from can send to to and receive the answer.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,7 +193,7 @@ func (n *Net) between(a, b string) []*conn {
 	return out
 }
 
-// hold makes every stream heed the links; n.mu is held.
+// hold applies the faults of links and hosts to every stream. n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
 		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
@@ -205,7 +205,7 @@ func (n *Net) changed() {
 	n.change = make(chan struct{})
 }
 
-// Dial connects from a host to an address. It blocks until the connection is taken, ctx ends, or it is refused.
+// Dial connects from a host to an address. It blocks until the connection is accepted or refused, or ctx ends.
 func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}
@@ -229,7 +229,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 		case l == nil:
 			return fail(errRefused)
 		}
-		if trip > 0 { // there and back
+		if trip > 0 { // the way there and back
 			timer := time.NewTimer(trip)
 			select {
 			case <-timer.C:
@@ -252,7 +252,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 }
 
-// Dialer is Dial from one host, in the form of net.Dialer.DialContext.
+// Dialer returns Dial from one host, in the form of net.Dialer.DialContext.
 func (n *Net) Dialer(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dial(ctx, from, address) }
 }
@@ -262,7 +262,7 @@ var (
 	errRefused     = errors.New("connection refused")
 )
 
-// Listener takes the connections of one address.
+// Listener accepts the connections to one address.
 type Listener struct {
 	net   *Net
 	addr  string
@@ -271,7 +271,7 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Listen opens host:port. What listened there before gets nothing more.
+// Listen opens host:port. An earlier listener there gets no more connections.
 func (n *Net) Listen(addr string) *Listener {
 	l := &Listener{net: n, addr: addr, queue: make(chan net.Conn), done: make(chan struct{})}
 	n.mu.Lock()
@@ -293,7 +293,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return Addr(l.addr) }
 
-// Close implements net.Listener. Connections that were taken stay.
+// Close implements net.Listener. Accepted connections stay open.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.done)
@@ -306,7 +306,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// CloseAll is Close, and breaks the connections that were taken.
+// CloseAll is Close, and also breaks the accepted connections.
 func (l *Listener) CloseAll() error {
 	_ = l.Close()
 	l.net.mu.Lock()
@@ -332,5 +332,5 @@ func (Addr) Network() string { return "mem" }
 // String implements net.Addr.
 func (a Addr) String() string { return string(a) }
 
-// localAddr is that of an end which dialled.
+// localAddr returns the address of an end that dialled.
 func localAddr(host string) Addr { return Addr(fmt.Sprintf("%s:1", host)) }

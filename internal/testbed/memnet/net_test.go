@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// pair connects a with b:1.
+// pair connects a to b:1.
 func pair(t *testing.T, n *memnet.Net) (near, far net.Conn) {
 	t.Helper()
 	l := n.Listen("b:1")
@@ -43,7 +43,7 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear wants exactly this text, and that it came after so long.
+// hear checks that exactly this text arrives, after this time.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -81,7 +81,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// Whoever writes to a peer that doesn't read waits, as over TCP.
+// A writer to a peer that doesn't read blocks, as over TCP.
 func TestStreamFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(t, memnet.New())
@@ -102,7 +102,7 @@ func TestStreamFillsUp(t *testing.T) {
 	})
 }
 
-// A link that drops holds what was written until it is mended; a dial waits as long.
+// A link that drops holds back what was written until it is mended. A dial waits as long.
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -124,7 +124,7 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// A cut link, and a process that dies, break streams at once.
+// A cut link or a killed process breaks streams at once.
 func TestCutAndKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

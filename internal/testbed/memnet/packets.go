@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxQueued is how many packets wait for a member that does not take them; what comes then is lost.
+// maxQueued is how many packets wait for a member that does not read them; further ones are lost.
 const maxQueued = 256
 
-// Packets is a memberlist.Transport. A packet to a host that is cut off, gone or slow is lost.
+// Packets is a memberlist.Transport. Packets to a host that is cut off or gone are lost, as are those beyond maxQueued.
 type Packets struct {
 	net      *Net
 	addr     string
@@ -89,7 +89,7 @@ func (n *Net) deliver(p *memberlist.Packet, addr string) {
 	if to == nil {
 		return
 	}
-	own := *p // what arrives twice is read, and changed, by two
+	own := *p // a packet that arrives twice is read and changed by two receivers
 	own.Buf = append([]byte(nil), p.Buf...)
 	select {
 	case to.packetCh <- &own:
@@ -110,7 +110,7 @@ func (t *Packets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	return t.net.Dial(ctx, Host(t.addr), addr)
 }
 
-// Shutdown implements memberlist.Transport. Called again it does nothing.
+// Shutdown implements memberlist.Transport. A second call does nothing.
 func (t *Packets) Shutdown() error {
 	t.net.mu.Lock()
 	if t.net.packets[t.addr] == t {

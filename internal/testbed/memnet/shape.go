@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// Shape is how one direction between two hosts is worse than the rest of the network. The zero value is as good as the
-// rest.
+// Shape is how much worse than the rest of the network one direction between two hosts is. The zero value is as good as
+// the rest.
 type Shape struct {
 	// Delay is added to that of SetDelay.
 	Delay time.Duration
-	// Jitter is the most that chance adds to Delay, for each packet by itself: what was sent first may then arrive
-	// last. A stream keeps its order.
+	// Jitter is the most that is randomly added to Delay, separately for each packet, so that packets may overtake each
+	// other. A stream keeps its order.
 	Jitter time.Duration
-	// Duplicate is the share (0 to 1) of packets that arrive twice, each after a time of its own. Streams hold nothing
-	// twice.
+	// Duplicate is the share (0 to 1) of packets that arrive twice, each after its own travel time. Streams never repeat
+	// data.
 	Duplicate float64
-	// BytesPerSecond is how much the link sends; 0 = any amount at once. Each packet and each stream has the link for
-	// itself.
+	// BytesPerSecond is the bandwidth of the link; 0 = unlimited. Each packet and each stream has the full bandwidth.
 	BytesPerSecond int
 }
 
-// Shape makes what from sends to to from now on as bad as s says; the zero value, Mend and Heal end that. What is under
-// way stays so.
+// Shape applies s to what from sends to to from now on. The zero value, Mend and Heal end that. What is already under
+// way is not changed.
 func (n *Net) Shape(from, to string, s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,14 +32,14 @@ func (n *Net) Shape(from, to string, s Shape) {
 	n.shapes[link{from, to}] = s
 }
 
-// Seed starts the generator of everything that is left to chance: loss, jitter and duplicates. Default 1.
+// Seed seeds the generator for all random choices: loss, jitter and duplicates. Default 1.
 func (n *Net) Seed(seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.random = rand.New(rand.NewPCG(seed, seed))
 }
 
-// travel is how long something that is sent now is under way; n.mu is held.
+// travel returns how long something sent now travels. n.mu is held.
 func (n *Net) travel(from, to string) time.Duration {
 	s := n.shapes[link{from, to}]
 	d := n.delay + s.Delay
@@ -50,7 +49,7 @@ func (n *Net) travel(from, to string) time.Duration {
 	return d
 }
 
-// sending is how long the link needs for so many bytes; n.mu is held.
+// sending returns how long the link needs to send so many bytes. n.mu is held.
 func (n *Net) sending(from, to string, bytes int) time.Duration {
 	rate := n.shapes[link{from, to}].BytesPerSecond
 	if rate <= 0 {
@@ -59,7 +58,7 @@ func (n *Net) sending(from, to string, bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / time.Duration(rate)
 }
 
-// arrivals are the times after which a packet arrives: once or twice; n.mu is held.
+// arrivals returns the times after which a packet arrives: one, or two for a duplicate. n.mu is held.
 func (n *Net) arrivals(from, to string, bytes int) []time.Duration {
 	sending := n.sending(from, to, bytes)
 	out := []time.Duration{n.travel(from, to) + sending}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxUnread is how much a stream takes that nobody reads: as much as the buffers of two kernels.
+// maxUnread is how many unread bytes a stream takes: as many as the buffers of two kernels.
 const maxUnread = 1 << 20
 
 // stream is one direction of a connection.
@@ -17,9 +17,9 @@ type stream struct {
 	mu      sync.Mutex
 	chunks  []chunk
 	size    int
-	ended   bool          // the writer closed it
+	ended   bool          // the writer has closed it
 	broken  bool          // neither end gets anything more
-	held    bool          // nothing arrives now
+	held    bool          // nothing arrives for now
 	last    time.Time     // when the last chunk arrives
 	changed chan struct{} // closed and replaced at every change
 }
@@ -32,7 +32,7 @@ type chunk struct {
 
 func newStream() *stream { return &stream{changed: make(chan struct{})} }
 
-// edit changes the stream and wakes who waits for that.
+// edit changes the stream and wakes those that wait for a change.
 func (s *stream) edit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,14 +43,13 @@ func (s *stream) edit(f func()) {
 
 func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
 
-// again says when it is worth looking at a stream again: when wait is closed, at the latest at the time until, if there
-// is one.
+// again says when to look at a stream again: when wait is closed, but not later than until, if that is set.
 type again struct {
 	wait  <-chan struct{}
 	until time.Time
 }
 
-// take reads what has arrived.
+// take reads what has arrived, or says when to try again.
 func (s *stream) take(b []byte) (n int, next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +78,8 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put takes all of b, or says when to try again. It arrives after the time that it travels, but neither before what was
-// put earlier nor faster than the link can send.
+// put takes all of b, or says when to try again. The data arrives after its travel time, but not before data that was
+// put earlier, and not faster than the link sends.
 func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +115,7 @@ type conn struct {
 	read, write   deadline
 }
 
-// connect makes both ends of a connection from a host to an address.
+// connect returns both ends of a new connection from a host to an address.
 func (n *Net) connect(from, to string) (near, far *conn) {
 	there, back := newStream(), newStream()
 	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there,
@@ -131,7 +130,7 @@ func (n *Net) connect(from, to string) (near, far *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.conns[near], n.conns[far] = struct{}{}, struct{}{}
-	n.hold() // a link may have gone meanwhile
+	n.hold() // a link may have failed meanwhile
 	return near, far
 }
 
@@ -181,7 +180,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// pause blocks until it is worth trying again, the deadline has passed or was moved, or this end is closed.
+// pause blocks until another try is due, the deadline has passed or was moved, or this end is closed.
 func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	var due <-chan time.Time
 	if !next.until.IsZero() {
@@ -198,7 +197,7 @@ func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	}
 }
 
-// Close implements net.Conn. What was written before still arrives.
+// Close implements net.Conn. Data written before still arrives.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
@@ -208,7 +207,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// leave forgets the connection once both ends are closed.
+// leave drops the connection from the network once both ends are closed.
 func (c *conn) leave() {
 	if isClosed(c.other.closed) {
 		c.net.mu.Lock()
@@ -253,7 +252,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is a time that can be moved while somebody waits for it.
+// deadline is a time that can be moved while others wait for it.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
