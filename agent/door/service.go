@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	Places     int           // connections of one service; more wait in the kernel's queue
 	PerSource  int           // connections of one service from one address; more are reset
-	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed to make room
+	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed
 	HalfClosed time.Duration // how long a client may keep its half open after it has received everything
 	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }

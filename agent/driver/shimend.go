@@ -206,7 +206,7 @@ func (s *shim) verdict() exitRecord {
 		}
 	}
 	byItself := !e.stopAsked && e.beforeKill
-	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // the program itself, or a shell that reports its child
+	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // itself, or reported by a shell
 	switch {
 	case e.killing == ReasonFenced:
 		r.Reason = ReasonFenced
