@@ -43,7 +43,7 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// A port on which a stranger listens, at any address, is refused, unless the journal says that the listener is the
+// A port on which another process listens, at any address, is refused, unless the journal says that the listener is the
 // owner.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
