@@ -129,7 +129,7 @@ func TestPrintKeepsDefaults(t *testing.T) {
 	}
 }
 
-// Attributes that are printed first keep the reference's order among themselves.
+// PrintFirst changes only the order of printing: hclfile.Keys keeps the reference's order.
 func TestPrintOrder(t *testing.T) {
 	text, err :=
 		Print(model.JobSpec{Name: "web",
