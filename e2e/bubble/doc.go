@@ -1,8 +1,8 @@
-// Package bubble holds tests of whole clusters in fake time: everything between the command line's client and an
-// agent's processes is the real thing (raft over bbolt files, memberlist, TLS and HTTP/2, the API, the leader's loop,
-// agents with their journals), in one process inside a testing/synctest bubble. Only the network and the programs that
-// agents run are made of memory. So an hour of idling costs a second, a machine loses power at a given millisecond, and
-// every entry of every server's log is checked:
+// Package bubble holds tests of whole clusters in fake time. Everything between the command line's client and an
+// agent's processes is real (raft over bbolt files, memberlist, TLS and HTTP/2, the API, the leader's loop, agents with
+// their journals), in one process inside a testing/synctest bubble. Only the network and the programs that agents run
+// are simulated in memory. So an hour of idling costs a second, a machine loses power at a given millisecond, and every
+// entry of every server's log is checked:
 //
 //   - replaying it from the log, and from a snapshot and what follows, gives the state that the server published (S5);
 //     all servers agree at equal indexes;
