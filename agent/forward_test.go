@@ -281,7 +281,7 @@ func TestForwardFollows(t *testing.T) {
 	}
 }
 
-// Services of an older index come from a lagging server, unless this goes on.
+// Services of an older index come from a lagging server, unless they keep coming.
 func TestForwardOlderSets(t *testing.T) {
 	d := newGate(t)
 	d.mu.Lock()

@@ -108,7 +108,7 @@ func TestBeforeStop(t *testing.T) {
 	b.await(id, model.ObservedStopped)
 }
 
-// What a failed preparation reports.
+// The report of a failed preparation.
 func TestBeforeStopFails(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("db", sh("exec sleep 1000"), nil)

@@ -52,7 +52,7 @@ type instance struct {
 	// unclear says that the runtime can't tell yet whether a program of an earlier agent runs.
 	unclear bool
 
-	// Of the goroutine only.
+	// Only the goroutine uses these.
 	entry   entry
 	retryAt time.Time
 	told    int  // the peers.version that the program began with, or was last signalled about

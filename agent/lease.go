@@ -41,7 +41,7 @@ type lease struct {
 	awake time.Time       // answers to heartbeats sent before this don't count: the machine slept since
 }
 
-// clocks are one moment on both clocks. Only the second goes on in suspend.
+// clocks are one moment on both clocks. Only the second continues in suspend.
 type clocks struct {
 	mono time.Time
 	boot driver.BootTime

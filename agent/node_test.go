@@ -319,7 +319,7 @@ func TestLabelsAreRegisteredAgain(t *testing.T) {
 	}
 }
 
-// What the node's row says about this machine.
+// The registration's description of this machine.
 func TestRegistration(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) {
 		c.Node.Labels = map[string]string{"rack": "r1"}

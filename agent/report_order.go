@@ -82,7 +82,7 @@ func sameButFacts(a, b model.InstanceStatus) bool {
 type pace struct {
 	every time.Duration
 	burst int
-	full  time.Time // when all of the burst is there again
+	full  time.Time // when the whole burst is available again
 }
 
 // take returns 0 and counts one, or returns how long to wait for the next.

@@ -43,8 +43,8 @@ func TestReportsBehindARestore(t *testing.T) {
 }
 
 // Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent
-// registered again. The log goes on behind the newest entry, as it does when a running cluster is restored, or behind
-// the snapshot, as it does when one is recovered; then the same file is recovered once more. (drains end)
+// registered again. The log continues after the newest entry, as when a running cluster is restored, or after the
+// snapshot, as in a recovery. Then the same file is recovered once more. (drains end)
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

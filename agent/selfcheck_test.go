@@ -44,8 +44,8 @@ func TestSelfCheckHysteresis(t *testing.T) {
 	}
 }
 
-// One jump of the wall clock is a correction or a pause. Two within a minute are a trouble, until there was none for a
-// minute.
+// One jump of the wall clock is a correction or a pause. Two within a minute are a trouble, until a minute passes
+// without one.
 func TestClockJumps(t *testing.T) {
 	now := time.Now()
 	c := clockCheck{last: now}

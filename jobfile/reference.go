@@ -2,7 +2,7 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// What the examples need besides.
+// Other attributes and blocks that the examples need.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""

@@ -198,7 +198,7 @@ func TestStatsWithoutCgroup(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// What a shim costs on a node.
+// The memory that a shim takes on a node.
 func TestShimMemory(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("head -c 2000000 /dev/zero; exec sleep 1000"))

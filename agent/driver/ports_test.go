@@ -60,7 +60,7 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first))
 }
 
-// Of many instances that are told to use the same port at the same time one has it, until it gives it back.
+// If many instances are told to use the same port at the same time, one gets it, until it releases it.
 // proves A11 A12: what the servers give to one instance the agent lets no other one have.
 func TestOnePortOneOwner(t *testing.T) {
 	addr, first := freePorts(t, 1)

@@ -56,7 +56,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// What the program sees of how it was started.
+// What a program inherits: its working directory, user, limits, environment and descriptors.
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")

@@ -106,7 +106,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// What is left behind may end in order.
+// Processes that outlive the main process get the stop signal, and may end in order.
 func TestLeftBehindIsAsked(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		begin := time.Now()

@@ -186,7 +186,7 @@ func (j *Journal) Delete(key string) error {
 	return j.Write(Op{Key: key, Delete: true})
 }
 
-// Write makes all changes together: after a crash either all are there or none. Otherwise as Put.
+// Write makes all changes together: after a crash either all or none are there. Otherwise it is like Put.
 func (j *Journal) Write(ops ...Op) error {
 	if len(ops) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach puts the copy where instances find it, and notes its epoch. Data that is there is put aside, never removed. If
-// it is ordered again, it goes on with what is not done.
+// attach puts the copy where instances find it, and notes its epoch. Existing data is put aside, never removed. When it
+// is ordered again, it continues with the steps that are not done.
 func (t *task) attach(context.Context) error {
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")

@@ -107,7 +107,7 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 const snapshotEvery = 64
 
 // copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead
-// both to the same. It goes on from one snapshot until the next, and looks there.
+// both to the same. It continues from one snapshot until the next, and compares there.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)

@@ -186,7 +186,7 @@ type rollForecast struct {
 	Forecast   []api.DrainForecast  `json:"forecast"`
 	Rejected   []model.DrainRefusal `json:"rejected"`
 	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes while it is out
-	Stuck      bool                 `json:"stuck"`             // the drain could not end by itself
+	Stuck      bool                 `json:"stuck"`             // the drain could not end on its own
 }
 
 // forecastRoll shows for each node in sequence what its drain would do, and the room that is left meanwhile.
