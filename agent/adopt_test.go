@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The work outlives the agent: same process, same id, and nobody sees it not ready.
+// The work outlives the agent: the process and the id stay, and the instance is never seen as not ready.
 func TestAgentRestartAdopts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
@@ -53,7 +53,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 	if !strings.HasPrefix(i.Status.Reason, "check_failed: alive: status 503") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
-	// And so does all the rest.
+	// And so does everything else.
 	b.stop(id, nil)
 	b.await(id, model.ObservedStopped)
 }
@@ -67,7 +67,7 @@ func (b *bench) nodeRow() fsm.Node {
 	return *n
 }
 
-// What ended while no agent ran is accounted for at the next start.
+// An instance that ended while no agent ran is handled at the next start.
 func TestEndsWhileAway(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -152,8 +152,8 @@ func TestCopyStartsNothing(t *testing.T) {
 	eventually(t, "a start", func() bool { i := b.instance(id); return pidOf(t, pidFile) != first && i.Ready() })
 }
 
-// A journal that can't be read costs nothing: the driver knows what runs, the servers what it is. A failed instance is
-// tried again, which is all that was forgotten.
+// A journal that can't be read does no harm: the driver knows what runs, and the servers know what it is. Only the
+// failure of an instance is forgotten, so it is tried again.
 func TestGarbageJournal(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -204,7 +204,7 @@ func TestGarbageJournal(t *testing.T) {
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, model.ObservedStopped) // its reports count: their generations are newer than all before
+	b.await(id, model.ObservedStopped) // its reports count: their generations are higher than all before
 	b.stop(bad, nil)
 	b.await(bad, model.ObservedStopped)
 }
@@ -245,7 +245,7 @@ func TestDataDir(t *testing.T) {
 	}
 }
 
-// An agent that was taken for dead comes back: what was not replaced is adopted, what was replaced is stopped.
+// An agent that was taken for dead comes back: instances without a replacement are adopted, the others are stopped.
 func TestReturnsAfterOffline(t *testing.T) {
 	b := newBench(t, allowRoot)
 	keptPid, gonePid := filepath.Join(b.dir, "kept"), filepath.Join(b.dir, "gone")
@@ -275,18 +275,18 @@ func TestReturnsAfterOffline(t *testing.T) {
 	}
 }
 
-// A restored cluster may know less than the node: nothing unknown is stopped until the operator has confirmed.
+// A restored cluster may know less than the node: nothing unknown is stopped before the operator has confirmed.
 func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
-	b.change(func(a *transport.Assignments) { // a state that never heard of the instance
+	b.change(func(a *transport.Assignments) { // a state that does not know the instance
 		a.Instances, a.Unconfirmed = nil, true
 		a.Incarnation = 1
 	})
-	b.apply(&fsm.InstanceRestart{ID: id}) // wakes the poll
+	b.apply(&fsm.InstanceRestart{ID: id}) // ends the poll
 	eventually(t, "the answer to be taken", func() bool { return b.seenIncarnation() == 1 })
 	time.Sleep(100 * time.Millisecond)
 	if !alive(pid) {
@@ -297,8 +297,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
 }
 
-// Of an instance that the cluster has forgotten only the logs are kept, also where its agent ended before it could
-// clean up.
+// Only the logs of a forgotten instance are kept, even if its agent ended before it could clean up.
 func TestForgottenWorkIsRemoved(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)
@@ -350,7 +349,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.awaitEligible()
 }
 
-// An agent that is not told how to run something, since a server thinks it was, asks for everything.
+// An agent that lacks a spec, because a server believes that it has it, asks for everything.
 func TestMissingSpec(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.servers.mu.Lock()

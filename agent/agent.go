@@ -50,7 +50,7 @@ type Agent struct {
 	problems map[string]string // what doesn't work now, by part; for the status page
 }
 
-// New opens the data directory and finds out what the node can do. It starts nothing and talks to no one. Codes:
+// New opens the data directory and finds out what the node can do. It starts nothing and contacts nobody. Codes:
 // invalid, agent_running (another agent uses the directory), internal (the disk refused).
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
@@ -140,7 +140,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	return execRuntime{d}, nil
 }
 
-// Identity says who this agent is; it is known before Run, which its heartbeats need.
+// Identity returns who this agent is. It is known before Run, because heartbeats need it.
 func (a *Agent) Identity() Identity { return a.identity }
 
 // UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
@@ -152,15 +152,15 @@ func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.shop.reports.facts.tell = h.SetFacts
 }
 
-// facts is what instances may know of this node now.
+// facts returns what instances may know about this node.
 func (a *Agent) facts() nodeFacts {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
 	return nodeFacts{id: a.home.node, name: a.cfg.Name, address: a.cfg.Node.Address, labels: a.session.labels}
 }
 
-// SetLabels replaces the node's labels, after the configuration was read again. The servers hear of it by a new
-// registration; running instances keep what they were started with.
+// SetLabels replaces the node's labels after the configuration was read again. The agent registers again to report
+// them. Running instances keep the values that they were started with.
 func (a *Agent) SetLabels(labels map[string]string) {
 	a.session.mu.Lock()
 	same := maps.Equal(a.session.labels, labels)
@@ -174,9 +174,9 @@ func (a *Agent) SetLabels(labels map[string]string) {
 // flushTimeout is how long the last reports may take.
 const flushTimeout = 3 * time.Second
 
-// Run adopts what runs here already and then does an agent's work until ctx ends. With ShutdownKeep every program goes
-// on; with ShutdownDrain the servers are asked to empty the node first. It returns when all its goroutines have, and
-// frees the data directory. Code: state_failed, internal (what was left by an earlier agent can't be read).
+// Run adopts what already runs here and does the agent's work until ctx ends. With ShutdownKeep every program goes on
+// running. With ShutdownDrain Run first asks the servers to empty the node. It returns when all its goroutines have
+// ended and the data directory is free. Codes: state_failed, internal (what an earlier agent left can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
 	a.noteRun()
@@ -186,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.log.Warn("runtime did not close cleanly", "error", err)
 		}
 	}()
-	// Each step of the end has its own context, in reverse order of the start.
+	// The contexts end in the reverse order of the start, each step on its own.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)
 	work, stopWork := context.WithCancelCause(report)
@@ -259,7 +259,7 @@ func (a *Agent) awaitRegistered(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// drain asks for the node to be emptied and waits until it is, or the time is over.
+// drain asks the servers to empty the node and waits until it is empty, or until DrainTimeout is over.
 func (a *Agent) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.DrainTimeout)
 	defer cancel()
@@ -277,7 +277,8 @@ func (a *Agent) drain(ctx context.Context) {
 	a.log.Info("drained")
 }
 
-// NotePort says why a port of the agent's own is not open; nil: it is. The servers hear of it.
+// NotePort notes why one of the agent's own ports is not open, and reports it to the servers; nil means that it is
+// open.
 func (a *Agent) NotePort(port int, problem *model.PortProblem) {
 	a.forward.ports.setOwn(port, problem)
 	reason := ""
@@ -298,13 +299,13 @@ func (a *Agent) setProblem(part, problem string) {
 	a.problems[part] = problem
 }
 
-// warnings is what the node's row shows: what is not enforced here, and what doesn't work at registration.
+// warnings returns what the node's row shows: what is not enforced here, and what doesn't work at registration.
 func (a *Agent) warnings() []string {
 	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
-		// Ports are told by reports, which also say when they are open.
+		// Ports are left out: reports carry them, and also say when they open.
 		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") &&
 			!strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])

@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// probeTimeout is for how long a probe waits for an answer.
+// probeTimeout is how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers says in each request which servers this node follows, and notes when one last answered. A node that hears no
-// answers gets no work and obeys nothing, though its heartbeats arrive.
+// answers adds to each request the servers that this node follows, and notes when one last answered. A node without
+// answers gets no work and obeys nothing, even if its heartbeats arrive.
 type answers struct {
 	Servers
 	follows func() string // the history of the servers that this node registered with, as text
@@ -61,7 +61,7 @@ func answered[A any](s *answers, call func() (A, error)) (A, error) {
 	return reply, err
 }
 
-// age is for how long no server has answered; 0 before the first answer.
+// age returns how long ago a server last answered; 0 before the first answer.
 func (s *answers) age() time.Duration {
 	if last := s.last.Load(); last != nil {
 		return time.Since(*last)
@@ -69,8 +69,8 @@ func (s *answers) age() time.Duration {
 	return 0
 }
 
-// keepProbing asks the servers something short whenever none has answered for two heartbeats, until ctx ends: a long
-// poll may rightly go unanswered for as long as pollWait.
+// keepProbing sends a short request to the servers whenever none has answered for two heartbeats, until ctx ends. The
+// long poll can't show this: it may rightly go unanswered for pollWait.
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())
@@ -95,7 +95,7 @@ func (a *Agent) keepProbing(ctx context.Context) {
 	}
 }
 
-// probe asks for the assignments without waiting for new ones. What it answers is for keepAssigned to hear.
+// probe asks for the assignments without waiting for new ones. It ignores the answer: keepAssigned reads the next one.
 func (a *Agent) probe(ctx context.Context, now term) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Handler is the agent's own API, for a listener with TLS (role server: logs on their way to a person) and a local
-// unix socket (role cli: status). metrics serves /metrics; nil = there is none. Who asks is read by
-// transport.IdentityFrom; who proved nothing gets only /healthz.
+// Handler serves the agent's own API on two listeners: one with TLS (role server: logs on their way to a person), and a
+// local unix socket (role cli: status). metrics serves /metrics; nil means that there is none. The caller's identity
+// comes from transport.IdentityFrom. A caller without one gets only /healthz.
 //
 //	GET /healthz                    200 while the process serves; says whether the node is registered
 //	GET /metrics
@@ -57,14 +57,14 @@ func writeProblem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client has gone: there is no one to tell
+	_ = json.NewEncoder(w).Encode(p) // the client has gone
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // the client has gone: there is no one to tell
+	_ = enc.Encode(v) // the client has gone
 }
 
 func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
@@ -72,7 +72,7 @@ func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"status": "ok", "registered": now != term{}})
 }
 
-// Status is what an agent knows of itself.
+// Status is what an agent knows about itself.
 type Status struct {
 	Node      model.NodeID      `json:"node"`
 	Name      string            `json:"name"`

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll; pollTimeout is when the agent stops believing in it.
+	// pollWait is how long a server may hold a long poll; pollTimeout is when the agent gives the poll up.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
 	// unknownPause is how long a server is given to catch up before "register again" is believed.
 	unknownPause = 500 * time.Millisecond
 )
 
-// keepAssigned asks the servers what to run, and makes it so, until ctx ends. The first answer of an epoch is followed
-// by the full inventory: what was assigned is in it then.
+// keepAssigned asks the servers what to run, and makes it so, until ctx ends. The full inventory follows the first
+// answer of an epoch, so that it contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened term // whose inventory was handed over
+	var opened term // the registration that reports were begun for
 	whole := true   // no spec was missing in the last answer
 	for ctx.Err() == nil {
 		now, registered := a.session.term()
@@ -36,7 +36,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		answer, err := a.pollAssignments(ctx, now.epoch, last, registered)
 		switch newer, _ := a.session.term(); {
 		case newer != now:
-			continue // registered meanwhile: that answer was to another question
+			continue // registered meanwhile: the answer belongs to the earlier registration
 		case err != nil:
 			if ctx.Err() == nil {
 				a.log.Log(retry.level(), "assignments could not be read", "error", err)
@@ -66,8 +66,8 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 	}
 }
 
-// beatEvery is how often a heartbeat is sent: as the servers ask, or more often for the shortest lease of what runs
-// here.
+// beatEvery returns how often a heartbeat is sent: as often as the servers ask, or more often if the shortest lease of
+// an instance here needs it.
 func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
 	for _, m := range a.crew.list() {
@@ -92,8 +92,8 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Se
 	})
 }
 
-// registerAgain makes sure that it was not only a server lagging behind: it asks once more before it registers.
-// registered is closed when the agent has registered meanwhile, as it may for another reason.
+// registerAgain asks once more before it registers, because the first answer may come from a server that lags behind.
+// registered is closed when the agent has registered meanwhile for another reason.
 func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan struct{}) {
 	if !sleep(ctx, unknownPause, registered) {
 		return
@@ -107,8 +107,8 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer in a term, unless it is older than one that was acted on before; then it is not taken. Whole
-// is as of converge.
+// accept acts on an answer in a term. An answer older than one already acted on is ignored (taken is false). whole is
+// what converge returns.
 func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {

@@ -238,7 +238,7 @@ func (b *bench) await(id model.InstanceID, want model.Observed) fsm.Instance {
 	}
 }
 
-// freePort is one that nobody listens on at the address.
+// freePort returns a free port of the address.
 func freePort(t testing.TB, address string) int {
 	t.Helper()
 	for range 1000 {
@@ -252,8 +252,8 @@ func freePort(t testing.TB, address string) int {
 	return 0
 }
 
-// nextPort counts the ports that were given out, from a place of chance on, since several test programs run at once.
-// They lie below the ports of instances, and below those that the kernel gives out by itself.
+// nextPort counts the ports that were given out, from a random start, since several test programs run at once. They are
+// below the ports of instances, and below the kernel's ephemeral ports.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(rand.Uint32N(9000))

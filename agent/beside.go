@@ -8,24 +8,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// beside is everything that goes on beside a running program on its behalf: its checks, its role check and its hooks.
-// One goroutine uses it.
+// beside is everything that the agent does for a running program: its checks, its role check and its hooks. One
+// goroutine uses it.
 type beside struct {
 	i     *instance
 	ctx   context.Context
 	task  Task
 	ready *readiness
 	role  *roleWatch
-	// after is the after_start hook on its way: nil says that the program may become ready. Before stands for the
-	// preparation of a stop.
+	// after is the running after_start hook; while it is nil, the program may become ready. before is the preparation of a
+	// stop that is under way.
 	after  *errand[error]
 	before *errand[model.HookResult]
-	seq    uint64 // of the preparation that is on its way, or was
+	seq    uint64 // of the current or the last preparation
 }
 
-// errand is something that is done once in the background. Its result is taken from out.
+// errand is a task that runs once in the background. Its result is taken from out.
 type errand[R any] struct {
-	out    chan R // capacity 1; nothing comes after it was called off
+	out    chan R // capacity 1; stays empty once the errand was canceled
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -41,7 +41,7 @@ func send[R any](ctx context.Context, do func(context.Context) R) *errand[R] {
 	return e
 }
 
-// result is nil, which nobody ever sends on, for an errand that was not sent.
+// result returns the channel of the result; nil, which blocks for ever, if there is no errand.
 func (e *errand[R]) result() <-chan R {
 	if e == nil {
 		return nil
@@ -49,7 +49,7 @@ func (e *errand[R]) result() <-chan R {
 	return e.out
 }
 
-// stop calls it off and waits for its end. It may be called again.
+// stop cancels the errand and waits for its end. It may be called again.
 func (e *errand[R]) stop() {
 	if e != nil {
 		e.cancel()
@@ -57,7 +57,7 @@ func (e *errand[R]) stop() {
 	}
 }
 
-// attend begins what goes on beside a program. stop must be called.
+// attend starts the checks, the role check and the after_start hook of a program. The caller must call stop.
 func (i *instance) attend(ctx context.Context, task Task) *beside {
 	want := i.wanted()
 	b := &beside{i: i, ctx: ctx, task: task, ready: watchNothing()}
@@ -93,7 +93,7 @@ func (b *beside) watchReadiness(want transport.Assignment) {
 		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
-// prepare sets out on the preparation that the servers ask for, or calls off one that they gave up.
+// prepare begins the preparation that the servers ask for, or cancels one that they gave up.
 func (b *beside) prepare(want transport.Assignment) {
 	if want.Prepare == b.seq {
 		return
@@ -103,7 +103,7 @@ func (b *beside) prepare(want transport.Assignment) {
 		return
 	}
 	if b.after != nil || want.Spec == nil {
-		return // it has hardly begun: first things first
+		return // the after_start hook comes first
 	}
 	b.seq = want.Prepare
 	b.i.log.Info("preparing to stop", "preparation", want.Prepare, "cause", want.Cause)
@@ -114,8 +114,8 @@ func (b *beside) prepare(want transport.Assignment) {
 	b.before = send(b.ctx, func(ctx context.Context) model.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
 }
 
-// afterStart goes on after the hook: the program may become ready now, unless that makes its start a failure; then it
-// returns why.
+// afterStart is called when the after_start hook has ended. Either the program may become ready now, or the failed hook
+// makes its start a failure; then afterStart returns why.
 func (b *beside) afterStart(err error) error {
 	want := b.i.wanted()
 	b.after = nil
@@ -126,7 +126,7 @@ func (b *beside) afterStart(err error) error {
 		}
 	}
 	b.i.entry.AfterStart = false
-	_ = b.i.save() // logged; the next change is written again
+	_ = b.i.save() // a failure is logged; the next change writes the entry again
 	b.watchReadiness(want)
 	return nil
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does. It
-// is looked at again then, as its end may be known much later: the machine is busy, or it left others behind.
+// settleTime is how long a program without checks must run before it counts as ready, so that one that dies at once
+// never does. After that time the program is looked at again: its end may become known late, if the machine is busy or
+// the program left others running.
 const settleTime = 300 * time.Millisecond
 
 // firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
-// is neither ready nor known to be ill, so that readiness is seen soon after it is there, whatever the interval is.
+// is neither ready nor known to fail. So readiness is seen soon, whatever the interval is.
 const firstProbe = 50 * time.Millisecond
 
 var errEnded = errors.New("the program has ended")
@@ -30,8 +31,8 @@ type verdict struct {
 	overdue string
 }
 
-// readiness runs the checks of one program and tells each change of their verdict. Changes that nobody took yet are
-// replaced by newer ones.
+// readiness runs the checks of one program and sends each change of their verdict. A newer verdict replaces one that
+// was not taken yet.
 type readiness struct {
 	out    chan verdict // capacity 1
 	alive  func() bool  // the program itself
@@ -45,9 +46,8 @@ type readiness struct {
 	last   verdict
 }
 
-// watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready
-// when it was last looked at, by an earlier agent: it stays so until a check fails as often as it may. stop must be
-// called.
+// watchReadiness starts the checks. A program that is not alive never becomes ready. assumed says that an earlier agent
+// saw the program ready: it stays so until a check fails as often as it may. The caller must call stop.
 func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool,
 	assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,7 +79,7 @@ func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober,
 	return w
 }
 
-// watchNothing is for a program that nothing is known of, or that is about to end.
+// watchNothing returns checks that never report, for a program that nothing is known about, or that is about to end.
 func watchNothing() *readiness { return &readiness{out: make(chan verdict), cancel: func() {}} }
 
 // stop ends the checks and waits for them. It may be called again.
@@ -88,14 +88,14 @@ func (w *readiness) stop() {
 	w.wg.Wait()
 }
 
-// watch is one check.
+// watch runs one check.
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
-	var ill time.Time // since when it has failed too often
+	var ill time.Time // since when its failures exceed the limit
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
-	if w.isPassing(i) { // so it was left; it is no beginning
+	if w.isPassing(i) { // it passed before: this is no beginning
 		pause = interval
 	}
 	for ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (w *readiness) setLate(i int) {
 	w.judge()
 }
 
-// judge tells the verdict if it moved.
+// judge sends the verdict if it changed.
 func (w *readiness) judge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

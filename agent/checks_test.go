@@ -55,7 +55,7 @@ func take(w *readiness) (v verdict, ok bool) {
 
 func running() bool { return true }
 
-// Whoever answers the check of a program that has ended, it is not that program.
+// If the program has ended, an answer to its check comes from another program and doesn't count.
 func TestReadinessOfTheDead(t *testing.T) {
 	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: model.Second, Timeout: model.Second, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestReadiness(t *testing.T) {
 		p := &patient{script: []error{sick, sick, nil}}
 		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, false)
 		defer w.stop()
-		time.Sleep(time.Second) // the interval is 10 s, but a beginning is watched closely
+		time.Sleep(time.Second) // the interval is 10 s, but checks are frequent at first
 		if v, ok := take(w); !ok || !v.ready {
 			t.Errorf("after a second: %+v %v", v, ok)
 		}
@@ -131,7 +131,7 @@ func TestReadinessGrace(t *testing.T) {
 	})
 }
 
-// What an earlier agent saw ready stays so, until a check fails as often as it may.
+// A program that an earlier agent saw as ready stays so, until a check fails as often as it may.
 func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: model.Minute, Failures: 3}

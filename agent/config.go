@@ -64,7 +64,7 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
 	Runtime Runtime
-	// Peers reaches other agents, to copy volumes from them; nil: it can not.
+	// Peers reaches other agents, to copy volumes from them; nil: this agent can't.
 	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
 	Drain func(context.Context) error
@@ -79,10 +79,10 @@ type NodeConfig struct {
 	Address string
 	// APIAddress is host:port of the agent's own API, through which servers read logs; "" = none.
 	APIAddress string
-	// OwnPorts are those on which this process listens, and a server on this machine is configured to. No instance gets
-	// one, and no door opens one.
+	// OwnPorts are the ports on which this process listens, and those configured for a server on this machine. No instance
+	// gets one, and no door opens one.
 	OwnPorts []int
-	// Labels are for constraints, spread and ${node.label.X}. Nil keeps those that the servers know.
+	// Labels are for constraints, spread and ${node.label.X}. Nil keeps the labels that the servers know.
 	Labels map[string]string
 	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
 	Capacity model.Resources
@@ -97,18 +97,19 @@ type NodeConfig struct {
 type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; default refused.
 	AllowRoot bool
-	// AllowUsers, by name or number, and those with a number from MinUID on are the users that a job file may name;
-	// with neither, any. Neither concerns DefaultUser.
+	// AllowUsers, by name or number, and users with a number from MinUID on are the users that a job file may name;
+	// without both, any user. Neither restricts DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// VolumePaths are where directories are made for the paths of volumes; see driver.Config. Nil: the default.
+	// VolumePaths are the directories below which the paths of volumes may be made; see driver.Config. Nil: the default.
 	VolumePaths []string
-	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one
+	// UIDs is a range of user ids. Each instance that names no user gets one of its own; each slot with volumes gets one
 	// that stays. It needs root. Default of an agent that runs as root: DefaultUIDs.
 	UIDs driver.UIDRange
-	// SharedUser has all instances that name no user run as DefaultUser. It is for UIDs that are zero.
+	// SharedUser makes all instances that name no user run as DefaultUser, when UIDs is zero.
 	SharedUser bool
-	// DefaultUser runs what names no user and gets no user id of its own, when the agent is root; default nobody.
+	// DefaultUser runs instances that name no user and get no user id of their own, when the agent is root; default
+	// nobody.
 	DefaultUser string
 	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
 	// "none" turns cgroups off: memory is then not capped.
@@ -117,7 +118,7 @@ type ExecConfig struct {
 	Binary string
 }
 
-// ownPorts are OwnPorts and that of the agent's API.
+// ownPorts returns OwnPorts and the port of the agent's API.
 func (c NodeConfig) ownPorts() []int {
 	_, text, err := net.SplitHostPort(c.APIAddress)
 	if port, bad := strconv.Atoi(text); err == nil && bad == nil {

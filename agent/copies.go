@@ -38,11 +38,11 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // a row without an epoch takes the directory as it is, once: then it is marked
+	case noted: // a row without an epoch accepts the directory as it is, once; then the directory gets an epoch
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
-		// else the empty directory would bear it, should the agent end before the next note
+		// Otherwise the empty directory would carry the older epoch if the agent ended before SetEpoch below.
 		if err := transfer.ForgetEpoch(dir); err != nil {
 			return diskError("forget the older epoch of volume "+spec.Name, err)
 		}

@@ -39,8 +39,8 @@ func listed(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestReplicatedCopy: a new member begins with nothing, one that comes back finds its copy, and what an older copy left
-// is put aside and never deleted.
+// TestReplicatedCopy: a new member begins with an empty volume. A member that comes back finds its copy. What an older
+// copy left is put aside and never deleted.
 func TestReplicatedCopy(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	prepare := func(made uint64) string {
@@ -69,7 +69,7 @@ func TestReplicatedCopy(t *testing.T) {
 		t.Fatalf("the older copy was not kept: %q, %v", text, err)
 	}
 
-	prepare(7) // an index that was used before, as after a restore: still another copy
+	prepare(7) // an index that was used before, as after a restore: a different copy again
 	prepare(30)
 	put(t, filepath.Join(dir, "rows"), "third")
 	prepare(31)
@@ -88,7 +88,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(dir, "rows"), "first")
-	if err := os.Rename(dir, dir+"@7"); err != nil { // it got as far as this
+	if err := os.Rename(dir, dir+"@7"); err != nil { // it got this far
 		t.Fatal(err)
 	}
 	if err := v.prepare(copyAssignment(30), account{}); err != nil {
@@ -102,7 +102,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 	}
 }
 
-// TestReplicatedCopyFromBefore: data whose copy nobody noted is not taken for a new copy's.
+// TestReplicatedCopyFromBefore: data without a noted copy is not taken for a new copy's.
 func TestReplicatedCopyFromBefore(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	a := copyAssignment(7)
@@ -122,8 +122,8 @@ func TestReplicatedCopyFromBefore(t *testing.T) {
 	}
 }
 
-// TestUnmarkedLocalVolume: a directory from before there were epochs is taken once, by a row without one. An empty or
-// missing one is not what the row tells of.
+// TestUnmarkedLocalVolume: a directory from before there were epochs is accepted once, by a row without an epoch. An
+// empty or missing directory is not accepted.
 func TestUnmarkedLocalVolume(t *testing.T) {
 	for name, tt := range map[string]struct {
 		made         uint64
@@ -162,7 +162,7 @@ func TestUnmarkedLocalVolume(t *testing.T) {
 }
 
 // TestFreshVolumeInterrupted: the agent ends after it has put older data aside and before it has noted the epoch of the
-// new volume. A restored state that means the older data does not find an empty directory in its place.
+// new volume. A restored state that expects the older data must not find an empty directory in its place.
 func TestFreshVolumeInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	local := func(made uint64, held ...string) transport.Assignment {

@@ -47,7 +47,7 @@ func TestOwnersThatCopiesKeep(t *testing.T) {
 	}
 }
 
-// What may not keep its owner belongs to whom the slot's instances run as.
+// Other files belong to the user that the slot's instances run as.
 func TestOwnersOfSlots(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root runs everything as its own user")

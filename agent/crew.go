@@ -18,8 +18,8 @@ const (
 	keepEndedFor = 24 * time.Hour
 )
 
-// crew is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt are
-// called by one.
+// crew is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt are for
+// one.
 type crew struct {
 	shop *workshop
 	wg   sync.WaitGroup
@@ -33,14 +33,14 @@ type crew struct {
 	tidied  chan struct{} // closed when tidy has ended
 }
 
-// tidyEnd is how long a removal may hold up the end of the agent. The next agent removes what is left.
+// tidyEnd is how long a removal may delay the end of the agent. The next agent removes the rest.
 const tidyEnd = time.Second
 
 type member struct {
 	*instance
 	stop func() // ends its goroutine and waits for it; the program goes on
 
-	strange bool // the servers had no row of it; for the goroutine of converge
+	strange bool // the last assignments did not list it; for the goroutine of converge
 }
 
 func newCrew(shop *workshop) *crew {
@@ -48,8 +48,8 @@ func newCrew(shop *workshop) *crew {
 		tidied: make(chan struct{})}
 }
 
-// adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
-// goes on as it was, whether a server can be reached or not. All instances, later ones too, are supervised until ctx
+// adopt takes over what an earlier agent left: the instances in the journal and those that the runtime finds. What ran
+// before goes on unchanged, even if no server can be reached. All instances, also later ones, are supervised until ctx
 // ends.
 func (c *crew) adopt(ctx context.Context) error {
 	c.ctx = ctx
@@ -61,7 +61,7 @@ func (c *crew) adopt(ctx context.Context) error {
 	}
 	found, forgotten := c.sort(tasks, entries)
 	c.enterUnclear(unclear, entries)
-	// All are made before the first one begins, so that everything that is in use is claimed.
+	// All are made before the first one begins, so that everything in use is claimed first.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
 		list = append(list, newInstance(c.shop, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
@@ -83,8 +83,8 @@ func (c *crew) adopt(ctx context.Context) error {
 	return nil
 }
 
-// sort tells the tasks of instances, to which it adds entries for those that the journal lost, from what is left of
-// forgotten ones, the newest last.
+// sort separates the tasks of instances from those of forgotten ones, the newest last. It adds entries for instances
+// that the journal lost.
 func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task,
 	forgotten []Task) {
 	found = make(map[model.InstanceID]Task, len(tasks))
@@ -102,7 +102,7 @@ func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map
 	return found, forgotten
 }
 
-// enter begins the record of an instance that runs, or may run, if the journal has none.
+// enter begins the record of an instance that runs, or may run, if the journal has no record of it.
 func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry) {
 	if _, known := entries[a.ID]; known {
 		return
@@ -113,8 +113,8 @@ func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry)
 	entries[a.ID] = newEntry(a)
 }
 
-// newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the
-// record be begun again, they are above all that were reported before.
+// newEntry begins the record of an instance. Generations begin with the clock: if the journal is lost and the record
+// begins again, they are still above all that were reported before.
 func newEntry(a transport.Assignment) entry {
 	return entry{
 		Assignment: a, RestartSeq: a.RestartSeq,
@@ -137,7 +137,7 @@ func (c *crew) begin(i *instance) {
 
 // converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers
 // themselves are not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
-// It returns false if it can't run something because its spec was told in no answer that it has.
+// It returns false if it can't run something because no answer so far contained its spec.
 func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -150,7 +150,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			continue
 		}
 		if m != nil {
-			if m.strange { // what was told of it found no row
+			if m.strange { // the servers had no row for the earlier reports
 				c.shop.reports.retell(as.ID)
 			}
 			m.set(as)
@@ -178,7 +178,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 	}
 	c.followPeers(fresh)
 	c.shop.lease.assigned(now, a)
-	for _, i := range fresh { // last: stops have the word first
+	for _, i := range fresh { // last: stops come first
 		c.begin(i)
 	}
 	return whole
@@ -194,8 +194,8 @@ func checkAssignment(a transport.Assignment) error {
 	return nil
 }
 
-// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that. It has its
-// grace, unless only one of its kind may run and the servers don't say that no other one does.
+// dismiss stops an instance that the servers don't have, and forgets it once they know that it stopped. It gets its
+// grace, except where only one holder of its slot may run and the servers don't confirm that no other one does (alone).
 func (c *crew) dismiss(m *member, alone bool) {
 	want := m.wanted()
 	status, known := c.shop.reports.status(m.id)
@@ -233,7 +233,8 @@ func (c *crew) dismiss(m *member, alone bool) {
 	c.clean()
 }
 
-// removeWork has the working directory of a forgotten instance removed: only its logs are kept. It does not block.
+// removeWork queues the working directory of a forgotten instance for removal. Only its logs are kept. It does not
+// block.
 func (c *crew) removeWork(t Task) {
 	c.mu.Lock()
 	c.litter = append(c.litter, t)
@@ -274,7 +275,7 @@ func (c *crew) tidy(ctx context.Context) {
 	}
 }
 
-// expire removes what is left of forgotten instances when it is old, or too much.
+// expire removes forgotten instances that are too old or too many.
 func (c *crew) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
@@ -307,7 +308,7 @@ func (c *crew) holds() []model.Holding {
 	return list
 }
 
-// holding is what the servers need to take over an instance that they have no row of.
+// holding returns what the servers need to take over an instance that they have no row of.
 func holding(a transport.Assignment) model.Holding {
 	h := model.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
 	if a.Spec == nil {
@@ -369,8 +370,8 @@ func (c *crew) running() int {
 	return n
 }
 
-// wait blocks until every goroutine has ended, which they do with the context of adopt. A removal that is under way
-// gets tidyEnd.
+// wait blocks until every goroutine has ended, which they do when the context of adopt ends. A removal under way gets
+// tidyEnd.
 func (c *crew) wait() {
 	c.wg.Wait()
 	select {

@@ -14,15 +14,15 @@ import (
 const (
 	diskEntries = 500_000 // files and directories
 	diskDepth   = 100     // of directories in each other, which are open at the same time
-	diskLinks   = 50_000  // files with several names that are remembered, so that each counts once
+	diskLinks   = 50_000  // hard-linked files that are remembered, so that each counts once
 	diskBatch   = 256     // entries between two pauses
 	diskPause   = time.Millisecond
 )
 
-// diskUse is what a directory takes of its file system.
+// diskUse is the space that a directory takes on its file system.
 type diskUse struct {
 	bytes   int64 // allocated
-	partial bool  // there is more: a bound was met, or something could not be read
+	partial bool  // there is more: a bound was reached, or something could not be read
 }
 
 // diskWalk is one measurement. It never follows a symbolic link, opens nothing but directories, and stays on one file
@@ -35,8 +35,8 @@ type diskWalk struct {
 	batch time.Time // when it began
 }
 
-// measureDisk walks a directory. One that does not exist takes nothing. The error is that of ctx, or of the directory
-// itself.
+// measureDisk walks a directory. A missing directory takes nothing. The error is that of ctx, or of opening the
+// directory itself.
 func measureDisk(ctx context.Context, dir string) (diskUse, error) {
 	w := &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
 	return w.measure(ctx, dir)
@@ -62,7 +62,7 @@ func (w *diskWalk) measure(ctx context.Context, dir string) (diskUse, error) {
 	return w.use, ctx.Err()
 }
 
-// openDir refuses whatever is no directory before it is opened: a FIFO would block.
+// openDir refuses anything but a directory before it opens it: opening a FIFO would block.
 func openDir(at int, name string) (int, error) {
 	for {
 		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -132,7 +132,7 @@ func (w *diskWalk) entry(ctx context.Context, dir *os.File, name string, depth i
 	w.directory(ctx, f, depth+1)
 }
 
-// count adds one file. One with several names counts once.
+// count adds one file. A file with several names counts once.
 func (w *diskWalk) count(st *unix.Stat_t) {
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		switch {

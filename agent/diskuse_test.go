@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// putMiB writes a file of so many MiB.
+// putMiB writes a file of size MiB.
 func putMiB(t *testing.T, dir, name string, size int) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -37,8 +37,8 @@ func newWalk() *diskWalk {
 	return &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
 }
 
-// A directory takes what is allocated in it: holes take nothing, a file with two names counts once, and neither what
-// symbolic links lead to nor what a FIFO would give is looked at.
+// The measured size of a directory is the space allocated in it. Holes take none, and a file with two names counts
+// once. Targets of symbolic links and the content of a FIFO don't count.
 func TestMeasureDisk(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	putMiB(t, dir, "a", 3)
@@ -68,7 +68,7 @@ func TestMeasureDisk(t *testing.T) {
 	}
 }
 
-// A measurement is bounded in entries, in depth and in what it remembers, and says so.
+// A measurement is bounded in entries, in depth and in remembered files, and reports when a bound was reached.
 func TestMeasureDiskIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 1000 {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// diskCheckEvery is the pause between two measurements of all work directories, and diskShare how many times longer
-	// than the measurement itself it is at least.
+	// diskCheckEvery is the pause between two measurements of all work directories. The pause is also at least diskShare
+	// times as long as the measurement took.
 	diskCheckEvery = 15 * time.Second
 	diskShare      = 9
-	// diskNews: a use is reported again once it differs from the last report by more than one eighth of it.
+	// diskNews: a use is reported again once it differs from the last report by more than an eighth.
 	diskNews = 8
-	// diskEnd is how long a measurement may hold up the end of the agent: the disk may hang.
+	// diskEnd is how long a measurement may delay the end of the agent: the disk may hang.
 	diskEnd = time.Second
 )
 
@@ -30,7 +30,7 @@ type limited struct {
 	limit int64
 }
 
-// diskWatch measures the work directories of instances with a disk limit, and tells which are above it. One goroutine
+// diskWatch measures the work directories of instances with a disk limit, and reports those above it. One goroutine
 // uses it.
 type diskWatch struct {
 	list    func() []limited
@@ -39,21 +39,21 @@ type diskWatch struct {
 	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[model.InstanceID]model.DiskUse // as it was told
-	told   bool                               // something was
+	above  map[model.InstanceID]model.DiskUse // as reported
+	told   bool                               // the first report was made
 	unsure map[model.InstanceID]bool          // below the limit as far as could be measured
 	filler diskFiller
 }
 
-// diskFiller finds out who fills a data directory that is full.
+// diskFiller finds the instance that uses most of a full data directory.
 type diskFiller struct {
 	full  func(was bool) bool
 	all   func() []model.InstanceID
 	tell  func(text string)
-	found bool // and told
+	found bool // and reported
 }
 
-// workDirs says where instances have their work directories; false if the agent does not measure them.
+// workDirs returns a function that finds an instance's work directory; false if the agent does not measure them.
 func (a *Agent) workDirs() (dir func(model.InstanceID) string, measures bool) {
 	r, ok := a.cfg.Runtime.(interface{ WorkDir(driver.ID) string })
 	if !ok || a.cfg.DiskCheckEvery < 0 {
@@ -98,7 +98,7 @@ func (c *crew) ids() []model.InstanceID {
 	return list
 }
 
-// inBackground lets a measurement go that does not end with ctx, because the disk hangs.
+// inBackground wraps measure so that a measurement that hangs after ctx ended, because the disk hangs, is left behind.
 func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context,
 	string) (diskUse, error) {
 	type result struct {
@@ -126,7 +126,7 @@ func inBackground(measure func(context.Context, string) (diskUse, error)) func(c
 	}
 }
 
-// run looks soon, then again and again until ctx ends.
+// run measures soon, and then again and again until ctx ends.
 func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	for pause := every / 5; sleep(ctx, pause, nil); {
 		began := time.Now()
@@ -136,7 +136,7 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look measures every instance once and tells what moved. Until all were measured once nothing is told.
+// look measures every instance once and reports changes. Nothing is reported before the first full round.
 func (w *diskWatch) look(ctx context.Context) {
 	list := w.list()
 	known := make(map[model.InstanceID]bool, len(list))
@@ -147,7 +147,7 @@ func (w *diskWatch) look(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // what was known of it still counts
+		if err != nil { // the last known use still counts
 			w.log.Warn("work directory can't be measured", "instance", l.id, "error", err)
 			continue
 		}
@@ -204,7 +204,7 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, model.SizeText(most.bytes)))
 }
 
-// take notes what an instance uses now, and reports whether that is to be told.
+// take notes what an instance uses now, and returns whether that must be reported.
 func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	before, was := w.above[l.id]
 	if use.bytes <= l.limit {
@@ -228,7 +228,7 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	return true
 }
 
-// doubt says once that an instance may be above its limit without anyone knowing.
+// doubt logs once that an instance may be above its limit unnoticed.
 func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	if partial && !w.unsure[id] {
 		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",
@@ -240,13 +240,13 @@ func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	}
 }
 
-// worthTelling keeps an instance that grows all the time from filling the log of the servers.
+// worthTelling filters small changes, so that an instance that grows all the time does not fill the servers' log.
 func worthTelling(before, now model.DiskUse) bool {
 	moved := now.UsedBytes - before.UsedBytes
 	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes
 }
 
-// report tells of those that are above their limit, the largest first if there are too many.
+// report reports the instances above their limit; only the largest if there are too many.
 func (w *diskWatch) report() {
 	var list []model.DiskUse
 	for _, id := range sortedKeys(w.above) {

@@ -23,7 +23,7 @@ type watched struct {
 	limits map[model.InstanceID]int64
 	uses   map[string]diskUse
 	fails  bool
-	heard  []string // what was told, in short
+	heard  []string // reports, in short
 }
 
 func newWatched() *watched {
@@ -57,7 +57,7 @@ func newWatched() *watched {
 	return w
 }
 
-// The servers hear who is above its limit, once all were measured, and then only of what moved.
+// Instances above their limit are reported once all were measured, and later only changes.
 func TestDiskWatch(t *testing.T) {
 	w := newWatched()
 	for _, step := range []struct {
@@ -98,8 +98,8 @@ func TestDiskWatch(t *testing.T) {
 	}
 }
 
-// The first look tells nothing before its end: the servers would take back what an earlier agent told of the others.
-// In later looks an instance above its limit is told at once, however long the others take to measure.
+// The first round reports nothing before its end: the servers would drop an earlier agent's reports about the others.
+// In later rounds an instance above its limit is reported at once, however long the others take to measure.
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10
@@ -118,7 +118,7 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w.look(t.Context())
 }
 
-// Of too many the largest are told.
+// If there are too many, the largest are reported.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()
 	var told []model.DiskUse
@@ -133,7 +133,7 @@ func TestDiskWatchTellsTheLargest(t *testing.T) {
 	}
 }
 
-// A disk that hangs does not hold up the end of the agent.
+// A disk that hangs does not delay the end of the agent.
 func TestDiskThatHangs(t *testing.T) {
 	hangs := make(chan struct{})
 	measure := inBackground(func(context.Context, string) (diskUse, error) { <-hangs; return diskUse{}, nil })
@@ -145,8 +145,8 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// A program that writes more than its limit below its work directory is told, its neighbour is not, also over a restart
-// of the agent, until it has made room. It is not stopped.
+// A program that writes more than its limit below its work directory is reported, and its neighbour is not. That holds
+// over a restart of the agent, until the program has made room. The program is not stopped.
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })
 	flag := filepath.Join(b.dir, "make-room")
@@ -197,7 +197,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	}
 }
 
-// Of a data directory that is full the servers hear which instance uses most.
+// When a data directory is full, the servers learn which instance uses most.
 func TestWhoFillsTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// nodeFacts are what instances may know of their node.
+// nodeFacts is what instances may know about their node.
 type nodeFacts struct {
 	id      model.NodeID
 	name    string
@@ -43,8 +43,8 @@ func (v values) lookup(name string) (string, bool) {
 	return "", false
 }
 
-// ours reports whether the text between ${ and } is meant for the agent: "slot", or words joined by dots. Anything
-// else, such as ${HOME} or ${1:-x} of a shell, is the program's own and stays as it is.
+// ours reports whether the text between ${ and } is a variable of the agent: "slot", or words joined by dots. Anything
+// else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays unchanged.
 func ours(name string) bool {
 	if name == "slot" {
 		return true
@@ -60,7 +60,7 @@ func ours(name string) bool {
 
 const wordRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// expand fills in the variables of one string. "$${" stands for a literal "${". where names the string in the error.
+// expand replaces the variables of one string. "$${" stands for a literal "${". where names the string in errors.
 func (v values) expand(where, text string) (string, error) {
 	var out strings.Builder
 	for rest := text; ; {
@@ -112,8 +112,8 @@ func (v values) expandAll(where string, texts []string) ([]string, error) {
 	return out, nil
 }
 
-// environment is what an instance finds in its environment, beside what the driver adds (PATH, user, OUTSPAN_DIR,
-// OUTSPAN_INSTANCE_ID). The group's own env may not shadow OUTSPAN_ names: they say what is true.
+// environment returns an instance's environment, except what the driver adds (PATH, user, OUTSPAN_DIR,
+// OUTSPAN_INSTANCE_ID). The group's own env can't override the OUTSPAN_ names.
 func (v values) environment(a transport.Assignment, volumeDir func(name string) string,
 	services map[model.ServiceName]int,
 	peers string,

@@ -19,11 +19,11 @@ const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
 	maxFactName  = 48
-	maxFactValue = 64 // bytes, as it is kept
+	maxFactValue = 64 // bytes, after normalisation
 )
 
-// facts are what an instance's role check said, as canonical scalars: "true", "false", a decimal number, or a short
-// text. Nil: nothing is known. A map is never changed once it is made.
+// facts are the answer of an instance's role check, as normalised scalars: "true", "false", a decimal number, or a
+// short text. Nil: nothing is known. A map is never changed once it is made.
 type facts = map[string]string
 
 // parseFacts reads the answer of a role check.
@@ -86,7 +86,7 @@ func validFactName(name string) bool {
 	}) < 0
 }
 
-// factValue makes equal values equal texts.
+// factValue returns the normalised text of a value: equal values get equal texts.
 func factValue(t json.Token) (string, error) {
 	switch v := t.(type) {
 	case bool:
@@ -102,7 +102,7 @@ func factValue(t json.Token) (string, error) {
 	return "", errors.New("only true, false, numbers and texts are facts")
 }
 
-// numberValue keeps integers exactly as they are; 1.50, 15e-1 and 1.5 are one value.
+// numberValue keeps integers exactly; 1.50, 15e-1 and 1.5 give the same text.
 func numberValue(text string) (string, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10), nil

@@ -74,8 +74,8 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-// Whatever a role check says: no panic, and what is taken stays within the bounds that the servers keep to, so that
-// nothing of it is lost there.
+// No answer of a role check causes a panic, and accepted facts stay within the servers' bounds, so that the servers
+// lose none of them.
 func FuzzParseFacts(f *testing.F) {
 	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`,
 		`{"a":-0.0}`, `{`, `{"a":{}}`} {

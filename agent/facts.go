@@ -21,16 +21,16 @@ const (
 	roleTimeout  = 2 * time.Second
 )
 
-// How often changes of one instance's facts are told: reports of a node have a bound that all its instances share.
+// How often changes of one instance's facts are reported: all instances of a node share a limit for reports.
 const (
 	factsEvery = time.Second
-	factsBurst = 5 // at once, after as many of these intervals without a change
+	factsBurst = 5 // changes that may be reported at once, after that many intervals without one
 )
 
-// confirmations is for how many intervals a fact counts that no later answer confirmed.
+// confirmations is the number of intervals after which a fact that no answer confirmed is withdrawn.
 const confirmations = 3
 
-// asker asks an instance's role check once, bounded by its timeout. Nil stands for a group that has none.
+// asker asks an instance's role check once, bounded by its timeout. It is nil for a group without a role check.
 type asker func(ctx context.Context) (facts, error)
 
 // newAsker makes the asker of one program; nil if its group has no role check.
@@ -60,7 +60,7 @@ func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run ru
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than an answer may have, to tell a longer one from a whole one.
+	// One byte more than an answer may have, so that a longer answer is recognised.
 	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
 	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
 	switch {
@@ -98,8 +98,8 @@ func orElse(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-// roleWatch asks the role check of one program again and again, and tells each change of what is known. Changes that
-// nobody took yet, and those that come too often to be told, are replaced by newer ones. Safe for many goroutines.
+// roleWatch asks the role check of one program again and again, and sends each change of its facts. A newer change
+// replaces one that was not taken yet, or that came too early to be sent. Safe for many goroutines.
 type roleWatch struct {
 	out      chan facts // capacity 1
 	ask      asker
@@ -112,15 +112,15 @@ type roleWatch struct {
 	known   facts
 	told    facts // what was put into out last
 	pace    pace
-	late    *time.Timer // tells what came too early
-	asked   uint64      // questions begun
-	taken   uint64      // the newest whose answer counts
+	late    *time.Timer // sends changes that came too early
+	asked   uint64      // number of questions begun
+	taken   uint64      // number of the newest question whose answer was used
 	expiry  *time.Timer
-	failure string // why the last answer was none
+	failure string // error of the last question; "" after an answer
 }
 
-// watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be
-// called.
+// watchRole starts to ask; no fact is known at first. Without a role check (ask is nil) none ever is. The caller must
+// call stop.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{
@@ -145,7 +145,7 @@ func (w *roleWatch) stop() {
 	}
 }
 
-// run asks eagerly until there is a first answer, so that the interval delays nobody who waits for it.
+// run asks often until there is a first answer, so that the interval doesn't delay it.
 func (w *roleWatch) run(ctx context.Context) {
 	pause := min(firstProbe, w.interval)
 	for ctx.Err() == nil {
@@ -157,7 +157,7 @@ func (w *roleWatch) run(ctx context.Context) {
 	}
 }
 
-// fresh asks now. What it learns counts for the watch too.
+// fresh asks now. The watch uses the answer too.
 func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	if w.ask == nil {
 		return nil, errors.New("the group has no role check")
@@ -174,7 +174,7 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	return found, err
 }
 
-// book takes an answer, unless a question that was asked later was answered before.
+// book uses an answer, unless a later question was answered before.
 func (w *roleWatch) book(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *roleWatch) book(number uint64, began time.Time, found facts, err error)
 	w.tell(found)
 }
 
-// withdraw forgets what could not be confirmed for too long.
+// withdraw forgets facts that were not confirmed for too long.
 func (w *roleWatch) withdraw() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,7 +207,7 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
-// tell keeps the facts as the newest, and delivers them at once unless changes come too often. The caller holds w.mu.
+// tell makes the facts the newest ones, and sends them at once unless changes come too often. The caller holds w.mu.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return
@@ -216,7 +216,7 @@ func (w *roleWatch) tell(found facts) {
 	w.deliver()
 }
 
-// catchUp tells what came too early.
+// catchUp sends what came too early.
 func (w *roleWatch) catchUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +240,7 @@ func (w *roleWatch) deliver() {
 	w.out <- w.known
 }
 
-// unmet asks afresh and says which gate doesn't hold; "" if all do. What isn't known never satisfies one.
+// unmet asks again and returns why a gate doesn't hold; "" if all do. An unknown fact never satisfies a gate.
 func unmet(ctx context.Context, gates []string, ask asker) string {
 	if len(gates) == 0 {
 		return ""

@@ -69,7 +69,7 @@ func TestRoleWatch(t *testing.T) {
 			t.Errorf("told %v before there was an answer", f)
 		}
 		o.set(facts{"leader": "true"}, nil)
-		time.Sleep(2 * time.Second) // the interval is 10 s, but a beginning is watched closely
+		time.Sleep(2 * time.Second) // the interval is 10 s, but checks are frequent at first
 		if f, ok := takeFacts(w); !ok || f["leader"] != "true" {
 			t.Errorf("the first answer: %v %v", f, ok)
 		}
@@ -82,7 +82,7 @@ func TestRoleWatch(t *testing.T) {
 		if f, ok := takeFacts(w); !ok || f["leader"] != "false" {
 			t.Errorf("another answer: %v %v", f, ok)
 		}
-		// What can't be confirmed counts for three intervals from when it was asked, which may be one interval ago.
+		// An unconfirmed fact counts for three intervals from the last question, which may be one interval ago.
 		o.set(nil, errors.New("no"))
 		time.Sleep(19 * time.Second)
 		if f, ok := takeFacts(w); ok {
@@ -99,8 +99,7 @@ func TestRoleWatch(t *testing.T) {
 	})
 }
 
-// A check that hangs withdraws nothing less than one that fails, and an answer to an older question doesn't replace a
-// newer one.
+// A check that hangs also withdraws its facts, and an answer to an older question doesn't replace a newer one.
 func TestRoleWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{say: facts{"leader": "true"}}
@@ -194,7 +193,7 @@ func withRole(c model.RoleCheckSpec) func(*transport.Assignment) {
 	}
 }
 
-// say replaces a file at once, as whoever reads it in between must see one of the two.
+// say replaces a file atomically, so that a reader sees the old or the new content.
 func say(t testing.TB, file, text string) {
 	t.Helper()
 	must(t, os.WriteFile(file+".new", []byte(text), 0o644))
@@ -206,9 +205,9 @@ func lines(file string) []string {
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
-// The life of facts: they are asked in the instance's own surroundings, told when they change and only then, withdrawn
-// when nothing confirms them, and unknown after a restart of the agent until it has asked. Their generation is told to
-// the heartbeats at once.
+// The life of facts: they are asked in the instance's environment and reported only when they change. They are
+// withdrawn when nothing confirms them, and unknown after a restart of the agent until it has asked. Heartbeats get
+// their generation at once.
 func TestFacts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
@@ -248,7 +247,7 @@ func TestFacts(t *testing.T) {
 	}
 	say(t, file, `{"leader":true}`)
 	want("the facts to be back", facts{"leader": "true"})
-	// A new registration of the same agent forgets them until its inventory is in; its generations begin anew.
+	// A new registration of the same agent forgets them until its inventory is in; their generations begin again at 1.
 	b.agent.SetLabels(map[string]string{"rack": "r1"})
 	eventually(t, "another epoch", func() bool { n := b.nodeRow(); return n.Registrations == 3 && !n.Return.Recovering })
 	want("the facts after it", facts{"leader": "true"})
@@ -268,14 +267,14 @@ func TestFacts(t *testing.T) {
 	if got := b.lastFacts(); got != 2 {
 		t.Errorf("generation %d, want 2 in the new epoch", got)
 	}
-	// A program that ended has said nothing yet.
+	// A program that ended has no facts.
 	say(t, file, "nothing")
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
 	want("nothing to be known of the new program", nil)
 }
 
-// Facts are known of a program that isn't ready yet, too, by HTTP here.
+// Facts are also known of a program that isn't ready yet, here by HTTP.
 func TestFactsWhileBooting(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, file := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "facts")
@@ -292,7 +291,7 @@ func TestFactsWhileBooting(t *testing.T) {
 	}
 }
 
-// A report that holds only a part of what changed does not claim the newest facts: the last one does.
+// A report with only a part of the changes does not claim the newest facts; the last report does.
 func TestFactsOfManyInstances(t *testing.T) {
 	var sent []transport.ReportRequest
 	r := newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
@@ -322,7 +321,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	if want := []uint64{1, 1, reportBatch + 2}; !slices.Equal(got, want) {
 		t.Errorf("generations %d, want %d", got, want)
 	}
-	// The next registration counts anew, and everything known is in its first report.
+	// The next registration counts from 1 again, and its first report has everything.
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
 	second := term{2, 7} // the servers may have forgotten the first
@@ -334,8 +333,8 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 }
 
-// Reports stay far below what the servers take, however much the instances say, and in the end the servers have all of
-// it.
+// Reports stay far below the servers' limit, however much the instances say, and in the end the servers have
+// everything.
 func TestReportsHaveABound(t *testing.T) {
 	told := map[model.InstanceID]model.InstanceStatus{}
 	full, largest := 0, 0

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// forwarder follows the services and has the node's door forward the exposed ones: their ports at the agent's own
-// address, to ready backends. Safe for many goroutines.
+// forwarder follows the services and makes the node's door forward the exposed ones, from their ports at the agent's
+// own address to ready backends. Safe for many goroutines.
 type forwarder struct {
 	node    model.NodeID
 	address string
@@ -26,25 +26,26 @@ type forwarder struct {
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
-	kick    chan struct{} // capacity 1: there is something to tell the door
+	kick    chan struct{} // capacity 1: there is something new for the door
 	ports   *portWatch
 
 	mu       sync.Mutex
-	before   transport.Services          // as they were known last, until there is anything newer
-	lost     []transport.ServiceBackends // those from before a restore that is not confirmed
+	before   transport.Services          // as known by an earlier agent, until a server answers
+	lost     []transport.ServiceBackends // as known before a restore that is not confirmed
 	unsure   bool                        // a restore is not confirmed
-	seen     model.Seen                  // the state that the services are of
-	known    bool                        // there is something to do by
+	seen     model.Seen                  // the state that the services come from
+	known    bool                        // wanted is known
 	round    int                         // of wanted
 	wanted   []transport.ServiceBackends
 	statuses []door.Status
 }
 
-// doorway listens and forwards: a process of its own, or this one where there are no processes.
+// doorway listens and forwards, in a process of its own, or in this one if the runtime has no processes.
 type doorway interface {
-	// Follow carries out an order and tells of its services. news: it is another order than that of the last call.
+	// Follow carries out an order and returns the status of its services. news says that the order differs from the last
+	// one.
 	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
-	// Busy reports whether Follow wants to be called again although there are no services.
+	// Busy reports whether Follow must be called again although there are no services.
 	Busy() bool
 	Close()
 }
@@ -55,7 +56,7 @@ const doorCheck = time.Second
 // withdrawTimeout bounds the wait for the door at the end of a drained agent.
 const withdrawTimeout = 3 * time.Second
 
-// newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
+// newForwarder makes a forwarder that keeps the services it knows in the file last; "" keeps nothing.
 func newForwarder(node model.NodeID, address, last string, way doorway, problem func(part, problem string),
 	log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
@@ -90,8 +91,8 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 	return ports
 }
 
-// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. The door
-// goes on after it.
+// run follows the services until ctx ends. If the servers don't answer soon, it begins with the services known last.
+// The door goes on after it.
 func (f *forwarder) run(ctx context.Context,
 	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
@@ -119,7 +120,7 @@ func (f *forwarder) run(ctx context.Context,
 			f.log.Log(retry.level(), "services could not be read", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
 		case seenOf(answer).Before(f.seen) && older < 3:
-			// A server that lags.
+			// A server that lags behind.
 			older++
 			sleep(ctx, time.Second, nil)
 		default:
@@ -143,7 +144,7 @@ func (f *forwarder) ask(ctx context.Context,
 		transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 }
 
-// recall makes ports and backends those that were known last, if the servers have told none yet.
+// recall applies the services that were known last, if no server has answered yet.
 func (f *forwarder) recall() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +158,7 @@ func seenOf(answer transport.Services) model.Seen {
 	return model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
 }
 
-// learn makes ports and backends those of a server's answer, and keeps them.
+// learn applies the services of a server's answer, and keeps them.
 func (f *forwarder) learn(answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +199,7 @@ func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends
 	return all
 }
 
-// want has the door told what is exposed. The lock is held.
+// want sets what the door must expose, and wakes tend. The lock is held.
 func (f *forwarder) want(answer transport.Services) {
 	f.wanted = nil
 	for _, s := range answer.Services {
@@ -214,7 +215,7 @@ func (f *forwarder) want(answer transport.Services) {
 	}
 }
 
-// tend tells the door what to do, and looks after it, until ctx ends.
+// tend gives the door its orders, and checks its health, until ctx ends.
 func (f *forwarder) tend(ctx context.Context) {
 	defer f.door.Close()
 	told := 0
@@ -241,7 +242,8 @@ func (f *forwarder) tend(ctx context.Context) {
 	}
 }
 
-// order is what the door is to do. Ports of the cluster are left out of it; refused says so of each.
+// order returns the door's order. Services on ports that the cluster itself uses are left out; refused has a status for
+// each.
 func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order, refused []door.Status) {
 	order = door.Order{Node: f.node, Address: f.address}
 	for _, s := range wanted {
@@ -257,7 +259,7 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 	return order, refused
 }
 
-// closed lists the exposed ports that are not open: all of them when nothing is known of the door.
+// closed lists the exposed ports that are not open. If the door does not work, these are all of them.
 func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status,
 	err error) []model.PortProblem {
 	var closed []model.PortProblem
@@ -279,7 +281,7 @@ func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []d
 	return closed
 }
 
-// note keeps what the door says. While it says nothing, what it said last is shown.
+// note keeps the statuses from the door. After an error the last ones stay.
 func (f *forwarder) note(list []door.Status, err error) {
 	if err != nil {
 		f.log.Error("exposed ports are not looked after", "error", err)

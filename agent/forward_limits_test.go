@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A client that takes nothing of what its backend left behind does not hold its place for ever.
+// A client that reads nothing of its backend's data does not keep its place for ever.
 func TestForwardStalledClient(t *testing.T) {
 	d := newGate(t)
 	d.limit = func(l *door.Limits) { l.Stalled = 200 * time.Millisecond }
@@ -26,7 +26,7 @@ func TestForwardStalledClient(t *testing.T) {
 	must(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
 	back, err := l.Accept()
 	must(t, err)
-	go func() { // as much as the buffers on the way take, and then the end
+	go func() { // fills the buffers on the way, and then ends
 		_ = back.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 		_, _ = back.Write(make([]byte, 64<<10))
 		_ = back.Close()
@@ -38,7 +38,7 @@ func TestForwardStalledClient(t *testing.T) {
 	}
 }
 
-// When all places are taken a connection that was silent for long makes room. One that is used stays.
+// When all places are taken, a connection that was silent for long makes room. A connection in use stays.
 func TestForwardIdleConnections(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.limit = func(l *door.Limits) { l.Places, l.Idle = 4, 500*time.Millisecond }

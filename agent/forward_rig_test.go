@@ -77,7 +77,7 @@ func newGate(t *testing.T) *gate {
 	return d
 }
 
-// start starts the forwarder, or another one after it.
+// start starts the forwarder; called again, it starts the next one.
 func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	d.end()
 	limits := door.DefaultLimits()
@@ -99,14 +99,14 @@ func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (tran
 
 func (d *gate) address() string { return hostPort("127.0.0.1", d.port) }
 
-// serve makes these the backends of the service, and waits until the forwarder knows.
+// serve sets the backends of the service, and waits until the forwarder has them.
 func (d *gate) serve(backends ...model.Backend) {
 	d.t.Helper()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port, Backends: backends})
 	d.known()
 }
 
-// status is what the door says now.
+// status returns the present status of the door.
 func (d *gate) status() door.Status {
 	list := d.f.door.(innerDoor).Status()
 	if len(list) == 0 {
@@ -154,7 +154,7 @@ func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) 
 	return b
 }
 
-// caller makes requests, each over a connection of its own unless kept.
+// caller makes requests, each over a new connection unless keep.
 func caller(t *testing.T, keep bool) *http.Client {
 	tr := &http.Transport{DisableKeepAlives: !keep}
 	t.Cleanup(tr.CloseIdleConnections)

@@ -66,7 +66,7 @@ func TestForwardRetries(t *testing.T) {
 	if st := d.status(); st.Down != 1 || st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
-	// The mark ends by itself: a backend that is back is used again.
+	// The mark expires: a backend that is back is used again.
 	l, err := net.Listen("tcp", gone.Address)
 	must(t, err)
 	defer l.Close()
@@ -86,7 +86,7 @@ func TestForwardWaitsForABackend(t *testing.T) {
 	answer := make(chan string, 1)
 	go func() {
 		got, err := get(c, d.address())
-		for err != nil && t.Context().Err() == nil { // a machine under load may look only when one has been refused
+		for err != nil && t.Context().Err() == nil { // a machine under load may check only after one was refused
 			got, err = get(c, d.address())
 		}
 		answer <- got
@@ -180,8 +180,8 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A slow reader gets every byte, and an end, also long after its backend has finished. One that keeps its half open
-// without reason is closed.
+// A slow reader gets every byte, and an end, even long after its backend has finished. A reader that keeps its half
+// open without reason is closed.
 func TestForwardSlowReader(t *testing.T) {
 	d := newGate(t)
 	const wait = 200 * time.Millisecond
@@ -203,7 +203,7 @@ func TestForwardSlowReader(t *testing.T) {
 		_, err := back.Write(make([]byte, size))
 		sent <- errors.Join(err, back.Close())
 	}()
-	time.Sleep(2 * wait) // longer than the limit of a half-closed connection, during which the client reads nothing
+	time.Sleep(2 * wait) // longer than the limit of a half-closed connection; the client reads nothing meanwhile
 	got, chunk := 0, make([]byte, 8<<10)
 	for pauses := 0; ; {
 		n, err := conn.Read(chunk)
@@ -245,7 +245,7 @@ func TestForwardPassesResetsOn(t *testing.T) {
 	}
 }
 
-// A port that is taken is no reason to give up, and it is told.
+// If a port is taken, the forwarder reports it and keeps trying.
 func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	l, err := net.Listen("tcp", d.address())
@@ -281,7 +281,7 @@ func TestForwardFollows(t *testing.T) {
 	}
 }
 
-// The set of an older index is a lagging server's, unless it goes on.
+// Services of an older index come from a lagging server, unless they keep coming.
 func TestForwardOlderSets(t *testing.T) {
 	d := newGate(t)
 	d.mu.Lock()
@@ -299,8 +299,8 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.status().Backends == 0 })
 }
 
-// A restored state may lack services and backends that are there: until the restore is confirmed their ports stay open,
-// also through a restart of the agent.
+// A restored state may lack services and backends that exist: until the restore is confirmed their ports stay open,
+// even over a restart of the agent.
 func TestForwardBehindARestore(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)
@@ -334,8 +334,8 @@ func TestForwardBehindARestore(t *testing.T) {
 	eventually(t, "the port to be closed", func() bool { _, err := get(c, d.address()); return err != nil })
 }
 
-// An agent that is restarted while no server answers opens its ports and forwards to the backends that it knew last.
-// What the servers say later replaces them.
+// An agent that restarts while no server answers opens its ports and forwards to the backends known last. A later
+// answer of a server replaces them.
 func TestForwardWithoutServers(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	old, good := newHouse(t, "old", "there", nil), newHouse(t, "good", "there", nil)

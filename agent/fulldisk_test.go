@@ -19,7 +19,7 @@ func holder(pidFile string) model.GroupSpec {
 	return g
 }
 
-// fill leaves no room on the file system of a directory, and returns what makes room again.
+// fill fills the file system of a directory, and returns a function that makes room again.
 func fill(t *testing.T, dir string) func() {
 	t.Helper()
 	name := filepath.Join(dir, "full")
@@ -36,8 +36,8 @@ func fill(t *testing.T, dir string) func() {
 	return func() { must(t, os.Remove(name)) }
 }
 
-// On a full disk the end of an instance of which only one may run is told only once the journal has it. Until then an
-// agent that is restarted does not know of the end, and starts nothing before the servers were asked.
+// On a full disk, the end of an instance that must not run twice is reported only once the journal has it. Until then a
+// restarted agent does not know of the end, and starts nothing before it has asked the servers.
 func TestStoppedOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")
@@ -57,7 +57,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 			b.await(id, model.ObservedReady)
 			pid := pidOf(t, pidFile)
 			room := fill(t, data)
-			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // the rest of the last block of the journal's file
+			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // fill the last block of the journal's file
 				t.Log("the journal had room for one more record")
 			}
 			b.stop(id, nil)

@@ -26,9 +26,9 @@ const CodeAgentRuns model.Code = "agent_running"
 //	servers    host:port of each server of the last registration
 //	peers/     the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable for all
 //	services   the exposed services and their backends as they were known last
-//	cluster    the cluster and the lineage that it follows
-//	refused    there while the servers refuse this agent for another one of its node
-//	run        there while the agent runs; it stays when the agent is killed
+//	cluster    the cluster and the lineage that the node follows
+//	refused    exists while the servers refuse this agent in favour of another one of its node
+//	run        exists while the agent runs; it stays when the agent is killed
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	door/      the control socket of the process that listens on exposed ports, and what it printed
 //	driver/    what the driver keeps of each instance: its shim, exit status, logs
@@ -81,7 +81,7 @@ func (h *home) takeLock() error {
 	return nil
 }
 
-// closeDir takes reading and writing from others. Passing through may stay allowed: see letThrough.
+// closeDir takes read and write access from other users. They may still pass through: see letThrough.
 func closeDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Mode().Perm()&0o066 != 0 {
@@ -94,8 +94,8 @@ func closeDir(dir string) error {
 }
 
 // letThrough allows other users to pass through the data directory to a directory of their own, without listing or
-// reading what is in it. It is called only once an instance runs as another user; everything that is not for instances
-// is 0700 or 0600 by itself.
+// reading it. It is called only when an instance runs as another user. Everything that is not for instances is 0700 or
+// 0600 anyway.
 func (h *home) letThrough() error {
 	if err := os.Chmod(h.dir, 0o711); err != nil {
 		return diskError("let instances of other users pass through "+h.dir, err)
@@ -103,8 +103,8 @@ func (h *home) letThrough() error {
 	return nil
 }
 
-// identify reads the node's id, or mints it at the first start. A damaged one is not replaced: the cluster would see a
-// stranger, and take the node it knew for dead.
+// identify reads the node's id, or makes one at the first start. A damaged id is not replaced: the cluster would see a
+// new node, and take the one it knew for dead.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +125,7 @@ func (h *home) identify() error {
 	return nil
 }
 
-// cluster is the history that this node follows (model.History as text), "" before it registered for the first time.
+// cluster returns the history that this node follows (model.History as text); "" before the first registration.
 func (h *home) cluster() string {
 	known, err := readLine(h.path("cluster"))
 	if err != nil {
@@ -134,8 +134,8 @@ func (h *home) cluster() string {
 	return known
 }
 
-// pin follows the first cluster that this node registered with, and then only a lineage of it that replaces the one
-// before: servers that a recovery left behind are never believed again. Code: conflict.
+// pin follows the first cluster that this node registered with. Later it accepts only a lineage of that cluster which
+// replaces the one before: servers that a recovery left behind are never believed again. Code: conflict.
 func (h *home) pin(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -168,8 +168,8 @@ func (h *home) pin(answered string) error {
 	return nil
 }
 
-// noteAnswer notes whether the servers refused this agent for another one of its node, for as long as they don't take
-// it. Another failure says nothing.
+// noteAnswer notes that the servers refused this agent in favour of another one of its node, until they accept it.
+// Other failures change nothing.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -185,14 +185,15 @@ func (h *home) noteAnswer(answer error) error {
 	return nil
 }
 
-// refused reports whether the servers refused this agent for another one of its node, and have not accepted it since.
+// refused reports whether the servers refused this agent in favour of another one of its node, and have not accepted it
+// since.
 func (h *home) refused() bool {
 	_, err := os.Stat(h.path("refused"))
 	return err == nil
 }
 
-// KnownServers returns host:port of each server that the agent of a data directory heard of last; none at its first
-// start.
+// KnownServers returns host:port of each server that the agent of a data directory knew last; none before its first
+// registration.
 func KnownServers(dataDir string) []string {
 	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
 	if err != nil {
@@ -201,7 +202,7 @@ func KnownServers(dataDir string) []string {
 	return strings.Fields(string(text))
 }
 
-// keepServers notes the servers for the next start: those of the configuration may be gone by then.
+// keepServers keeps the servers for the next start: those in the configuration may be gone by then.
 func (h *home) keepServers(servers []transport.ServerInfo) error {
 	var addresses []string
 	for _, s := range servers {
@@ -215,8 +216,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }
 
-// close unlocks explicitly: a child that is just between fork and exec holds a copy of the descriptor, and with it the
-// lock.
+// close unlocks explicitly: a child between fork and exec has a copy of the descriptor, and with it the lock.
 func (h *home) close() {
 	if h.records != nil {
 		if err := h.records.Close(); err != nil {
@@ -229,7 +229,7 @@ func (h *home) close() {
 	}
 }
 
-// born is when the directory was made, in ns since 1970; 0 if its file system does not say.
+// born returns when the directory was made, in ns since 1970; 0 if its file system does not record it.
 func (h *home) born() int64 {
 	var s unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, h.dir, 0, unix.STATX_BTIME, &s); err != nil || s.Mask&unix.STATX_BTIME == 0 {
@@ -245,10 +245,10 @@ func readLine(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeLine makes a file of one line that survives a power cut as a whole, or not at all.
+// writeLine writes a file of one line. After a power cut the file is complete, or the old one.
 func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n"), 0o600) }
 
-// writeWhole makes a file that survives a power cut as a whole, or not at all.
+// writeWhole writes a file. After a power cut the file is complete, or the old one.
 func writeWhole(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {

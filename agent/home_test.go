@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node moves on to lineages that replace its own, over restarts of its agent, and never back.
+// A node follows lineages that replace its own, over restarts of its agent, and never goes back.
 func TestPinLineage(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {
@@ -51,8 +51,8 @@ func TestPinLineage(t *testing.T) {
 	}
 }
 
-// That the servers refused the agent for another one of its node is noted until they take it, over restarts. Other
-// answers say nothing of it.
+// A refusal in favour of another agent of this node is noted until the servers accept the agent, over restarts. Other
+// answers change nothing.
 func TestRefusalIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {

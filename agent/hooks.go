@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// hookTimeout bounds a hook whose spec names no time.
+	// hookTimeout bounds a hook whose spec sets no timeout.
 	hookTimeout = 30 * time.Second
-	// settleGates is for how long an instance's own gates may take to hold after its hook: a leader that resigned is
-	// not yet a follower. The servers wait for ten seconds more than the hook's own time.
+	// settleGates is how long the gates of an instance may take to hold after its hook: a leader that resigned is not yet
+	// a follower. The servers wait for ten seconds more than the hook's timeout.
 	settleGates = 5 * time.Second
-	// gateAgain is how often gates are looked at while one doesn't hold.
+	// gateAgain is the pause between two looks at gates that don't hold.
 	gateAgain = time.Second
-	// lastGrace is what a program has of its grace at least when its gates held the stop signal back.
+	// lastGrace is the least grace that a program gets after its gates delayed the stop signal.
 	lastGrace = time.Second
-	// hookOutput is how much of a hook's output goes to the instance's log.
+	// hookOutput is how many bytes of a hook's output go to the instance's log.
 	hookOutput = 64 << 10
 )
 
@@ -50,7 +50,7 @@ type hookRun struct {
 	alone bool // an earlier agent may have left it running
 }
 
-// newHookRun prepares a run. Code: invalid, for a variable that isn't known.
+// newHookRun prepares a run. Code: invalid, for an unknown variable.
 func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.HookSpec) (hookRun, error) {
 	argv, err := i.shop.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
 	if err != nil {
@@ -63,8 +63,8 @@ func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.H
 	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
 }
 
-// run runs the hook to its end, at most for its time; then it is killed. Nil if it exited with 0. Its output goes to
-// the program's log.
+// run runs the hook to its end, and kills it after its timeout. It returns nil if the hook exited with 0. The hook's
+// output goes to the program's log.
 func (h hookRun) run(ctx context.Context) error {
 	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -87,7 +87,7 @@ func (h hookRun) run(ctx context.Context) error {
 	return nil
 }
 
-// hookLog writes the lines of one of a hook's outputs into the program's log, each with its origin in front. One
+// hookLog writes the lines of one of a hook's outputs into the program's log, each with the hook's name in front. One
 // goroutine uses it.
 type hookLog struct {
 	name    model.HookName
@@ -95,7 +95,7 @@ type hookLog struct {
 	left    int // bytes that it may still write
 	partial []byte
 	last    string // the last line that isn't empty
-	broken  bool   // the log takes nothing
+	broken  bool   // a write to the log failed
 }
 
 // lineLimit cuts lines, so that a note with several of them fits.
@@ -120,7 +120,7 @@ func (l *hookLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line ends the line that was begun.
+// line ends the current line and adds it to text.
 func (l *hookLog) line(text *strings.Builder) {
 	line := strings.ToValidUTF8(string(l.partial), "?")
 	l.partial = l.partial[:0]
@@ -136,12 +136,12 @@ func (l *hookLog) flush(text *strings.Builder) {
 	if text.Len() == 0 || l.broken {
 		return
 	}
-	// a full disk, or a shim of an older release: the outcome is reported all the same
+	// on a full disk, or with a shim of an older release, only the output is lost
 	l.broken = l.note(text.String()) != nil
 	text.Reset()
 }
 
-// finish writes what has no end of line.
+// finish writes a last line without a line end.
 func (l *hookLog) finish() {
 	if len(l.partial) > 0 {
 		var text strings.Builder
@@ -150,8 +150,8 @@ func (l *hookLog) finish() {
 	}
 }
 
-// prepare does what comes before a planned stop: the before_stop hook, then one more look at the instance's own gates.
-// The program serves all the while. It returns early, with nothing to report, when ctx ends.
+// prepare does what comes before a planned stop: the before_stop hook, then another look at the instance's own gates.
+// The program serves meanwhile. When ctx ends, it returns early, and the result is not reported.
 func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) model.HookResult {
 	result := model.HookResult{Seq: want.Prepare}
 	hook, has := hookOf(want, model.HookBeforeStop)
@@ -180,8 +180,8 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 	return result
 }
 
-// awaitGates looks at the gates until all hold or the time is over, and returns which doesn't; "" if all do. It looks
-// once at least.
+// awaitGates checks the gates until all hold or the deadline is reached, and returns why one doesn't; "" if all do. It
+// checks at least once.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
 		why := unmet(ctx, gates, ask)
@@ -195,7 +195,7 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short bounds what is reported.
+// short bounds a reported text.
 func short(text string) string {
 	if len(text) > 240 { // servers cut at 256 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."
@@ -209,7 +209,7 @@ func (i *instance) prepared(seq uint64) bool {
 	return h != nil && h.Seq == seq
 }
 
-// conclude reports the outcome of a preparation. It is in the journal first, so that no agent does it again.
+// conclude reports the outcome of a preparation. It writes the journal first, so that no later agent prepares again.
 func (i *instance) conclude(r model.HookResult) {
 	i.log.Info("prepared to stop", "preparation", r.Seq, "ok", r.OK, "message", r.Message)
 	s := i.entry.Status
@@ -217,8 +217,8 @@ func (i *instance) conclude(r model.HookResult) {
 	i.report(s)
 }
 
-// declinePreparation answers for a program that doesn't run, or may not, which nothing can be asked: the servers try
-// again later.
+// declinePreparation reports that a preparation can't be done, because the program doesn't run or can't be reached. The
+// servers try again later.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
 	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning ||
@@ -232,9 +232,10 @@ func (i *instance) declinePreparation(want transport.Assignment) {
 	i.conclude(model.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
-// lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the
-// program may have become what must not be stopped. As long as one doesn't hold the signal is held back, until a second
-// of the grace is left; then the servers' decision stands. It returns how much of the grace that took.
+// lastLook checks the instance's own gates once more, right before the stop signal: the program may have become
+// something that must not be stopped since the servers decided. While a gate doesn't hold, the signal is delayed until
+// a second of the grace is left (for a short grace, half of it); then the servers' decision stands. It returns how much
+// of the grace was used.
 func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	want := i.wanted()
 	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {

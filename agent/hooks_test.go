@@ -67,9 +67,9 @@ func (b *bench) log(id model.InstanceID) string {
 	}
 }
 
-// A leader resigns before it is stopped: the hook runs once in the instance's surroundings, what it says is in the
-// instance's log, the gates are asked after it, and the program goes on all the while. A restart of the agent doesn't
-// do it again.
+// A leader resigns before it is stopped. The hook runs once in the instance's environment, and its output is in the
+// instance's log. The gates are asked after it, and the program goes on meanwhile. A restart of the agent doesn't run
+// it again.
 func TestBeforeStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
@@ -86,8 +86,7 @@ func TestBeforeStop(t *testing.T) {
 	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
 		t.Errorf("prepared: %+v", r)
 	}
-	// The interval is an hour: that it resigned was found by the look after the hook, and reported no later than the
-	// outcome.
+	// The interval is an hour: the check after the hook found that it resigned, and reported it no later than the outcome.
 	if i := b.instance(id); i.Status.Facts["leader"] != "false" || !i.Ready() || !alive(pid) {
 		t.Errorf("after the preparation: %+v, alive %v", i.Status, alive(pid))
 	}
@@ -109,7 +108,7 @@ func TestBeforeStop(t *testing.T) {
 	b.await(id, model.ObservedStopped)
 }
 
-// What a failed preparation reports.
+// The report of a failed preparation.
 func TestBeforeStopFails(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("db", sh("exec sleep 1000"), nil)
@@ -167,7 +166,8 @@ func TestBeforeStopFails(t *testing.T) {
 	}
 }
 
-// A hook that an agent's end cut short is run again by the next one; one that the servers gave up is killed.
+// A hook that was cut short by the end of an agent is run again by the next one. A hook that the servers gave up is
+// killed.
 func TestBeforeStopUnfinished(t *testing.T) {
 	b := newBench(t, allowRoot)
 	ran, free := filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "free")
@@ -218,7 +218,7 @@ func TestAfterStart(t *testing.T) {
 	if got := b.log(id); !strings.Contains(got, "hook after_start: joined\n") {
 		t.Errorf("log %q", got)
 	}
-	b.stopAgent() // a finished one isn't
+	b.stopAgent() // a finished one is not
 	b.start()
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
@@ -248,13 +248,13 @@ func TestAfterStartFails(t *testing.T) {
 	b.await(b.run("other", g, nil), model.ObservedReady)
 }
 
-// The gates right before the stop signal: as long as one doesn't hold the signal waits, and no longer than a second
+// The gates are checked right before the stop signal: while one doesn't hold, the signal waits, at most until a second
 // before the end of the grace.
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		leads  time.Duration // for so long after the stop began; 0: the check fails, forever is an hour
-		signal time.Duration // so long after the drain delay
+		leads  time.Duration // for this long after the stop began; 0: the check fails, forever is an hour
+		signal time.Duration // this long after the drain delay
 	}{
 		{"it leads no more", time.Millisecond, 0},
 		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // 2 s of it are drain delay
@@ -303,7 +303,7 @@ func TestLastLook(t *testing.T) {
 	}
 }
 
-// A preparation of a program that doesn't run is declined at once: the servers needn't wait for its time to be over.
+// A preparation of a program that doesn't run is declined at once, so the servers needn't wait for its timeout.
 func TestPreparationWithoutAProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second

@@ -25,7 +25,7 @@ type workshop struct {
 	ports    *driver.Ports
 	lease    *lease
 	host     string                           // this boot of this machine
-	standing atomic.Int32                     // a standing
+	standing atomic.Int32                     // a standing (see slot.go)
 	services func() map[model.ServiceName]int // exposed services and their ports
 	peers    *peers
 	prepare  func(transport.Assignment) error
@@ -33,17 +33,17 @@ type workshop struct {
 	log      hclog.Logger
 }
 
-// instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished
-// may be called from others.
+// instance supervises one assignment for as long as the node has it. One goroutine runs it; set, wake, wanted, current
+// and isUnclear may be called from others.
 //
-// What it reports moves as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining -> stopped, and
-// any -> failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the
-// reason of its end.
+// The states that it reports change as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining ->
+// stopped, and any -> failed. A program that ended and waits for its restart stays booting, or unready once it was
+// ready, with the reason of its end.
 type instance struct {
 	id   model.InstanceID
 	shop *workshop
 	log  hclog.Logger
-	// changed has a token when want moved. Capacity 1.
+	// changed has a token when want changed. Capacity 1.
 	changed chan struct{}
 
 	mu   sync.Mutex
@@ -52,29 +52,29 @@ type instance struct {
 	// unclear says that the runtime can't tell yet whether a program of an earlier agent runs.
 	unclear bool
 
-	// Of the goroutine only.
+	// Only the goroutine uses these.
 	entry   entry
 	retryAt time.Time
-	told    int  // of peers.version: what the program began with, or was signalled of
-	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
-	// unkept is the final word that the journal refused. It is told once the journal has taken it.
+	told    int  // the peers.version that the program began with, or was last signalled about
+	adopted bool // an earlier agent started the program; written only while nothing runs beside it
+	// unkept is a final status that the journal refused. It is reported once the journal has taken it.
 	unkept *model.InstanceStatus
 }
 
-// journalRetry is how long the journal's refusal of a final word stands before it is tried again.
+// journalRetry is the pause before a final status that the journal refused is written again.
 const journalRetry = time.Second
 
-// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil;
-// unclear says that it can't tell yet.
+// newInstance makes the supervisor of the instance in e. task is what the runtime knows of it, or nil. unclear says
+// that the runtime can't tell yet whether it runs.
 func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 	i := &instance{
 		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task, unclear: unclear,
 		log: shop.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
-	if len(e.Status.Facts) > 0 { // what an earlier agent knew may be over
+	if len(e.Status.Facts) > 0 { // facts of an earlier agent may be out of date
 		i.entry.Status.Facts = nil
 		i.entry.Status.Generation++
-		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
+		_ = shop.records.save(i.id, i.entry) // a failure is logged; the next change writes it again
 	}
 	shop.reports.set(i.entry.Status)
 	shop.uids.keep(e.Assignment, e.UID)
@@ -88,8 +88,7 @@ func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 	return i
 }
 
-// set replaces what the servers want. A spec that is known is not forgotten: what runs is stopped by it. It does not
-// block.
+// set replaces what the servers want. If a has no spec, the known one stays: stopping needs it. It does not block.
 func (i *instance) set(a transport.Assignment) {
 	i.mu.Lock()
 	if a.Spec == nil {
@@ -100,7 +99,7 @@ func (i *instance) set(a transport.Assignment) {
 	i.wake()
 }
 
-// wake has the goroutine look again. It does not block.
+// wake makes the goroutine look at the assignment again. It does not block.
 func (i *instance) wake() {
 	select {
 	case i.changed <- struct{}{}:
@@ -108,21 +107,21 @@ func (i *instance) wake() {
 	}
 }
 
-// wanted is the newest assignment.
+// wanted returns the newest assignment.
 func (i *instance) wanted() transport.Assignment {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.want
 }
 
-// current is the latest task, or nil.
+// current returns the latest task, or nil.
 func (i *instance) current() Task {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.task
 }
 
-// run supervises until ctx ends. What runs then goes on.
+// run supervises until ctx ends. A running program goes on after that.
 func (i *instance) run(ctx context.Context) {
 	i.recover(ctx)
 	for ctx.Err() == nil {
@@ -139,7 +138,7 @@ func (i *instance) run(ctx context.Context) {
 			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedStopped:
-			// a restored state is one from before that; what has stopped never starts again
+			// the servers' state is a restored one; an instance that has stopped never starts again
 			i.observe(model.ObservedStopped, model.ReasonEnded, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
@@ -150,15 +149,15 @@ func (i *instance) run(ctx context.Context) {
 	}
 }
 
-// wait blocks until the assignment moves, ctx ends, or d is over; it reports whether d is.
+// wait blocks until the assignment changes, ctx ends, or d is over; it reports whether d is over.
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
-// start does what it takes to run the program once, or notes why it could not. It returns early, having done nothing,
-// when the assignment moves.
+// start runs the program once, or notes why it could not. It returns early, with nothing done, when the assignment
+// changes.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {
-		i.wait(ctx, maxWait) // a journal that was lost: the servers will say what it is
+		i.wait(ctx, maxWait) // the journal was lost: the servers will send the spec
 		return
 	}
 	if want.RestartSeq > i.entry.RestartSeq { // a person asked: old failures don't count
@@ -190,7 +189,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// in the journal before there is a process
+	// journaled before there is a process
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shop.peers.version(want.Group)
@@ -208,7 +207,7 @@ func (i *instance) start(ctx context.Context) {
 	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
 }
 
-// holdVolumes waits until no other instance uses the volumes.
+// holdVolumes claims the volumes. If another instance uses one, it waits for a change and returns false.
 func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
 	holder, freed := i.shop.volumes.claim(want)
 	if holder == "" {
@@ -223,8 +222,8 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile.
-// Who needs no lease gets 0.
+// holdLease waits until a fenced instance may run, and returns when its lease ends; ok is false if the assignment
+// changed meanwhile. An instance without a lease gets 0 at once.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
 	if !fenced(want) {
 		return 0, true
@@ -243,11 +242,11 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 			return 0, false
 		}
 	}
-	// The assignment that opened the lease may be the one that ends this instance.
+	// The assignment that made the lease valid may be the one that stops this instance.
 	return until, i.wanted().Desired == model.DesiredRunning
 }
 
-// oversee follows a running program until it ended, was stopped, or ctx ends.
+// oversee follows a running program until it has ended or was stopped, or until ctx ends.
 func (i *instance) oversee(ctx context.Context) {
 	task := i.current()
 	side := i.attend(ctx, task)
@@ -292,7 +291,7 @@ func (i *instance) oversee(ctx context.Context) {
 				return
 			}
 		case <-i.changed:
-			if want.Spec == nil { // now there is something to check
+			if want.Spec == nil { // now its checks are known
 				return
 			}
 		}
@@ -311,7 +310,7 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// judge turns the checks' verdict into a state.
+// judge turns the checks' verdict into a reported state.
 func (i *instance) judge(v verdict) {
 	switch {
 	case v.ready:
@@ -324,7 +323,7 @@ func (i *instance) judge(v verdict) {
 	}
 }
 
-// observe reports a new state, if it is one. Of a program that doesn't run no facts are known.
+// observe reports a state if it changed. Facts of a program that doesn't run are dropped.
 func (i *instance) observe(o model.Observed, reason string, code *int) {
 	s := i.entry.Status
 	if !i.entry.Live {
@@ -332,7 +331,7 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	}
 	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts &&
 		len(s.Facts) == len(i.entry.Status.Facts) {
-		_ = i.save() // logged; the next change is written again
+		_ = i.save() // a failure is logged; the next change writes it again
 		return
 	}
 	s.Observed, s.Reason, s.ExitCode, s.Restarts = o, reason, code, i.entry.Restarts
@@ -340,7 +339,7 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	i.report(s)
 }
 
-// learn reports what the role check says now. Nil: nothing is known any more.
+// learn reports new facts of the role check. Nil: nothing is known any more.
 func (i *instance) learn(found facts) {
 	s := i.entry.Status
 	if maps.Equal(s.Facts, found) {
@@ -351,7 +350,7 @@ func (i *instance) learn(found facts) {
 	i.report(s)
 }
 
-// report tells the servers of a change. It is in the journal before anyone hears of it.
+// report reports a change to the servers, after it was written to the journal.
 func (i *instance) report(s model.InstanceStatus) {
 	if s.Observed == model.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
 		i.lastWord(s)
@@ -359,13 +358,13 @@ func (i *instance) report(s model.InstanceStatus) {
 	}
 	s.Generation++
 	i.entry.Status = s
-	_ = i.save() // logged; the next change is written again
+	_ = i.save() // a failure is logged; the next change writes it again
 	i.shop.reports.set(s)
 }
 
-// lastWord tells the servers that an instance that must not run twice has stopped: they let another one start. If the
-// journal does not take it, this agent could start the instance again after a restart. Then the servers are told why it
-// is not over yet, and it is tried again.
+// lastWord reports that an instance which must not run twice has stopped; the servers may then start another one. The
+// journal must have it first, or this agent could start the instance again after a restart. If the journal refuses,
+// lastWord reports the reason instead, and run tries again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1
@@ -402,7 +401,7 @@ func (i *instance) setLive(live bool) {
 	if !live {
 		i.learn(nil)
 	}
-	_ = i.save() // logged; the next change is written again
+	_ = i.save() // a failure is logged; the next change writes it again
 }
 
 func ended(t Task) bool {

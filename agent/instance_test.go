@@ -104,7 +104,7 @@ func TestStartFailures(t *testing.T) {
 	missing.Exec.Command, missing.Exec.Args = "/nowhere/program", nil
 	variable := sh("echo ${node.label.rack}")
 	user := sh("true")
-	user.Exec.User = "nobody-has-this-name" // as an ordinary user: refused like every other
+	user.Exec.User = "nobody-has-this-name" // as an ordinary user: refused like any other name
 	limit := sh("true")
 	limit.Exec.Rlimits = map[string]uint64{"nonsense": 1}
 	tests := []struct {

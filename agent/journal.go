@@ -17,24 +17,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// entry is what the journal keeps of one instance: enough to go on supervising it without a server.
+// entry is the journal's record of one instance: enough to go on supervising it without a server.
 type entry struct {
 	Assignment transport.Assignment `cbor:"1,keyasint"`
 	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so generations only grow
-	// Live is set before the program is started and cleared once its end is accounted for: a program that ended while
-	// no agent ran differs by it from one whose end was handled.
+	// Live is set before the program is started and cleared once its end was handled. It tells a program that ended while
+	// no agent ran from one whose end was handled.
 	Live       bool    `cbor:"3,keyasint,omitempty"`
 	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // the last restart that was carried out
 	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
-	// AfterStart is set before the program is started and cleared once its after_start hook has ended, so that an agent
-	// that comes in between runs the hook again. The outcome of a preparation is in Status.Hook: one that isn't there
-	// is run again too.
+	// AfterStart is set before the program is started and cleared once its after_start hook has ended. An agent that
+	// starts in between runs the hook again. The outcome of a preparation is in Status.Hook; a preparation without an
+	// outcome is run again too.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. Only there it is started again without
-	// the servers if only one may run.
+	// Host is the boot and the machine on which the program was last started. An instance that must not run twice is
+	// started again without the servers only there.
 	Host string `cbor:"8,keyasint,omitempty"`
-	// UID is the user id of the node's range that the instance has; 0: none.
+	// UID is the instance's user id from the node's range; 0: none.
 	UID int `cbor:"9,keyasint,omitempty"`
 }
 
@@ -50,14 +50,14 @@ const (
 	keyStopped  = "stopped/"  // and the id of a forgotten one: when it was forgotten, in Unix ms
 )
 
-// records is the agent's use of its journal. Safe for many goroutines.
+// records is the agent's journal of instances. Safe for many goroutines.
 type records struct {
 	*journal.Journal
 	log hclog.Logger
 }
 
-// openRecords opens the journal at path. One that can't be trusted is put aside and a new one begun: the driver knows
-// what runs, and the servers say what it is. Codes: those of journal.Open but journal_damaged.
+// openRecords opens the journal at path. A damaged journal is put aside and a new one begun: the driver knows what
+// runs, and the servers say what it is. Codes: those of journal.Open except journal_damaged.
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
@@ -76,7 +76,8 @@ func openRecords(path string, log hclog.Logger) (*records, error) {
 
 const damagedSuffix = ".damaged"
 
-// save makes e survive a power cut. A disk that refuses costs the memory of a change, not the work: it is logged.
+// save writes e so that it survives a power cut. If the disk refuses, the error is logged and returned; the instance
+// goes on.
 func (r *records) save(id model.InstanceID, e entry) error {
 	err := r.put(keyInstance+string(id), e)
 	if err != nil {
@@ -99,11 +100,12 @@ func (r *records) remove(id model.InstanceID) {
 	}
 }
 
-// keepStopped is how many forgotten instances are known to have stopped: a restored state may want them to run.
+// keepStopped is the number of forgotten instances that are remembered as stopped: a restored state may want them to
+// run.
 const keepStopped = 4096
 
-// noteStopped notes that a forgotten instance has stopped, so that it is never started again. The oldest notes are
-// dropped.
+// noteStopped notes that a forgotten instance has stopped, so that it is never started again. Above keepStopped the
+// oldest note is dropped.
 func (r *records) noteStopped(id model.InstanceID) {
 	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
 		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
@@ -113,7 +115,7 @@ func (r *records) noteStopped(id model.InstanceID) {
 	for key, value := range r.All() {
 		if strings.HasPrefix(key, keyStopped) {
 			var when int64
-			_ = cbor.Unmarshal(value, &when) // what can't be read is the oldest
+			_ = cbor.Unmarshal(value, &when) // an unreadable one counts as the oldest
 			notes, at[key] = append(notes, key), when
 		}
 	}
@@ -132,8 +134,8 @@ func (r *records) hasStopped(id model.InstanceID) bool {
 	return ok
 }
 
-// entries returns what is known of each instance. One that this release can't read is left out, and taken over like one
-// that was never noted.
+// entries returns the record of each instance. A record that this release can't read is left out, as if it had never
+// been written.
 func (r *records) entries() map[model.InstanceID]entry {
 	found := map[model.InstanceID]entry{}
 	for key, value := range r.All() {
@@ -152,8 +154,8 @@ func (r *records) entries() map[model.InstanceID]entry {
 	return found
 }
 
-// lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer
-// is taken then, as at a first start.
+// lastSeen returns the newest assignments that were acted on. It is zero if there are none or they can't be read; then
+// any answer is accepted, as at a first start.
 func (r *records) lastSeen() (s model.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// serversFirst is how long the servers may take to tell the services before the ones known last are used: they may
-	// be old.
+	// serversFirst is how long the servers may take to answer before the services known last are used, which may be out of
+	// date.
 	serversFirst = time.Second
-	// saveEvery bounds how often the services are written.
+	// saveEvery is the least time between two writes of the services.
 	saveEvery = time.Second
 )
 
-// lastKnown is the file of the exposed services as they were known last. By it an agent that is restarted while no
-// server answers opens its ports and forwards to the backends of before. Path "" keeps nothing.
+// lastKnown is the file with the exposed services known last. An agent that restarts while no server answers uses it to
+// open its ports and forward to the earlier backends. With path "" nothing is kept.
 type lastKnown struct {
 	path string
 	log  hclog.Logger
@@ -49,7 +49,7 @@ func (k *lastKnown) read() (s transport.Services) {
 	return s
 }
 
-// keep has what is exposed written soon. It is called by one goroutine.
+// keep queues the exposed services to be written soon. One goroutine calls it.
 func (k *lastKnown) keep(answer transport.Services) {
 	var exposed transport.Services
 	for _, s := range answer.Services {
@@ -64,7 +64,7 @@ func (k *lastKnown) keep(answer transport.Services) {
 	k.news <- exposed
 }
 
-// run writes the newest until ctx ends.
+// run writes the newest services until ctx ends.
 func (k *lastKnown) run(ctx context.Context) {
 	for {
 		select {

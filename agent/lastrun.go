@@ -13,8 +13,8 @@ type unclean struct {
 	rebooted        bool      // the machine has been restarted since
 }
 
-// beginRun notes that the agent runs now, until endRun. It returns what is known of the run before if that one never
-// came to endRun, nil otherwise.
+// beginRun notes that the agent runs, until endRun. It returns what is known of the run before if that run did not
+// reach endRun; otherwise nil.
 func (h *home) beginRun(boot string) (*unclean, error) {
 	before, err := h.lastRun(boot)
 	if err != nil {
@@ -39,14 +39,14 @@ func (h *home) lastRun(boot string) (*unclean, error) {
 		return nil, diskError("read "+h.path("run"), err)
 	}
 	run := &unclean{began: info.ModTime(), lastSign: info.ModTime(), rebooted: was != boot}
-	// it is written every few seconds
+	// the self-check writes it every few seconds
 	if probe, err := os.Stat(h.path("self-check")); err == nil && probe.ModTime().After(run.lastSign) {
 		run.lastSign = probe.ModTime()
 	}
 	return run, nil
 }
 
-// endRun notes that the agent ends as it should.
+// endRun notes that the agent ends properly.
 func (h *home) endRun() error {
 	if err := os.Remove(h.path("run")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("remove "+h.path("run"), err)
@@ -54,8 +54,8 @@ func (h *home) endRun() error {
 	return nil
 }
 
-// noteRun tells of a run before this one that ended without a shutdown, and notes that this one begins. A disk that
-// refuses keeps no agent from running.
+// noteRun logs an earlier run that ended without a shutdown, and notes that this one begins. If the disk refuses, the
+// agent runs anyway.
 func (a *Agent) noteRun() {
 	before, err := a.home.beginRun(a.identity.BootID)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// A run of the agent that ended without a shutdown is told at the next start, with when it began, when it was last
-// alive, and whether the machine was restarted.
+// A run of the agent that ended without a shutdown is logged at the next start, with its begin, its last sign of life,
+// and whether the machine was restarted.
 func TestLastRun(t *testing.T) {
 	h, err := openHome(t.TempDir(), hclog.NewNullLogger())
 	if err != nil {

@@ -17,13 +17,13 @@ const (
 	maxShares = 262144
 )
 
-// values are the variables of an assignment.
+// values returns the variables of an assignment.
 func (w *workshop) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
-// launch turns an assignment into what the driver runs, until its lease ends; 0 = it needs none. Code: invalid, for
-// what no other try will make right.
+// launch turns an assignment into a driver Spec. lease is when its lease ends; 0 = it needs none. Code: invalid, for
+// errors that trying again can't mend.
 func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
@@ -47,8 +47,8 @@ func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver
 	return spec, nil
 }
 
-// mounts says what is to be mounted for the assignment's volumes, and by name where the program finds each: at the path
-// of its spec where the runtime can mount, else in the volume's own directory.
+// mounts returns the binds for the assignment's volumes, and the path of each volume by name. That is the path of its
+// spec where the runtime can mount, otherwise the volume's own directory.
 func (w *workshop) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
 	mount := w.runtime.Capabilities().Binds
 	places = make(map[string]string, len(a.Spec.Volumes))
@@ -63,7 +63,7 @@ func (w *workshop) mounts(a transport.Assignment) (binds []driver.Bind, places m
 	return binds, places
 }
 
-// defaultPids bounds the processes and threads of an instance whose job file says nothing of them.
+// defaultPids limits the processes and threads of an instance whose job file sets no limit.
 const defaultPids = 4096
 
 func limits(a transport.Assignment) driver.Limits {
@@ -80,7 +80,7 @@ func limits(a transport.Assignment) driver.Limits {
 	return l
 }
 
-// stopPolicy is how the assignment's program is asked to end, and how long it may take.
+// stopPolicy returns the signal that asks the assignment's program to end, and its grace.
 func (w *workshop) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
 	if a.Spec == nil {
 		return syscall.SIGTERM, 0
@@ -96,7 +96,7 @@ func (w *workshop) stopPolicy(a transport.Assignment) (syscall.Signal, time.Dura
 	return sig, asDuration(grace)
 }
 
-// prepareNode makes what a program needs of this node: its volumes and its ports.
+// prepareNode makes the volumes that a program needs on this node, and reserves its ports.
 func (a *Agent) prepareNode(as transport.Assignment) error {
 	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
-		if binds, _ := a.shop.mounts(as); len(binds) == 0 { // otherwise its volumes are at the paths of its spec
+		if binds, _ := a.shop.mounts(as); len(binds) == 0 { // otherwise the program sees its volumes at the paths of its spec
 			if err := reachable(a.home.dir, who); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 	return nil
 }
 
-// claim notes what a program that was found running holds. It can't be refused: whoever runs comes first.
+// claim notes the volumes and ports of a program that was found running. It can't be refused: what runs comes first.
 func (w *workshop) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
@@ -138,13 +138,13 @@ func (w *workshop) claim(a transport.Assignment) {
 	}
 }
 
-// release gives back what an instance held. It is called when nothing of it runs.
+// release gives back what an instance held. Call it when none of its processes runs.
 func (w *workshop) release(id model.InstanceID) {
 	w.volumes.release(id)
 	w.ports.Release(driver.ID(id))
 }
 
-// users is the part of the driver's configuration that says which users programs may have.
+// users returns the part of the driver's configuration that says which users programs may run as.
 func (c ExecConfig) users() driver.Config {
 	return driver.Config{AllowRoot: c.AllowRoot, AllowUsers: c.AllowUsers, MinUID: c.MinUID, OwnUIDs: c.UIDs,
 		DefaultUser: c.defaultUser()}

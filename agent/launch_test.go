@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An instance whose job file says nothing of processes can't start them without end.
+// An instance whose job file sets no process limit gets the default limit.
 func TestProcessesAreLimited(t *testing.T) {
 	for pids, want := range map[int64]int64{0: defaultPids, 50: 50, 100_000: 100_000} {
 		a := transport.Assignment{Spec: &model.GroupSpec{Resources: model.Resources{Pids: pids}}}

@@ -17,30 +17,31 @@ const leaseCheck = 200 * time.Millisecond
 // fenced reports whether the assignment may run only while the lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
-// leaseOf is the length of the assignment's lease.
+// leaseOf returns the length of the assignment's lease.
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
-// lease is the right of fenced instances to run, each for the length that its group says: it is held while a majority
-// of the voters answer heartbeats sent within it. The shims hold the timers, on the clock of driver.BootTime; this only
-// moves their ends. Nothing is started under it before the servers have said in this term what is assigned: what ran in
-// an earlier one may run elsewhere by now (S2). Nor while an operator has not confirmed a restore, and for a while
-// after: what the restored state does not know of runs until then. Safe for many goroutines.
+// lease decides whether fenced instances may run. A lease is held while a majority of the voters answer heartbeats that
+// were sent within its length, which each group sets. The shims hold the timers, on the clock of driver.BootTime; lease
+// only moves their ends. Nothing is started before the servers have said in this term what is assigned: what ran in an
+// earlier term may run elsewhere by now (S2). After a restore nothing is started until an operator has confirmed it,
+// and for a while after that: instances that the restored state does not know may run until then. Safe for many
+// goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
 	mu    sync.Mutex
 	beats Heartbeats      // nil: never held
 	now   term            // the newest registration
-	told  term            // the newest one whose assignments are known and confirmed
-	reign uint64          // the incarnation of the servers' state that sure is of
-	sure  time.Time       // since when, at the latest, the restore that began it is confirmed; zero: there was none
-	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none was
-	moved chan struct{}   // closed and replaced when heard moved
+	told  term            // the newest registration whose assignments are known and confirmed
+	reign uint64          // the incarnation of the servers' state that sure belongs to
+	sure  time.Time       // when the restore was confirmed, at the latest; zero: there was none
+	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none yet
+	moved chan struct{}   // closed and replaced when heard changed
 	mark  clocks          // of the last look
-	awake time.Time       // answers to heartbeats sent before don't count: the machine slept since
+	awake time.Time       // answers to heartbeats sent before this don't count: the machine slept since
 }
 
-// clocks are one moment on both clocks. Only the second goes on in suspend.
+// clocks are one moment on both clocks. Only the second continues in suspend.
 type clocks struct {
 	mono time.Time
 	boot driver.BootTime
@@ -50,7 +51,7 @@ func newLease(boot func() driver.BootTime) *lease {
 	return &lease{boot: boot, moved: make(chan struct{})}
 }
 
-// set tells who confirms.
+// set sets the source of confirmed heartbeats.
 func (l *lease) set(beats Heartbeats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +65,7 @@ func (l *lease) enrol(now term) {
 	l.now = now
 }
 
-// assigned tells that every instance knows what the servers want of it in a term.
+// assigned notes that every instance knows what the servers want of it in a term.
 func (l *lease) assigned(now term, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,9 +82,9 @@ func (l *lease) assigned(now term, a transport.Assignments) {
 	}
 }
 
-// until is when a lease of this length ends; 0 = it is not held, or nothing with this grace may be started under it
-// yet. Behind a restore that is when another node has heard that it must end its holder, and has given it its grace, or
-// has lost its lease.
+// until returns when a lease of this length ends. It returns 0 if the lease is not held, or if nothing with this grace
+// may start under it yet. After a restore, length plus grace must pass: by then another node has stopped its holder, or
+// lost its lease.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +108,7 @@ func (l *lease) run(ctx context.Context) {
 	}
 }
 
-// refresh takes note of newer answers, and returns when to look again.
+// refresh notes newer answers, and returns when to look again.
 func (l *lease) refresh() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +133,7 @@ func (l *lease) refresh() time.Duration {
 	return leaseCheck
 }
 
-// hand gives each new end of a lease of this length to the program's shim until ctx ends or the program has.
+// hand gives each new end of a lease of this length to the program's shim, until ctx or the program ends.
 func (l *lease) hand(ctx context.Context, length time.Duration, task Task, log hclog.Logger) {
 	var given driver.BootTime
 	for {

@@ -19,7 +19,7 @@ type votes struct {
 	silent  bool
 	every   time.Duration
 	givenUp chan uint64
-	facts   [][2]uint64 // epoch and generation, as they were told
+	facts   [][2]uint64 // epoch and generation, as set
 }
 
 func newVotes() *votes { return &votes{givenUp: make(chan uint64, 1)} }
@@ -89,7 +89,7 @@ func (b *bubble) runExclusive(job string) model.InstanceID {
 	return id
 }
 
-// A fenced instance starts under a lease only, and the end of its lease moves as long as servers answer, and no longer.
+// A fenced instance starts under a lease only. The end of its lease moves only as long as servers answer.
 func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -130,8 +130,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// The length of a lease is the group's own, whatever the interval of heartbeats; and six of them are sent within the
-// shortest one.
+// The length of a lease is set by the group, whatever the interval of heartbeats; six heartbeats are sent within the
+// shortest lease.
 func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -160,9 +160,9 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// Nothing that runs is ended because servers can't be heard, and what fails meanwhile is started again where it is,
-// also by an agent that was restarted. Only what a rebooted or a copied machine finds in its journal waits for the
-// servers, where one may run.
+// Nothing that runs is ended because servers don't answer. A program that fails meanwhile is started again in place,
+// also by a restarted agent. Only on a rebooted or copied machine do instances that must not run twice wait for the
+// servers.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
@@ -258,7 +258,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				if got := b.mem.starts(); got != 1 || b.mem.running() != 0 {
 					t.Errorf("started %d times, and its slot is somebody else's", got)
 				}
-				b.runExclusive("two") // and the lease is held again
+				b.runExclusive("two") // the lease is held again
 			})
 		})
 	}
@@ -277,7 +277,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				id := model.InstanceID("one") // the snapshot has it, and its agent does not
 				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(),
 					Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
-				b.pass(time.Second) // nothing is placed here before the agent has told what it runs
+				b.pass(time.Second) // nothing is placed here before the agent's inventory is in
 				free := b.run("free", sh(""))
 				b.pass(10 * time.Minute)
 				b.want(free, model.ObservedReady, "")
@@ -287,7 +287,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				}
 				b.apply(&fsm.RestoreMark{Confirm: true})
 				confirmed := time.Now()
-				b.stop(free, nil) // the poll that is under way is answered
+				b.stop(free, nil) // the poll under way is answered
 				if restarted {
 					b.pass(time.Second)
 					b.end()

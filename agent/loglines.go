@@ -15,8 +15,8 @@ const (
 	maxLine     = 64 << 10               // bytes; a longer line is cut into pieces
 	lookForMore = 100 * time.Millisecond // how often a follower looks; it bounds the delay of logs -f
 
-	// lineTime is how the time of a line stands before it, always in UTC and equally long. noTime is for a line of
-	// which nobody noted it.
+	// lineTime is the format of the time before a line, always in UTC and always of the same length. noTime replaces the
+	// time of a line if that is unknown.
 	lineTime = "2006-01-02T15:04:05.000000Z"
 	noTime   = "-"
 )
@@ -25,17 +25,17 @@ const (
 type lineSource struct {
 	log  Log
 	buf  []byte
-	have int   // bytes in buf, not shown yet
+	have int   // bytes in buf that are not shown yet
 	at   int64 // offset of the first of them
-	end  int   // of the first line in buf; 0: it is not whole yet
-	fail error // of the log; its end is none
+	end  int   // of the first line in buf; 0: that line is not complete yet
+	fail error // error of the log; io.EOF doesn't count
 
-	read  int // number of the last read that brought something
-	empty int // and of the last that brought nothing
+	read  int // number of the last read that returned bytes
+	empty int // number of the last read that returned none
 }
 
-// fill reads until a line is whole or nothing more is there now, and counts the reads. over says that nothing more will
-// come.
+// fill reads until a line is complete, or nothing more is there now, and counts the reads. over says that nothing more
+// will be written.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
@@ -66,7 +66,7 @@ func (s *lineSource) fill(over bool, reads *int) {
 	}
 }
 
-// take returns the line that is whole.
+// take returns the complete line.
 func (s *lineSource) take() []byte {
 	line := bytes.Clone(s.buf[:s.end])
 	s.have = copy(s.buf, s.buf[s.end:s.have])
@@ -92,8 +92,8 @@ func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *li
 	return m
 }
 
-// run returns when all is shown, with follow when the instance has ended too, and when the reader has gone. It reports
-// whether all was shown.
+// run returns when everything is shown (with follow, when the instance has ended too), or when the reader has gone. It
+// reports whether everything was shown.
 func (m *lineMerge) run(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		over := !m.query.follow || m.over() // asked before reading, so that the last lines are not missed
@@ -114,10 +114,10 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest is the source of the line to show next; nil: there is none now. What the shim writes later is younger. So
-// a line is the oldest if the other streams have nothing older, or had nothing when they were read after it.
+// oldest returns the source of the line to show next; nil: there is none now. What the shim writes later is newer. So a
+// line is the oldest if no other stream has an older one, or if the others had nothing when they were read after it.
 func (m *lineMerge) oldest(over bool) *lineSource {
-	begin := m.reads // where no line is there, all are read once
+	begin := m.reads // if no line is there, all are read once
 	for looked := true; looked; {
 		looked = false
 		newest, found := 0, false
@@ -158,7 +158,7 @@ func (m *lineMerge) failed() bool {
 	return false
 }
 
-// show writes one line, unless it is too old. It reports false once nobody reads.
+// show writes one line, unless it is too old. It returns false if the reader has gone.
 func (m *lineMerge) show(s *lineSource) bool {
 	at := s.log.WrittenAt(s.at)
 	line := s.take()
@@ -176,7 +176,7 @@ func (m *lineMerge) show(s *lineSource) bool {
 	return len(m.held) < maxLine || m.send()
 }
 
-// send writes the lines that are held. It reports false once nobody reads.
+// send writes the lines that are held. It returns false if the reader has gone.
 func (m *lineMerge) send() bool {
 	if len(m.held) == 0 {
 		return true
@@ -186,7 +186,7 @@ func (m *lineMerge) send() bool {
 	return err == nil
 }
 
-// parseSince reads a time, or for how long until now.
+// parseSince reads a time, or a duration before now.
 func parseSince(text string, now time.Time) (time.Time, bool) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, true
@@ -198,7 +198,7 @@ func parseSince(text string, now time.Time) (time.Time, bool) {
 	return now.Add(-time.Duration(d) * time.Millisecond), true
 }
 
-// endOf tells whether the program writes nothing more: it has ended and is not started again.
+// endOf returns a function that reports whether the program writes nothing more: it has ended and is not started again.
 func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	return func() bool {
 		select {
@@ -219,7 +219,7 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	}
 }
 
-// logStreams are those that a query names; ok is false if it names none.
+// logStreams returns the streams that a query names; ok is false if it names none.
 func logStreams(name string) (streams []driver.Stream, ok bool) {
 	if name == "" || name == "both" {
 		return []driver.Stream{driver.Stdout, driver.Stderr}, true

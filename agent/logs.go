@@ -19,16 +19,16 @@ import (
 const (
 	// maxLogReaders bounds how many log streams one agent serves at once.
 	maxLogReaders = 64
-	// tailWindow is how far back from the end lines are looked for.
+	// tailWindow is how many bytes from the end are searched for lines.
 	tailWindow = 4 << 20
-	// logStall is how long a reader may take nothing.
+	// logStall is how long a reader may read nothing before it is cut off.
 	logStall = 30 * time.Second
 )
 
-// HeaderLogOffset is, for one stream, the place of the answer's first byte in it.
+// HeaderLogOffset is the position in the stream of the answer's first byte, if the answer has one stream.
 const HeaderLogOffset = "Outspan-Log-Offset"
 
-// HeaderLogTimes says that each line of the answer begins with its time, or - where that is not known, and a blank.
+// HeaderLogTimes says that each line of the answer begins with its time, or - if unknown, and a blank.
 const HeaderLogTimes = "Outspan-Log-Times"
 
 // logServer answers GET /v1/agent/logs/{instance}.
@@ -41,17 +41,17 @@ func newLogServer(a *Agent) *logServer {
 	return &logServer{agent: a, slots: make(chan struct{}, maxLogReaders)}
 }
 
-// logQuery is what a caller may ask: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin:
-// offset=N, in bytes (negative: from the end; one stream only), or tail=N, in lines. Default: everything that is
-// kept. With timestamps=true each line begins with the time at which it was written and a blank,
-// since=TIME|DURATION leaves out older ones.
+// logQuery is the query of a caller: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin:
+// offset=N in bytes (negative: from the end; one stream only), or tail=N in lines. Default: everything that is kept.
+// With timestamps=true each line begins with the time at which it was written and a blank. since=TIME|DURATION leaves
+// out older lines.
 type logQuery struct {
 	streams []driver.Stream
 	follow  bool
 	offset  int64
 	tail    int       // lines; -1 = use offset
 	times   bool      // put its time before each line
-	since   time.Time // leave out what is older; zero: nothing
+	since   time.Time // leave out older lines; zero: none
 }
 
 func parseLogQuery(q url.Values) (logQuery, error) {
@@ -94,8 +94,8 @@ func parseLogQuery(q url.Values) (logQuery, error) {
 	return out, nil
 }
 
-// serve streams the logs of an instance, also of one that has ended, until all is sent; with follow until it has ended.
-// Lines of two streams come in the order in which they were written. Codes: not_found, invalid, busy.
+// serve streams the logs of an instance, running or ended, until everything is sent; with follow, until the instance
+// has ended. Lines of two streams are sent in the order in which they were written. Codes: not_found, invalid, busy.
 func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	query, err := parseLogQuery(r.URL.Query())
 	if err != nil {
@@ -142,14 +142,14 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+		panic(http.ErrAbortHandler) // so that the reader does not take this for the end
 	}
 }
 
-// plain reports whether the bytes of one stream are sent as they are.
+// plain reports whether the bytes of one stream are sent unchanged.
 func (q logQuery) plain() bool { return len(q.streams) == 1 && !q.times && q.since.IsZero() }
 
-// copyAll sends one stream as it is, over restarts of the program.
+// copyAll sends one stream unchanged, across restarts of the program.
 func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.InstanceID, t Task, q logQuery, l Log) {
 	for l != nil && out.copy(l) && q.follow {
 		l, t = s.nextRun(ctx, id, t, q.streams[0], l)
@@ -159,7 +159,8 @@ func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.Insta
 	}
 }
 
-// nextRun waits until the program is started again and goes on in its log; nil when it won't be, or ctx ended.
+// nextRun waits until the program is started again and opens its log at the same offset; nil if it won't be started, or
+// ctx ended.
 func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 	stream driver.Stream, l Log) (Log, Task) {
 	defer l.Close()
@@ -183,7 +184,7 @@ func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 	return nil, nil
 }
 
-// openLogs opens every stream at its place.
+// openLogs opens every stream at the position where the answer begins.
 func openLogs(ctx context.Context, task Task, q logQuery) ([]Log, error) {
 	var logs []Log
 	for _, stream := range q.streams {
@@ -207,7 +208,7 @@ func openLogs(ctx context.Context, task Task, q logQuery) ([]Log, error) {
 	return logs, nil
 }
 
-// tailOffset finds where the last n lines of a stream begin, within tailWindow.
+// tailOffset returns where the last n lines of a stream begin, within tailWindow.
 func tailOffset(ctx context.Context, task Task, s driver.Stream, n int) (int64, error) {
 	l, err := task.OpenLog(ctx, s, -tailWindow, false)
 	if err != nil {
@@ -226,14 +227,14 @@ func tailOffset(ctx context.Context, task Task, s driver.Stream, n int) (int64, 
 	return at + int64(begin), nil
 }
 
-// lineWriter lets several streams share an answer. Safe for many goroutines.
+// lineWriter writes an answer piece by piece and flushes it. Safe for many goroutines.
 type lineWriter struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
-// copy sends a stream and reports whether that reached its end.
+// copy sends a stream and reports whether it reached the end of the stream.
 func (o *lineWriter) copy(l Log) bool {
 	buf := make([]byte, 64<<10)
 	for {
@@ -262,7 +263,7 @@ func (o *lineWriter) write(b []byte) error {
 func (o *lineWriter) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.flushLocked() // the next write tells
+	_ = o.flushLocked() // the next write reports the error
 }
 
 func (o *lineWriter) flushLocked() error {

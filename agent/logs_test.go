@@ -103,7 +103,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// wantTimes looks at the same log with times: the lines of both streams in the order in which they were written.
+// wantTimes checks the same log with times: the lines of both streams in the order in which they were written.
 func wantTimes(t *testing.T, base string) {
 	t.Helper()
 	code, text, header := fetch(t, base+"?timestamps=true")
@@ -129,7 +129,7 @@ func wantTimes(t *testing.T, base string) {
 	}
 }
 
-// A follower sees what comes, over a restart of the program, until the instance has ended.
+// A follower sees new lines, over a restart of the program, until the instance has ended.
 func TestLogsFollow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, transport.RoleServer)

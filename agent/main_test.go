@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is a small service: `program http ADDRESS NAME [HEALTH_FILE]` answers / with NAME and /health with 200 as
-// long as HEALTH_FILE exists, and /facts with what is in it; on SIGTERM it finishes what it has begun. `program grow`
+// program is a small service. `program http ADDRESS NAME [HEALTH_FILE]` answers / with NAME, /health with 200 as long
+// as HEALTH_FILE exists, and /facts with the content of that file; on SIGTERM it finishes its requests. `program grow`
 // takes memory until it is stopped.
 func program(args []string) int {
 	switch args[0] {

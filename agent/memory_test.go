@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memory is a Runtime without processes, for tests in which time is the matter. Safe for many goroutines.
+// memory is a Runtime without processes, for tests about time. Safe for many goroutines.
 type memory struct {
 	boot time.Time
 
@@ -24,16 +24,16 @@ type memory struct {
 	tasks   map[driver.ID]*memTask
 	started []driver.Spec
 	refuse  error
-	// lifetime is after how long a program exits by itself, with code 1; 0 = never.
+	// lifetime is the time after which a program exits on its own, with code 1; 0 = never.
 	lifetime time.Duration
-	// lateness is how much later than the program itself all that it left has ended.
+	// lateness is the time between the end of the program and the end of everything that it left.
 	lateness time.Duration
 	// stubborn programs end only when they are killed.
 	stubborn bool
-	// exec stands for the commands that are run beside programs.
+	// exec replaces the commands that are run beside programs.
 	exec  func(context.Context, driver.Command) (int, error)
 	notes string // of all of them
-	// removal holds up the removal of working directories until it is closed.
+	// removal blocks the removal of working directories until it is closed.
 	removal chan struct{}
 }
 
@@ -272,7 +272,7 @@ func (b *bubble) start() {
 	b.pass(time.Second)
 }
 
-// pass lets time go on, and everything settle.
+// pass lets d pass, and waits until everything has settled.
 func (b *bubble) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -209,7 +209,7 @@ func TestVolumesClaim(t *testing.T) {
 	}
 }
 
-// A port that something else took is told, and the program started once it is free.
+// A port that another process took is reported, and the program is started once it is free.
 func TestPortConflict(t *testing.T) {
 	b := newBench(t, allowRoot)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -227,7 +227,7 @@ func TestPortConflict(t *testing.T) {
 	b.await(id, model.ObservedReady)
 }
 
-// No instance starts with a static port on which its agent is to listen, also while nobody has that port.
+// No instance gets a static port on which its agent should listen, even while that port is free.
 func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port := freePort(t, "127.0.0.1")
@@ -240,7 +240,7 @@ func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	}
 }
 
-// When no majority answers any more the shim kills a fenced program, whatever the agent does, and nothing else.
+// When a majority stops answering, the shim kills a fenced program, whatever the agent does, and nothing else.
 func TestFencing(t *testing.T) {
 	v := newVotes()
 	b := newBench(t, allowRoot)
@@ -261,7 +261,7 @@ func TestFencing(t *testing.T) {
 	}
 	v.set(true)
 	b.setDown(true)
-	b.stopAgent() // the agent has no part in it
+	b.stopAgent() // the agent is not needed for it
 	eventually(t, "the fence", func() bool { return !alive(pid) })
 	if !alive(pidOf(t, freePid)) {
 		t.Error("the one without a fence was disturbed")
@@ -295,7 +295,7 @@ func TestServiceThroughTheAgent(t *testing.T) {
 	})
 }
 
-// The next start knows the servers of the last registration, whatever became of those of the configuration.
+// The next start knows the servers of the last registration, even if those of the configuration are gone.
 func TestKeepsTheServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	if got := KnownServers(b.cfg.DataDir); !slices.Equal(got, []string{"10.0.0.1:7640", "10.0.0.2:7640"}) {
@@ -319,7 +319,7 @@ func TestLabelsAreRegisteredAgain(t *testing.T) {
 	}
 }
 
-// What the node's row says of this machine.
+// The registration's description of this machine.
 func TestRegistration(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) {
 		c.Node.Labels = map[string]string{"rack": "r1"}

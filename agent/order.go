@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// sortedKeys lets a map be walked in an order that does not depend on chance.
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func hostPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }

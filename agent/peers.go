@@ -23,33 +23,33 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long a start waits for the servers to tell the group's instances: with a file of an earlier time, and without.
+// How long a start waits for the servers to send the group's instances: with an older file, and without one.
 const (
 	peersFirst   = time.Second
 	peersMissing = 5 * time.Second
 )
 
 // peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or
-// not. It stays as it was while no server answers and over a restart of the agent, and goes with the group's last
+// not. It stays unchanged while no server answers and over a restart of the agent. It is removed with the group's last
 // instance here. Safe for many goroutines.
 type peers struct {
 	node    model.NodeID
 	dir     string
 	log     hclog.Logger
-	changed func(model.GroupID) // an instance of the group came, went or moved. It must not block
-	kick    chan struct{}       // capacity 1: other groups are followed
+	changed func(model.GroupID) // an instance of the group came, went or changed. It must not block
+	kick    chan struct{}       // capacity 1: the set of groups changed
 
-	mu          sync.Mutex // never held while the disk is waited for: the instances need what it guards
+	mu          sync.Mutex // never held while waiting for the disk: the instances need what it guards
 	groups      map[model.GroupID]*groupPeers
 	gone        map[model.GroupID]bool // groups whose files are to be removed
-	incarnation uint64                 // of what is known; an index comes again after a restore
+	incarnation uint64                 // of what is known; indexes are used again after a restore
 }
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
-	told    chan struct{} // closed once a server has told it to this agent
-	at      uint64        // transport.GroupPeers.At; 0: it has to be told
-	version int           // how often that changed which instances there are, and where
+	told    chan struct{} // closed once a server has sent it to this agent
+	at      uint64        // transport.GroupPeers.At; 0: the whole list is asked for
+	version int           // number of changes of which instances there are, and where
 	members []transport.Peer
 }
 
@@ -60,13 +60,13 @@ func newPeers(node model.NodeID, dir string, log hclog.Logger) *peers {
 	}
 }
 
-// path is the file of a group as lines; with ".json" it is the other one. The names were checked with the assignment.
+// path returns a group's file of lines; with ".json" it is the other file. The names were checked with the assignment.
 func (p *peers) path(group model.GroupID) string {
 	job, name := group.Split()
 	return filepath.Join(p.dir, string(job), name)
 }
 
-// follow makes the groups those that are kept. The files of others are removed soon. It does not block.
+// follow sets the groups whose files are kept. The files of others are removed soon. It does not block.
 func (p *peers) follow(groups map[model.GroupID]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *peers) tidy() {
 	}
 }
 
-// version counts the changes of a group that its programs are signalled of.
+// version counts the changes of a group that its programs are signalled about.
 func (p *peers) version(group model.GroupID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has told this agent the group's instances, and how long a start
+// news returns a channel that is closed once a server has sent this agent the group's instances, and how long a start
 // should wait for that.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
@@ -133,7 +133,7 @@ func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.D
 	return g.told, peersFirst
 }
 
-// run keeps the files true until ctx ends.
+// run keeps the files up to date until ctx ends.
 func (p *peers) run(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error)) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	for ctx.Err() == nil {
@@ -158,7 +158,7 @@ func (p *peers) run(ctx context.Context, poll func(context.Context, transport.Pe
 	}
 }
 
-// question is what to ask next; some: there is a group to ask for.
+// question returns what to ask next; some says that there is a group to ask for.
 func (p *peers) question() (q transport.PeersRequest, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +195,7 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 	return answer, err
 }
 
-// learn writes what an answer tells. What the disk refuses is asked for again.
+// learn writes the lists of an answer. A list that the disk refuses is asked for again.
 func (p *peers) learn(a transport.Peers) error {
 	p.mu.Lock()
 	if p.incarnation != a.Incarnation {
@@ -228,12 +228,12 @@ func (p *peers) follows(group model.GroupID) bool {
 	return p.groups[group] != nil
 }
 
-// note takes a list that is written. It reports whether the programs are to be signalled of it.
+// note records a list that was written. It reports whether the programs must be signalled.
 func (p *peers) note(list transport.GroupPeers) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.groups[list.Group]
-	if g == nil { // its last instance went meanwhile
+	if g == nil { // its last instance has gone meanwhile
 		p.gone[list.Group] = true
 		return false
 	}
@@ -258,7 +258,7 @@ func samePlace(a, b transport.Peer) bool {
 	return a.Instance == b.Instance && a.Slot == b.Slot && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
 }
 
-// write replaces both files of a group. Each is there as a whole at any time.
+// write replaces both files of a group. Each file is complete at any time.
 func (p *peers) write(list transport.GroupPeers) error {
 	path := p.path(list.Group)
 	text, err := json.MarshalIndent(list, "", "  ")
@@ -277,7 +277,7 @@ func (p *peers) write(list transport.GroupPeers) error {
 	return nil
 }
 
-// peerLines is a list for shells: a line for each instance, with its slot, member id, address, state, node, and
+// peerLines formats a list for shells: a line for each instance, with its slot, member id, address, state, node, and
 // NAME=NUMBER for each port.
 func peerLines(list transport.GroupPeers) []byte {
 	var out bytes.Buffer
@@ -291,12 +291,12 @@ func peerLines(list transport.GroupPeers) []byte {
 	return out.Bytes()
 }
 
-// memberID is what outlives the instances of a slot: a member of the program's own system is called by it.
+// memberID names a slot's member, which outlives its instances: the program's own system may call it by this name.
 func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }
 
-// followPeers has the lists kept of all groups that have an instance here, or will have one of fresh.
+// followPeers keeps the lists of all groups that have an instance here, and of those of fresh.
 func (c *crew) followPeers(fresh []*instance) {
 	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {
@@ -305,7 +305,7 @@ func (c *crew) followPeers(fresh []*instance) {
 	for _, m := range c.list() {
 		groups[m.wanted().Group] = true
 	}
-	delete(groups, "") // found running, and the journal does not tell of it
+	delete(groups, "") // of instances that the journal does not know
 	c.shop.peers.follow(groups)
 }
 
@@ -318,9 +318,9 @@ func (c *crew) peersChanged(group model.GroupID) {
 	}
 }
 
-// awaitPeers waits for the list of the group's instances: what the program begins with should be true. It returns false
-// if the assignment moved or ctx ended. An instance that starts while no server answers finds the last list; if there
-// is none, the file is missing.
+// awaitPeers waits for the list of the group's instances, so that the program begins with the newest one. It returns
+// false if the assignment changed or ctx ended. If no server answers, the program finds the last list; if there is
+// none, the file is missing.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
 	told, patience := i.shop.peers.news(want.Group)
 	limit := time.NewTimer(patience)
@@ -339,7 +339,7 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 	return true
 }
 
-// tellPeers signals a ready program that its group's instances have changed, if its job asks for that.
+// tellPeers signals a ready program that the instances of its group have changed, if its job asks for that.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
 	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" ||
 		i.entry.Status.Observed != model.ObservedReady {

@@ -11,15 +11,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portWatch knows on which ports the cluster itself listens on this machine, and tells the servers of those that can't
-// be opened. Safe for many goroutines.
+// portWatch knows the ports on which the cluster itself listens on this machine, and reports ports that can't be
+// opened. Safe for many goroutines.
 type portWatch struct {
 	host string                    // the node's own address
 	tell func([]model.PortProblem) // it does not block
 
 	mu       sync.Mutex
 	reserved map[int]bool
-	servers  map[int]bool // those of servers on this machine
+	servers  map[int]bool // ports of servers on this machine
 	own      map[int]model.PortProblem
 	doors    map[doorPort]*doorCount
 	last     []model.PortProblem
@@ -30,13 +30,13 @@ type doorPort struct {
 	service model.ServiceName
 }
 
-// doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes again and again must
-// not cost the servers an entry each time.
+// doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes repeatedly must not
+// cost the servers an entry each time.
 type doorCount struct {
-	problem   model.PortProblem // as it is told
+	problem   model.PortProblem // as reported
 	seen      model.PortProblem // at the last bad look
 	bad, good int               // in a row
-	same      int               // bad looks in a row that saw the same
+	same      int               // bad looks in a row with the same problem
 	shown     bool
 }
 
@@ -49,7 +49,7 @@ func newPortWatch(own ...int) *portWatch {
 	return p
 }
 
-// reserve keeps ports for the agent, or for a server in its process.
+// reserve reserves ports for the agent, or for a server in its process.
 func (p *portWatch) reserve(ports ...int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *portWatch) reserve(ports ...int) {
 	}
 }
 
-// learn keeps the ports of those of the servers' listeners that have the node's own address.
+// learn records the ports of the servers' listeners at the node's own address.
 func (p *portWatch) learn(listens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *portWatch) check(port int) error {
 	return nil
 }
 
-// setOwn says why a port of the agent itself is not open; nil: it is.
+// setOwn notes why a port of the agent itself is not open; nil: it is.
 func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.say()
 }
 
-// look takes which exposed ports are not open now. It is called about once a second.
+// look takes the exposed ports that are not open now. It is called about once a second.
 func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,14 +131,14 @@ func (p *portWatch) look(closed []model.PortProblem) {
 	p.say()
 }
 
-// pending reports whether a port that was told is open again, and that is not told yet.
+// pending reports whether a port is being counted, so that look must be called again soon.
 func (p *portWatch) pending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.doors) > 0
 }
 
-// say tells what changed. p.mu is held.
+// say reports a changed list. p.mu is held.
 func (p *portWatch) say() {
 	var list []model.PortProblem
 	for _, problem := range p.own {

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// toldPorts keeps what a forwarder told last of ports that it can't open.
+// toldPorts keeps a forwarder's last report of ports that it can't open.
 type toldPorts struct {
 	mu   sync.Mutex
 	last []model.PortProblem
@@ -30,8 +30,8 @@ func (p *toldPorts) now() []model.PortProblem {
 	return p.last
 }
 
-// An exposed port that another process holds is told to the servers, with its service and why. That ends when the port
-// is free, and the door listens then.
+// An exposed port that another process holds is reported, with its service and the reason. The report ends when the
+// port is free and the door listens.
 func TestTakenDoorIsTold(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -51,7 +51,8 @@ func TestTakenDoorIsTold(t *testing.T) {
 	}
 }
 
-// The door opens no port on which its agent, or a server of the machine, listens: it would have it while they restart.
+// The door opens no port on which its agent, or a server of the machine, listens: otherwise it would take the port
+// while they restart.
 func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -80,7 +81,7 @@ func dials(address string) bool {
 	return err == nil
 }
 
-// No instance gets a static port on which the agent listens, also while the agent itself can't have it.
+// No instance gets a static port on which the agent listens, even while the agent can't open it.
 func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	p := newPortWatch(7640)
 	p.host = "10.0.0.1"
@@ -93,8 +94,8 @@ func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	}
 }
 
-// A port that the agent's own listener can't have is reported at once, beside those of the doors. A door is reported
-// only after repeated failures.
+// A port that the agent's own listener can't open is reported at once, besides the doors' ports. A door's port is
+// reported only after repeated failures.
 func TestOwnPortsAreTold(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)
@@ -125,7 +126,7 @@ func TestOwnPortsAreTold(t *testing.T) {
 	}
 }
 
-// Why a port is closed may change. The servers hear of it once it has shown twice in a row, and not of one bad look.
+// The reason of a closed port may change. It is reported again once it was seen twice in a row, not after one bad look.
 func TestReasonOfAClosedPortIsToldAgain(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)

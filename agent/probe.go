@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A check reads at most this much of an answer; only the status of it counts.
+// A check reads at most this much of an answer; only its status counts.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.
@@ -52,7 +52,7 @@ func probePort(ctx context.Context, c model.CheckSpec, address string, v values)
 	return conn.Close()
 }
 
-// probeHTTP wants a status from 200 to 399, and follows no redirect.
+// probeHTTP requires a status from 200 to 399, and follows no redirect.
 func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) error {
 	status, _, err := getHTTP(ctx, address, path, probeBody)
 	switch {
@@ -64,8 +64,8 @@ func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) err
 	return nil
 }
 
-// getHTTP asks once and returns the status and the beginning of the body, at most limit bytes. Each request is a
-// connection of its own: one that is kept would go on answering when nobody new can connect.
+// getHTTP sends one request and returns the status and the beginning of the body, at most limit bytes. Each request has
+// a connection of its own: a kept connection would still work when no new client can connect.
 func getHTTP(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -102,12 +102,12 @@ func probeExec(ctx context.Context, c model.CheckSpec, v values, run runner) err
 	return nil
 }
 
-// exitError is a command that failed, and the first line of what it said.
+// exitError returns an error for a command that failed, with the first line of its output.
 func exitError(code int, output string) error {
 	return fmt.Errorf("exit code %d%s", code, firstLine(output))
 }
 
-// firstLine is what a person needs of a command's output, in brackets.
+// firstLine returns the first line of a command's output, shortened and in brackets.
 func firstLine(output string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(output), "\n")
 	if line == "" {
@@ -119,8 +119,8 @@ func firstLine(output string) string {
 	return fmt.Sprintf(" (%q)", line)
 }
 
-// plain shortens what the network says to what differs from probe to probe of a person's view: addresses and ports of
-// the prober's own end change each time and tell nothing.
+// plain shortens a network error to the part that is the same for each probe: the prober's own address and port change
+// each time.
 func plain(ctx context.Context, limit model.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer within %s", limit)

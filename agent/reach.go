@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reachable refuses a user who can't pass through a directory or one above it. The user's program would start in a
-// working directory that it can't reach, and fail with
-// words that say nothing of the reason. Directories with access lists are believed. Code: invalid.
+// reachable refuses a user who can't pass through dir or a directory above it. The user's program would start in a
+// working directory that it can't reach, and fail without naming that reason. Directories with access lists are not
+// checked. Code: invalid.
 func reachable(dir string, who account) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func hasAccessList(dir string) bool {
 	return err == nil && n > 0
 }
 
-// groupsOf are the groups that an account is in beside its own.
+// groupsOf returns the groups that an account belongs to besides its own.
 func groupsOf(who account) []string {
 	u, err := user.LookupId(strconv.Itoa(who.uid))
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// adoptRetry is the time between two looks at an instance when the runtime can't tell whether it runs.
+// adoptRetry is the pause between two looks at an instance when the runtime can't tell whether it runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran, and accounts for a program that left neither
-// a process nor an exit status. While that can't be told the instance is not ready, and nothing says that it has ended:
-// another one could be started elsewhere. What may run is ended when the servers don't want it any more, after its
+// recover finds out what became of an instance that an earlier agent ran. It also handles a program that left neither a
+// process nor an exit status. While the outcome is unknown, the instance is not ready, and nothing reports its end:
+// another one could be started elsewhere. If the servers don't want it any more, what may run is killed after its
 // grace. It returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {
-	var draining time.Time // since when, zero: it is not
+	var draining time.Time // when draining began; zero: it is not draining
 	for i.isUnclear() && ctx.Err() == nil {
 		want := i.wanted()
 		switch {
@@ -64,7 +64,7 @@ func (i *instance) isUnclear() bool {
 	return i.unclear
 }
 
-// readopt looks once more whether a program runs, and reports whether that can be told.
+// readopt looks again whether a program runs, and reports whether that is known now.
 func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
 	task, err := i.shop.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
@@ -75,7 +75,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 		return false
 	}
 	i.shop.problem(i.adoption(), message(err))
-	if i.entry.Live { // an instance that the journal has as ended keeps its state, unless its program is found
+	if i.entry.Live { // an instance that ended according to the journal keeps its state, unless its program is found
 		o := i.down()
 		if want.Desired == model.DesiredDraining || i.entry.Status.Observed == model.ObservedDraining {
 			o = model.ObservedDraining
@@ -85,7 +85,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 	return false
 }
 
-// cleared takes over what became of the instance; nil: nothing is left of it.
+// cleared records what became of the instance; nil: nothing is left of it.
 func (i *instance) cleared(task Task) {
 	i.shop.problem(i.adoption(), "")
 	i.mu.Lock()
@@ -101,10 +101,10 @@ func (i *instance) cleared(task Task) {
 	}
 }
 
-// adoption is the part of the agent that does not work as long as the instance is unclear.
+// adoption names the problem on the status page while the instance is unclear.
 func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 
-// patience is for how long the servers leave be what may run.
+// patience returns how long what may run is left running.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
 	case model.DesiredRunning:
@@ -131,8 +131,8 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	}
 }
 
-// enterUnclear begins the records of instances that may run, if the journal has none. What has stopped and was
-// forgotten is none of them: only its logs are left.
+// enterUnclear begins the records of instances that may run, if the journal has none. It skips those that are known to
+// have stopped: only their logs are left.
 func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
 		id := model.InstanceID(name)
@@ -144,7 +144,7 @@ func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]en
 	}
 }
 
-// slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can
+// slotOf returns what the runtime knows of an instance that the journal may lack: the slot that it fills, if that can
 // be read.
 func (c *crew) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}

@@ -14,8 +14,8 @@ import (
 )
 
 // A restarted agent can't tell whether a program runs: its shim holds its lock and does not answer, and the disk has
-// lost what tells of it. The instance is not ready, but nobody is told that it has ended, and nothing is started in its
-// place. Once the shim answers it is the same program.
+// lost its records. The instance is not ready, but its end is not reported, and nothing is started in its place. Once
+// the shim answers, the same program is adopted.
 func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -50,8 +50,8 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	}
 }
 
-// A stop ends what nobody can tell of: the shim that does not answer is named, and killed with everything below it. Its
-// logs stay.
+// A stop ends an instance whose state is unknown: the shim that does not answer is named, and killed with everything
+// below it. The logs stay.
 func TestHungShimIsEnded(t *testing.T) {
 	for name, lose := range map[string][]string{"identity gone": {"shim"},
 		"all gone but the launch": {"shim", "main", "control"}} {
@@ -120,8 +120,8 @@ func TestLaunchAndShimLost(t *testing.T) {
 	}
 }
 
-// A launch that the disk refuses to read is not a lost one: nothing is ended or removed, and once it can be read again
-// the same program is adopted.
+// A launch that the disk can't read now is not lost: nothing is ended or removed, and once it can be read again the
+// same program is adopted.
 func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

@@ -16,14 +16,14 @@ import (
 
 const registerTimeout = 10 * time.Second // of one attempt
 
-// again bounds how often the agent registers: each time is an entry in the servers' log.
+// again is the least pause between registrations: each one is an entry in the servers' log.
 const again = time.Second
 
-// term is one registration; the zero term is none. Its count tells it from the others of this process whatever epochs
-// the servers hand out: a restored state may have forgotten some.
+// term is one registration; the zero term is none. count separates registrations of this process even if epochs repeat,
+// since a restored state may have forgotten some.
 type term struct{ count, epoch uint64 }
 
-// session is the present registration, for everyone who needs it. Safe for many goroutines.
+// session is the present registration. Safe for many goroutines.
 type session struct {
 	mu      sync.Mutex
 	now     term
@@ -44,7 +44,7 @@ func (s *session) term() (term, <-chan struct{}) {
 	return s.now, s.changed
 }
 
-// set begins a term. Wishes to register that came before are fulfilled by it, unless the labels moved meanwhile.
+// set begins a term. Requests to register that came before are done with it, unless the labels changed meanwhile.
 func (s *session) set(t term, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *session) set(t term, sent map[string]string) {
 	s.changed = make(chan struct{})
 }
 
-// lost says that the servers don't take this registration any more. One that is over already is no news.
+// lost notes that the servers don't accept a registration any more. An earlier registration is ignored.
 func (s *session) lost(t term) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		case <-a.session.due:
 		case epoch := <-givenUp:
 			if now, _ := a.session.term(); epoch != now.epoch {
-				continue // each server says it: the first was enough
+				continue // each server sends it: the first one was enough
 			}
 			a.log.Warn("a server gave this node up as offline, registering again")
 		case <-ctx.Done():
@@ -189,7 +189,7 @@ func (a *Agent) shape(node NodeConfig) model.NodeShape {
 	return s
 }
 
-// registered begins a new term: heartbeats first, since the node's age counts from here.
+// registered begins a new term. Heartbeats come first, since the node's age counts from here.
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")

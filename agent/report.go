@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How reports travel.
+// How reports are sent.
 const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt
@@ -24,8 +24,8 @@ const (
 	reportBytes    = 256 << 10             // of the statuses in one; the servers take at most 1 MiB
 )
 
-// reporter tells the servers what changed, in batches, until they acknowledge it. A status is identified by its
-// generation, so one that is sent twice changes nothing. Safe for many goroutines.
+// reporter sends changes to the servers, in batches, until they acknowledge them. A status is identified by its
+// generation, so sending one twice changes nothing. Safe for many goroutines.
 type reporter struct {
 	node model.NodeID
 	send func(context.Context, transport.ReportRequest) (transport.ReportReply, error)
@@ -43,13 +43,13 @@ type reporter struct {
 	reign  uint64 // the incarnation of the state that the inventory is for
 	holds  func() []model.Holding
 	moved  chan struct{} // closed and replaced when something was acknowledged
-	stale  func(term)    // told when the servers don't know the registration any more
+	stale  func(term)    // called when the servers don't know the registration any more
 	facts  factsCount
 	self   selfWord
 }
 
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
-// of any fact. Heartbeats carry it, so that servers know of a change before the report of it is there.
+// of any fact. Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
 	tell  func(epoch, generation uint64) // heartbeats; it does not block
 	term  term
@@ -69,7 +69,7 @@ func newReporter(node model.NodeID, send func(context.Context, transport.ReportR
 	}
 }
 
-// set is the newest status of an instance.
+// set records the newest status of an instance.
 func (r *reporter) set(s model.InstanceStatus) {
 	r.mu.Lock()
 	r.queue(r.latest[s.ID], s)
@@ -90,7 +90,7 @@ func (r *reporter) enrol(now term) {
 	r.facts.tell(now.epoch, 1)
 }
 
-// retell tells the newest status of an instance once more, whatever is acknowledged of what is on its way.
+// retell sends the newest status of an instance again. Acknowledgements under way don't count.
 func (r *reporter) retell(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
@@ -131,7 +131,7 @@ func (r *reporter) begin(now term, incarnation uint64) {
 	r.kick()
 }
 
-// again has the inventory told once more, to a state that was restored.
+// again sends the inventory again, to a state that was restored.
 func (r *reporter) again(incarnation uint64) {
 	r.mu.Lock()
 	r.full, r.reign = true, incarnation
@@ -139,8 +139,8 @@ func (r *reporter) again(incarnation uint64) {
 	r.kick()
 }
 
-// repeat has everything told again: a snapshot was restored, and what was acknowledged before it need not be in it.
-// Acknowledgements that are under way don't count either.
+// repeat sends everything again: a snapshot was restored, which may lack what was acknowledged. Acknowledgements under
+// way don't count either.
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
@@ -162,7 +162,7 @@ func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 	return r.acked[id] >= generation
 }
 
-// await blocks until delivered, at most limit, and reports whether it is.
+// await blocks until the generation is delivered, at most limit, and reports whether it is.
 func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -230,7 +230,7 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends one report, if there is one to send, and books its acknowledgement. more says that there is another.
+// flush sends one report, if one is due, and books its acknowledgement. more says that another is due.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, sent, ok := r.next()
 	if !ok {
@@ -260,7 +260,7 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	return true, err
 }
 
-// sending is when a report was built.
+// sending is the state of the reporter when a report was built.
 type sending struct {
 	term  term
 	round uint64
@@ -284,7 +284,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.reign
-		if sizeOf(req.Instances) > reportBytes { // the reports after it bring the facts
+		if sizeOf(req.Instances) > reportBytes { // later reports bring the facts
 			for i := range req.Instances {
 				req.Instances[i].Facts = nil
 			}
@@ -298,13 +298,13 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		return req, at, true
 	}
 	req.Instances = r.pending()
-	if n, all := fitting(req.Instances); !all { // the last one brings the newest facts
+	if n, all := fitting(req.Instances); !all { // the last report brings the newest facts
 		req.Instances, req.FactsGen = req.Instances[:n], r.facts.acked
 	}
 	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil
 }
 
-// fitting is how many of these statuses go in one report.
+// fitting returns how many of these statuses go in one report.
 func fitting(list []model.InstanceStatus) (n int, all bool) {
 	size := 0
 	for n < min(len(list), reportBatch) {
@@ -324,7 +324,7 @@ func sizeOf(list []model.InstanceStatus) (size int) {
 	return size
 }
 
-// statusSize is about how many bytes a status takes in a report.
+// statusSize estimates how many bytes a status takes in a report.
 func statusSize(s model.InstanceStatus) int {
 	size := 64 + len(s.ID) + len(s.Reason)
 	for name, value := range s.Facts {
@@ -336,10 +336,10 @@ func statusSize(s model.InstanceStatus) int {
 	return size
 }
 
-// pending are the statuses that the servers don't have, in the order in which they are told.
+// pending returns the statuses that the servers don't have, in the order in which they are sent.
 func (r *reporter) pending() []model.InstanceStatus {
 	list := r.collect(func(s model.InstanceStatus) bool {
-		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // pending is the servers' own word
+		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // the servers set pending themselves
 	})
 	r.byTurn(list)
 	return list

@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// factsPatience is for how long changes of facts alone wait behind changes of what was observed. After that the two
-// are told in the order in which they began to wait, so that neither kind can keep the other from being told.
+// factsPatience is how long changes of facts alone give way to changes of observed states. After that both are sent in
+// the order in which they began to wait, so that neither can hold up the other.
 const factsPatience = 5 * time.Second
 
-// turn is what the order of an instance's changes in reports rests on. Its generations are those of statuses.
+// turn decides when an instance's changes are reported. Its generations are those of statuses.
 type turn struct {
 	since    time.Time // when the oldest change that the servers don't have began to wait
 	observed uint64    // the newest change of more than facts
-	told     uint64    // the servers have it, at least without its facts
+	told     uint64    // the servers have it, possibly without its facts
 }
 
 // place orders the changes of instances: the smallest goes first.
@@ -27,7 +27,7 @@ func (t turn) place() time.Time {
 	return t.since
 }
 
-// queue notes that a status takes the place of another one. r.mu is held.
+// queue notes that s replaces the status old. r.mu is held.
 func (r *reporter) queue(old, s model.InstanceStatus) {
 	t := r.turns[s.ID]
 	if old.Generation <= r.acked[s.ID] {
@@ -39,7 +39,7 @@ func (r *reporter) queue(old, s model.InstanceStatus) {
 	r.turns[s.ID] = t
 }
 
-// requeue has an instance told as if the servers had nothing of it. r.mu is held.
+// requeue makes an instance be reported as if the servers had no status of it. r.mu is held.
 func (r *reporter) requeue(id model.InstanceID) {
 	delete(r.acked, id)
 	if t, ok := r.turns[id]; ok {
@@ -47,7 +47,7 @@ func (r *reporter) requeue(id model.InstanceID) {
 	}
 }
 
-// acknowledge books one status of a report that the servers took. r.mu is held.
+// acknowledge books one status of a report that the servers accepted. r.mu is held.
 func (r *reporter) acknowledge(s model.InstanceStatus) {
 	latest, known := r.latest[s.ID]
 	if !known {
@@ -64,8 +64,7 @@ func (r *reporter) acknowledge(s model.InstanceStatus) {
 	r.turns[s.ID] = t
 }
 
-// byTurn puts statuses in the order in which they are told: changes of what was observed first, then what has waited
-// longest. r.mu is held.
+// byTurn sorts statuses by place, the order in which they are sent. r.mu is held.
 func (r *reporter) byTurn(list []model.InstanceStatus) {
 	slices.SortFunc(list, func(a, b model.InstanceStatus) int {
 		return cmp.Or(r.turns[a.ID].place().Compare(r.turns[b.ID].place()), cmp.Compare(a.ID, b.ID))
@@ -79,11 +78,11 @@ func sameButFacts(a, b model.InstanceStatus) bool {
 		a.Restarts == b.Restarts && sameHook
 }
 
-// pace spreads what comes more often than once in every, after burst of them at once. The zero value allows nothing.
+// pace limits events to one in every, after burst of them at once. The zero value allows nothing.
 type pace struct {
 	every time.Duration
 	burst int
-	full  time.Time // when all of the burst is there again
+	full  time.Time // when the whole burst is available again
 }
 
 // take returns 0 and counts one, or returns how long to wait for the next.

@@ -6,17 +6,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// selfWord is what the agent says of its own machine.
+// selfWord is the agent's report about its own machine.
 type selfWord struct {
 	troubles   []model.Trouble
 	disk       []model.DiskUse
 	measured   bool // disk is known
 	ports      []model.PortProblem
-	filler     string // what fills the data directory, in words; "" while that is not full, or not known
+	filler     string // which instance fills the data directory, as text; "" while it is not full, or that is unknown
 	now, acked uint64 // grows with each change, from 1
 }
 
-// report is what the servers are told. What fills the data directory is part of the reason why that is full.
+// report returns the report for the servers. What fills the data directory becomes part of the reason of disk_full.
 func (x *selfWord) report() *model.SelfReport {
 	troubles := slices.Clone(x.troubles)
 	for i := range troubles {
@@ -27,7 +27,7 @@ func (x *selfWord) report() *model.SelfReport {
 	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
 }
 
-// setSelf is the newest word on the agent's own machine.
+// setSelf records the newest troubles of the agent's own machine.
 func (r *reporter) setSelf(troubles []model.Trouble) {
 	r.mu.Lock()
 	r.self.troubles = troubles
@@ -36,7 +36,7 @@ func (r *reporter) setSelf(troubles []model.Trouble) {
 	r.kick()
 }
 
-// setDisk is the newest list of instances above their disk limit.
+// setDisk records the newest list of instances above their disk limit.
 func (r *reporter) setDisk(above []model.DiskUse) {
 	r.mu.Lock()
 	r.self.disk, r.self.measured = above, true
@@ -45,7 +45,7 @@ func (r *reporter) setDisk(above []model.DiskUse) {
 	r.kick()
 }
 
-// setPorts is the newest list of ports that can't be opened.
+// setPorts records the newest list of ports that can't be opened.
 func (r *reporter) setPorts(closed []model.PortProblem) {
 	r.mu.Lock()
 	r.self.ports = closed
@@ -54,7 +54,7 @@ func (r *reporter) setPorts(closed []model.PortProblem) {
 	r.kick()
 }
 
-// setFiller says what fills the data directory.
+// setFiller records what fills the data directory.
 func (r *reporter) setFiller(text string) {
 	r.mu.Lock()
 	r.self.filler = text

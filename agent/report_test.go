@@ -15,12 +15,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// busyNode is a reporter of a node whose instances say more than its reports may carry.
+// busyNode is a reporter of a node whose instances change more than its reports may carry.
 type busyNode struct {
 	*reporter
 	rounds   int
 	statuses []model.InstanceStatus
-	last     map[model.InstanceID]int // the round in which an instance was told last
+	last     map[model.InstanceID]int // the round in which an instance was last reported
 	sent     transport.ReportRequest
 }
 
@@ -54,7 +54,7 @@ func (b *busyNode) alter(i int, change func(*model.InstanceStatus)) {
 	b.set(*s)
 }
 
-// say gives an instance the largest facts that it may have, and others than before.
+// say gives an instance facts of the largest size that differ from the last ones.
 func (b *busyNode) say(s *model.InstanceStatus) {
 	s.Facts = facts{}
 	for i := range maxFacts {
@@ -62,7 +62,7 @@ func (b *busyNode) say(s *model.InstanceStatus) {
 	}
 }
 
-// report sends one report, as often as the servers take one of this size.
+// report sends one report, as often as the servers accept one of this size.
 func (b *busyNode) report(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second / 2)
@@ -74,7 +74,7 @@ func (b *busyNode) report(t *testing.T) {
 	}
 }
 
-// told returns what the last report says of an instance.
+// told returns what the last report says about an instance.
 func (b *busyNode) told(id model.InstanceID) model.Observed {
 	for _, s := range b.sent.Instances {
 		if s.ID == id {
@@ -84,8 +84,8 @@ func (b *busyNode) told(id model.InstanceID) model.Observed {
 	return ""
 }
 
-// Facts that change faster than they can be told neither keep a failure from being told at once, nor the facts of any
-// instance from being told in its turn.
+// Facts that change faster than they can be reported delay neither a failure, nor the facts of other instances beyond
+// their turn.
 func TestReportsOfChattyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -110,7 +110,7 @@ func TestReportsOfChattyInstances(t *testing.T) {
 	})
 }
 
-// Instances whose state changes all the time keep neither a failure nor the facts of others from being told.
+// Instances whose state changes all the time delay neither a failure nor the facts of others.
 func TestReportsOfFlappingInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -142,7 +142,7 @@ func TestReportsOfFlappingInstances(t *testing.T) {
 	})
 }
 
-// Facts that change all the time are told once a second, the newest last.
+// Facts that change all the time are reported once a second, the newest last.
 func TestFactsAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64

@@ -5,13 +5,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// transferWord is what is to be told of one transfer, and whether the servers have it.
+// transferWord is the newest report of one transfer, and whether the servers have it.
 type transferWord struct {
 	latest model.TransferReport
 	acked  bool
 }
 
-// setTransfer is the newest state of this node's part of a transfer. It does not block.
+// setTransfer records the newest state of this node's part of a transfer. It does not block.
 func (r *reporter) setTransfer(t model.TransferReport) {
 	r.mu.Lock()
 	known, ok := r.moves[t.ID]
@@ -22,7 +22,7 @@ func (r *reporter) setTransfer(t model.TransferReport) {
 	r.kick()
 }
 
-// keepTransfers forgets those that the servers don't speak of any more.
+// keepTransfers forgets transfers without an order.
 func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	wanted := make(map[model.TransferID]bool, len(orders))
 	for _, o := range orders {
@@ -37,7 +37,7 @@ func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	}
 }
 
-// transferWords are what is to be told; of a full report all.
+// transferWords returns the reports that the servers lack, or all.
 func (r *reporter) transferWords(all bool) []model.TransferReport {
 	var list []model.TransferReport
 	for _, id := range sortedKeys(r.moves) {

@@ -13,23 +13,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// startFailed is the reason of an instance whose program could not be started; what was wrong follows it.
+// startFailed is the reason of an instance whose program could not be started; the details follow it.
 const startFailed = string(driver.ReasonStartFailed)
 
 // The delay between restarts doubles up to this, or stays the group's own if that is longer.
 const maxRestartDelay = time.Minute
 
-// failure is one end of a program that was to run, or one start that did not come about.
+// failure is one end of a program that should run, or one failed start.
 type failure struct {
 	code   string
 	detail string
 	exit   *int
-	final  bool // trying again is of no use
-	free   bool // not the program's fault: it isn't counted, and tried again at once
+	final  bool // another try is pointless
+	free   bool // not the program's fault: not counted, and restarted at once
 }
 
-// failed decides between a restart and the end. Programs are restarted whatever their exit code is: an instance is to
-// run until the servers say otherwise.
+// failed decides between a restart and the end of the instance. Programs are restarted whatever their exit code is: an
+// instance runs until the servers say otherwise.
 func (i *instance) failed(f failure) {
 	var limit model.RestartSpec
 	if want := i.wanted(); want.Spec != nil {
@@ -72,8 +72,8 @@ func (i *instance) countFailure(limit model.RestartSpec) int {
 	return len(i.entry.Failures)
 }
 
-// finalReason is what an instance failed of in the end: the code of the failure where the servers know it, or
-// crash_loop.
+// finalReason returns why an instance failed in the end: crash_loop after ordinary exits, otherwise the reason of the
+// failure.
 func finalReason(f failure, reason string) string {
 	switch f.code {
 	case string(driver.ReasonExited), string(driver.ReasonSignaled):
@@ -94,7 +94,7 @@ func restartDelay(delay time.Duration, failures int) time.Duration {
 	return min(delay, most)
 }
 
-// ended accounts for the end of a program, whoever wanted it.
+// ended handles the end of a program, whether it was wanted or not.
 func (i *instance) ended(task Task) {
 	exit, _ := task.Exit()
 	i.entry.Live = false
@@ -114,13 +114,13 @@ func (i *instance) ended(task Task) {
 		f.free = true
 	case driver.ReasonStartFailed:
 		f.detail = exit.Message
-	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // by an agent that was killed meanwhile
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // a killed earlier agent asked for it
 		f.free = true
 	}
 	i.failed(f)
 }
 
-// endedItself reports whether the last end of the program was its own: nobody wanted it.
+// endedItself reports whether the program's last end was its own: nobody stopped it.
 func (i *instance) endedItself() bool {
 	task := i.current()
 	if task == nil {
@@ -134,7 +134,7 @@ func (i *instance) endedItself() bool {
 	return false
 }
 
-// stopReason says why a stopped instance ended, where that is worth saying: "" is a clean stop.
+// stopReason returns why a stopped instance ended; "" is a clean stop.
 func (i *instance) stopReason(exit driver.Exit) string {
 	switch exit.Reason {
 	case driver.ReasonStopped, driver.ReasonExited:
@@ -147,8 +147,8 @@ func (i *instance) stopReason(exit driver.Exit) string {
 	return exit.Reason.String()
 }
 
-// bringDown ends the program because the servers want it. gently means that readiness is withdrawn first, and that
-// nothing is sent to the program until the drain delay is over: by then no new connection reaches it.
+// bringDown ends the program because the servers want it. gently first withdraws readiness, and sends nothing to the
+// program until the drain delay is over: by then no new connection reaches it.
 func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 	spent := time.Duration(0)
 	if gently {
@@ -168,7 +168,7 @@ func (i *instance) abandon(ctx context.Context, task Task, why error) {
 		failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
-// restartIll ends a program whose check has failed for too long. It is restarted as if it had ended by itself.
+// restartIll ends a program whose check has failed for too long. It is restarted as if it had ended on its own.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
 	i.judge(verdict{reason: why}) // withdraws it from its service before the stop
@@ -189,8 +189,8 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	}
 }
 
-// restart ends the program and lets run start it again. Until the servers know that it isn't ready, and for the drain
-// delay after that, it is left alone.
+// restart ends the program and lets run start it again. It leaves the program alone until the servers know that it
+// isn't ready, and for the drain delay after that.
 func (i *instance) restart(ctx context.Context, task Task) {
 	i.log.Info("restarting as asked")
 	seq := i.wanted().RestartSeq
@@ -212,8 +212,8 @@ func (i *instance) restart(ctx context.Context, task Task) {
 	}
 }
 
-// drainDelay waits until no new connection can reach the program. It returns early when there is no reason to wait any
-// more: the program ended, or is to be killed.
+// drainDelay waits until no new connection can reach the program. It returns early if the program ended or must be
+// killed.
 func (i *instance) drainDelay(ctx context.Context, task Task) {
 	want := i.wanted()
 	if want.Spec == nil {
@@ -270,7 +270,7 @@ func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration)
 	}
 }
 
-// hopeless reports whether a start that failed like this fails again.
+// hopeless reports whether a start that failed with err would fail again.
 func hopeless(err error) bool {
 	var refused *model.Error
 	if !errors.As(err, &refused) {
@@ -284,7 +284,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// message is what people need of an error; reasons are shown with each instance, so it is bounded.
+// message returns the text of an error for people. It is bounded, since reasons are shown with each instance.
 func message(err error) string {
 	text := err.Error()
 	var refused *model.Error
@@ -300,7 +300,7 @@ func message(err error) string {
 	return text
 }
 
-// exitText is an exit for the agent's own status page.
+// exitText describes an exit for the agent's own status page.
 func exitText(e driver.Exit) string {
 	if e.Message != "" {
 		return fmt.Sprintf("%s, code %d: %s", e.Reason, e.Code, e.Message)
@@ -308,7 +308,7 @@ func exitText(e driver.Exit) string {
 	return fmt.Sprintf("%s, code %d", e.Reason, e.Code)
 }
 
-// down is the state of an instance that is to run and isn't ready: booting until it was ready once, then unready.
+// down returns the state of an instance that should run and isn't ready: booting until it was ready once, then unready.
 func (i *instance) down() model.Observed {
 	switch i.entry.Status.Observed {
 	case model.ObservedReady, model.ObservedUnready:

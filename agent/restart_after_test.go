@@ -28,8 +28,8 @@ func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.
 	return g, ill
 }
 
-// A program whose check has failed for restart_after is restarted in place. When that has helped nothing as often as
-// the restart block allows, it has failed: the servers replace it then.
+// A program whose check has failed for restart_after is restarted in place. If that did not help as often as the
+// restart block allows, the instance has failed, and the servers replace it.
 func TestRestartAfter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -60,7 +60,7 @@ func TestRestartAfter(t *testing.T) {
 	})
 }
 
-// A check that fails and passes again in time, or that has no restart_after, restarts nothing.
+// A check that fails and passes again in time, or that has no restart_after, causes no restart.
 func TestNoRestartAfter(t *testing.T) {
 	for name, test := range map[string]struct {
 		after model.Duration

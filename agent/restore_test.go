@@ -43,8 +43,8 @@ func TestReportsBehindARestore(t *testing.T) {
 }
 
 // Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent
-// registered again. The log goes on behind the newest entry, as it does when a running cluster is restored, or behind
-// the snapshot, as it does when one is recovered; then the same file is recovered once more. (drains end)
+// registered again. The log continues after the newest entry, as when a running cluster is restored, or after the
+// snapshot, as in a recovery. Then the same file is recovered once more. (drains end)
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -107,7 +107,7 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A node that was forgotten while it was cut off comes back.
+// A node that was forgotten while it was cut off returns.
 func TestForgottenNodeReturns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -116,13 +116,13 @@ func TestForgottenNodeReturns(t *testing.T) {
 		b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		b.apply(&fsm.NodeForget{ID: n.ID})
 		b.setDown(false)
-		b.pass(2 * time.Minute) // its question from before has ended
+		b.pass(2 * time.Minute) // the poll from before has ended
 		b.agrees(b.run("web", sh("")))
 	})
 }
 
-// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that the
-// state hears what happens to it.
+// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that its
+// changes reach the state.
 func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
 	b.pass(time.Second)
@@ -147,8 +147,8 @@ func (b *bubble) agrees(id model.InstanceID) {
 	}
 }
 
-// What may run alone goes on in a slot that the restored state knows until a person decides; what the state has in the
-// slot is not started meanwhile, nor once it has stopped.
+// After a restore, an unknown instance that must not run twice goes on in a known slot until an operator decides. The
+// instance that the state has in that slot is not started meanwhile, nor once it has stopped.
 func TestUnknownHolderGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -184,8 +184,8 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
-// A node that the snapshot does not have, and whose agent comes after the confirmation: what may run alone there goes
-// on.
+// A node that the snapshot lacks, and whose agent comes after the confirmation: an instance there that must not run
+// twice goes on.
 func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		alone := sh("")
@@ -210,8 +210,8 @@ func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	})
 }
 
-// What is adopted after a restore goes on undisturbed: its agent tells again how it is, and finds its data to be what
-// the servers mean.
+// An instance adopted after a restore goes on undisturbed: its agent reports its state again, and its data is what the
+// servers expect.
 func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -249,8 +249,8 @@ func (b *bubble) volume(group model.GroupID, name string) fsm.Volume {
 	return *v
 }
 
-// What a restored state does not have ends as anything else does, with its stop signal and its grace. One of which only
-// one may run is killed where another one may run by now.
+// Instances that a restored state lacks end normally, with their stop signal and their grace. One that must not run
+// twice is killed if another one may run by now.
 func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

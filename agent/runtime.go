@@ -14,22 +14,22 @@ import (
 type Runtime interface {
 	// Start runs spec and returns once the program is executed. An instance that has ended is started again.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended, and the ids of what it can't tell of. It
-	// is called once, before Start.
+	// Adopt returns everything that an earlier agent left, running or ended. unclear has the ids of instances that may
+	// run. Call it once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
-	// Readopt looks again at what Adopt could not tell of. It returns nil if nothing of it is left, and an error if it
-	// still can't tell.
+	// Readopt looks again at an unclear instance. It returns nil if nothing of it is left, and an error if it is still
+	// unclear.
 	Readopt(context.Context, driver.ID) (Task, error)
-	// End kills everything of an instance that Adopt could not tell of. After an error something of it may run on. It
-	// blocks for up to half a minute.
+	// End kills everything of an unclear instance. After an error something of it may still run. It blocks for up to half
+	// a minute.
 	End(context.Context, driver.ID) error
-	// Launched returns what such an instance was started with; false if that can't be read. It does not block for long.
+	// Launched returns what an unclear instance was started with; false if it can't be read. It does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
 	// Capabilities says what is enforced; its notes are shown with the node.
 	Capabilities() driver.Capabilities
 	// BootNow is the clock of leases.
 	BootNow() driver.BootTime
-	// Close lets go of every instance; all of them go on.
+	// Close stops watching the instances, which all go on.
 	Close() error
 }
 
@@ -41,7 +41,7 @@ type Task interface {
 	// Done is closed when nothing of the instance is left.
 	Done() <-chan struct{}
 	Exit() (driver.Exit, bool)
-	// Stop blocks until Done; grace 0 kills at once. Called again, the earlier end counts.
+	// Stop blocks until Done; grace 0 kills at once. When it is called again, the earlier deadline counts.
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
@@ -59,11 +59,11 @@ type Task interface {
 	Remove() error
 }
 
-// Log reads one stream of an instance. Offset is the place of the byte that the next Read returns.
+// Log reads one stream of an instance. Offset is the position of the byte that the next Read returns.
 type Log interface {
 	io.ReadCloser
 	Offset() int64
-	// WrittenAt is when the byte at an offset was written; zero where that is not known.
+	// WrittenAt returns when the byte at an offset was written; zero if unknown.
 	WrittenAt(offset int64) time.Time
 }
 

@@ -17,20 +17,21 @@ import (
 // How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
-	// selfBad is how often in a row a check must fail before the servers hear of it, and selfGood how often it must
-	// pass before they hear that it is over.
+	// selfBad is how often in a row a check must fail before it is reported, and selfGood how often it must pass before
+	// its trouble is over.
 	selfBad  = 2
 	selfGood = 5
-	// selfWriteEvery is how often a file is written and a cgroup made, in rounds. A check that failed is made in each.
+	// selfWriteEvery is how often, in rounds, a file is written and a cgroup made. A check that failed is repeated in each
+	// round.
 	selfWriteEvery = 3
-	// selfWriteSlow is how long a small write to the data directory may take until it is on the disk.
+	// selfWriteSlow is how long a small write may take to reach the disk of the data directory.
 	selfWriteSlow = 5 * time.Second
 )
 
 // findings are the checks that fail now, and why.
 type findings map[model.SelfCheck]string
 
-// selfChecks turns single looks at the machine into what is told to the servers. One goroutine uses it.
+// selfChecks turns single looks at the machine into reported troubles. One goroutine uses it.
 type selfChecks struct {
 	counts map[model.SelfCheck]*selfCount
 	last   []model.Trouble
@@ -50,8 +51,8 @@ func newSelfChecks() *selfChecks {
 	return c
 }
 
-// take counts one look. It returns the present troubles, and whether they moved. The reason of a trouble stays the
-// one with which it began.
+// take counts one look. It returns the present troubles, and whether they changed. A trouble keeps the reason with
+// which it began.
 func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool) {
 	for _, check := range model.SelfChecks() {
 		n := c.counts[check]
@@ -75,8 +76,8 @@ func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool)
 	return troubles, moved
 }
 
-// startFull has the servers know from the first report on that the data directory is full, when it is: an agent that
-// restarts on a full disk does not call its machine well for the time that a check takes.
+// startFull makes the first report say that the data directory is full, if it is. Otherwise an agent that restarts on a
+// full disk would seem healthy until the first checks are over.
 func (a *Agent) startFull(checks *selfChecks) {
 	reason := roomIn(a.home.dir, false)
 	if reason == "" || a.cfg.SelfCheckEvery < 0 {
@@ -121,7 +122,7 @@ type machineCheck struct {
 	again   bool // something could not be written the last time
 	full    bool
 	clock   clockCheck
-	writing chan error // of the write that is on its way; nil: none is
+	writing chan error // result of the write under way; nil: none is
 	since   time.Time  // when it began
 }
 
@@ -129,7 +130,7 @@ func newMachineCheck(dir string) *machineCheck {
 	return &machineCheck{dir: dir, cgroups: func() error { return nil }, clock: clockCheck{last: time.Now()}}
 }
 
-// look makes every check that is due. It takes at most selfWriteSlow.
+// look makes every check that is due. It takes at most about selfWriteSlow.
 func (m *machineCheck) look() findings {
 	found := findings{}
 	if reason := m.clock.look(time.Now()); reason != "" {
@@ -154,8 +155,8 @@ func (m *machineCheck) look() findings {
 	return found
 }
 
-// write writes a small file and waits until the disk has it. A write that hangs is waited for in the background:
-// there is never a second one beside it.
+// write writes a small file and waits until the disk has it. A write that hangs goes on in the background, and no
+// second one is started beside it.
 func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	if m.writing == nil {
 		m.since = time.Now()
@@ -193,16 +194,16 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Below both of these, of bytes or of inodes, a file system is as good as full. It needs twice as much before it is
-// no longer.
+// A file system counts as full when its free bytes are below both fullBytes and fullPercent of its size, or its free
+// inodes below both fullInodes and fullPercent. It counts as full until it has twice as much free.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024
 	fullPercent = 2
 )
 
-// roomIn says why a directory's file system is as good as full; "" if it isn't, or does not say. was: it was full the
-// last time.
+// roomIn says why a directory's file system counts as full; "" if it doesn't, or can't be asked. was says that it was
+// full at the last look.
 func roomIn(dir string, was bool) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 {
@@ -226,8 +227,8 @@ func roomIn(dir string, was bool) string {
 	return ""
 }
 
-// The wall clock jumps when it gains or loses clockJump against the monotonic clock from one look to the next.
-// Machines are set right once, or were paused: the clock is in trouble when it jumps again within clockWindow.
+// The wall clock jumps when it gains or loses clockJump against the monotonic clock between two looks. A single jump is
+// normal, after a correction or a pause of the machine. Two within clockWindow are a trouble.
 const (
 	clockJump   = 2 * time.Second
 	clockWindow = time.Minute
@@ -239,7 +240,7 @@ type clockCheck struct {
 	jumps []time.Time // with their monotonic times, the newest last
 }
 
-// look takes the time of now, which has both clocks, and returns what is wrong.
+// look compares both clocks of now with those of the last look, and returns what is wrong.
 func (c *clockCheck) look(now time.Time) string {
 	wall, mono := now.Round(0).Sub(c.last.Round(0)), now.Sub(c.last)
 	return c.took(now, wall, mono)

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A check must fail twice in a row before it is a trouble, and pass five times in a row before it is none.
+// A check must fail twice in a row to become a trouble, and pass five times in a row to end it.
 func TestSelfCheckHysteresis(t *testing.T) {
 	c := newSelfChecks()
 	bad, good := findings{model.SelfDiskFull: "no room"}, findings{}
@@ -44,8 +44,8 @@ func TestSelfCheckHysteresis(t *testing.T) {
 	}
 }
 
-// One jump of the wall clock is a machine that was set right or paused. Two within a minute are trouble, until there
-// was none for a minute.
+// One jump of the wall clock is a correction or a pause. Two within a minute are a trouble, until a minute passes
+// without one.
 func TestClockJumps(t *testing.T) {
 	now := time.Now()
 	c := clockCheck{last: now}
@@ -64,7 +64,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A write that hangs is slow, and there is never a second one beside it. One that took too long was slow.
+// A write that hangs is slow, and no second one is started beside it. A write that took too long was slow.
 func TestSlowDisk(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	if check, reason := m.write(); check != "" {
@@ -79,7 +79,7 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	hangs <- nil
-	for m.writing == hangs { // the limit and the end are there at once
+	for m.writing == hangs { // the limit and the end may come together
 		if check, _ := m.write(); check != model.SelfDiskSlow {
 			t.Errorf("it took too long: %q", check)
 		}
@@ -102,8 +102,7 @@ func TestCgroupsLost(t *testing.T) {
 	}
 }
 
-// On a real file system that fills up, can't be written, and is well again, the servers hear each of it with its
-// reason.
+// On a real file system that fills up, can't be written, and recovers, the servers get each trouble with its reason.
 func TestSelfChecksOnSmallDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -22,29 +22,29 @@ type Servers interface {
 	Peers(context.Context, transport.PeersRequest) (transport.Peers, error)
 }
 
-// Heartbeats tells every server again and again that this node lives. Package cluster has it. None of its methods
-// blocks; all are safe for many goroutines.
+// Heartbeats shows every server again and again that this node lives. Package cluster implements it. No method blocks;
+// all are safe for many goroutines.
 type Heartbeats interface {
 	// Register makes heartbeats carry this epoch, signed with its key, from now on.
 	Register(key []byte, epoch uint64, interval time.Duration)
-	// SetVoters tells who votes among the servers, and in which history of them (model.History as text); call it before
-	// Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
+	// SetVoters sets the voters among the servers, and the history that they belong to (model.History as text). Call it
+	// before Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
 	// renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
 	// SetInterval changes how often they are sent, after the setting changed.
 	SetInterval(interval time.Duration)
-	// SetFacts names the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
+	// SetFacts sets the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)
-	// SetAnswered tells when a server last answered a request; heartbeats carry how long ago that was.
+	// SetAnswered sets when a server last answered a request; heartbeats carry how long ago that was.
 	SetAnswered(at time.Time)
-	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
+	// LeaseUntil returns until when (with its monotonic reading) a lease of this length holds: while a majority of the
 	// voters have answered heartbeats SENT within it. Zero: it never held.
 	LeaseUntil(length time.Duration) time.Time
-	// GivenUp has an epoch when a server agreed to it being offline: register again, unless there is a newer one.
+	// GivenUp receives an epoch that a server agreed to call offline: register again, unless there is a newer epoch.
 	GivenUp() <-chan uint64
 }
 
-// asDuration turns cluster time into time of this machine.
+// asDuration converts cluster time to time of this machine.
 func asDuration(d model.Duration) time.Duration {
 	if d >= model.Duration(maxWait/time.Millisecond) {
 		return maxWait
@@ -55,7 +55,7 @@ func asDuration(d model.Duration) time.Duration {
 // maxWait stands for "for ever" where a timer needs a number.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// sleep waits for d, or until ctx ends or wake has something; it reports whether d passed in full.
+// sleep waits for d. It returns false if ctx ends, or wake has something, before that.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -68,7 +68,7 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return false
 }
 
-// until returns a context that also ends when done is closed. stop frees what that takes.
+// until returns a context that also ends when done is closed. The caller must call stop.
 func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -82,7 +82,7 @@ func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop f
 	return ctx, func() { cancel(); wg.Wait() }
 }
 
-// backoff grows from first to most by factors of two, with a quarter of chance, so that agents which lost the same
+// backoff doubles from first to most. Up to a quarter of each pause is random, so that agents which lost the same
 // server don't return together.
 type backoff struct {
 	first, most time.Duration
@@ -96,7 +96,7 @@ func (b *backoff) next(random float64) time.Duration {
 
 func (b *backoff) reset() { b.now = 0 }
 
-// level is that of a log line about a failure: the first of a row is news, the rest are not.
+// level returns the log level for a failure: Warn for the first in a row, Debug for the rest.
 func (b *backoff) level() hclog.Level {
 	if b.now == 0 {
 		return hclog.Warn

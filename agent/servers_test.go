@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The client that agents are given.
+// The client that agents get.
 var _ Servers = (*transport.Client)(nil)
 
-// servers is a control plane of one: the real state behind the agent's protocol, without network, consensus or leader.
-// What a leader would decide, the test does.
+// servers is a control plane with one server: the real state behind the agent's protocol, without network, consensus or
+// leader. The test takes the leader's decisions.
 type servers struct {
 	t    testing.TB
 	m    *fsm.Machine
@@ -25,14 +25,14 @@ type servers struct {
 
 	mu      sync.Mutex
 	down    bool                         // every call fails
-	others  bool                         // another agent is that of the node
+	others  bool                         // the node has another agent
 	reports []string                     // "id observed reason", in order of arrival
 	calls   map[string]int               // by operation
-	answer  func(*transport.Assignments) // changes an answer on its way
-	facts   []uint64                     // generations, as they were reported
+	answer  func(*transport.Assignments) // changes an answer before it is sent
+	facts   []uint64                     // generations, as reported
 	alters  []func(*transport.Assignment)
-	altered chan struct{} // closed, and replaced, when there is one more
-	sparing bool          // with specs: they are told only to who asks for everything
+	altered chan struct{} // closed and replaced when an alteration is added
+	sparing bool          // assignments carry specs only if the agent asks for everything
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
@@ -157,7 +157,7 @@ func (s *servers) history(id model.InstanceID) []string {
 	return slices.Compact(list)
 }
 
-// poll waits until the topic moved past index, or wait is over.
+// poll waits until the topic has moved past index, or wait is over.
 func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration, newer func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
@@ -203,7 +203,7 @@ func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsReques
 	return out, err
 }
 
-// honest reports whether answers are told as the state has them, so that no agent can have seen more than that.
+// honest reports whether answers show the state as it is, so that no agent can have seen a later one.
 func (s *servers) honest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	return out
 }
 
-// alter changes every assignment from now on, and sends them anew. It comes on top of what was altered before.
+// alter changes every assignment from now on, and sends them again. It adds to earlier alterations.
 func (s *servers) alter(f func(*transport.Assignment)) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -16,12 +16,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sharesPerCore is what one core counts in CPU shares, whatever its clock: a number that does not change while a
-// machine saves power.
+// sharesPerCore is the number of CPU shares of a core, whatever its clock rate: it does not change while a machine
+// saves power.
 const sharesPerCore = 1000
 
-// detectCapacity finds what this machine, or the container that the agent is in, can give. root is "/" but in tests.
-// What can't be found is 0, and then nothing is placed here until it is configured.
+// detectCapacity finds what this machine, or the agent's container, can give. root is "/" except in tests. A value that
+// can't be found is 0; then nothing is placed here until it is configured.
 func detectCapacity(root string) model.Resources {
 	memory := memTotal(filepath.Join(root, "proc", "meminfo"))
 	for _, limit := range cgroupLimits(root) {
@@ -67,8 +67,8 @@ func cgroupLimits(root string) []int64 {
 	return limits
 }
 
-// limitsAbove reads file in mount/path and in every directory between the two. In a container path may not exist in
-// the mount, which then begins at the container's own cgroup: the walk still ends there.
+// limitsAbove reads file in mount/path and in every directory between the two. In a container path may not exist in the
+// mount, which begins at the container's own cgroup; the walk then still reads the limits at the mount.
 func limitsAbove(mount, path, file string) []int64 {
 	var limits []int64
 	for dir := filepath.Clean("/" + path); ; dir = filepath.Dir(dir) {
@@ -83,7 +83,7 @@ func limitsAbove(mount, path, file string) []int64 {
 	}
 }
 
-// shape is what the node tells of itself at registration.
+// shape returns what the node reports of itself at registration.
 func shape(c NodeConfig) model.NodeShape {
 	capacity := detectCapacity("/")
 	if c.Capacity.CPU > 0 {
@@ -111,14 +111,14 @@ func attributes() map[string]string {
 	return a
 }
 
-// hostID names this boot of this machine: a copy of a machine boots by itself, or bears another machine id.
+// hostID names this boot of this machine: a copy of the machine has another boot id or another machine id.
 func hostID(boot string) string {
 	machine, _ := os.ReadFile("/etc/machine-id") // not every machine has one
 	return boot + "/" + strings.TrimSpace(string(machine))
 }
 
-// machineID names the machine to the servers: what was installed on it, and its firmware, which only root can read.
-// Both are hashed: they are nobody else's business.
+// machineID identifies the machine to the servers, by its installation and its firmware (which only root can read).
+// Both ids are hashed, since they are private.
 func machineID() string {
 	return fingerprint("/etc/machine-id") + "/" + fingerprint("/sys/class/dmi/id/product_uuid")
 }

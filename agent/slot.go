@@ -8,16 +8,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// standing is whether the servers take this agent for that of its node, as far as this process knows.
+// standing says whether the servers accept this agent as the one of its node, as far as this process knows.
 type standing int32
 
 const (
 	standingUnknown standing = iota // no attempt to register has ended
-	standingGood                    // they do, or none can be reached: what was assigned before counts
-	standingOther                   // they refuse it: another agent is that of the node, as on a copy of a machine
+	standingGood                    // they accept it, or none can be reached: what was assigned before counts
+	standingOther                   // they refuse it: another agent has the node's id, as on a copy of a machine
 )
 
-// after is the standing when an attempt to register ended with err.
+// after returns the standing when an attempt to register ended with err.
 func (s standing) after(err error) standing {
 	var refused *model.Error
 	switch {
@@ -31,7 +31,7 @@ func (s standing) after(err error) standing {
 	return standingGood
 }
 
-// holdStanding blocks while another agent may be that of the node: this one starts nothing then. It returns false if
+// holdStanding blocks while another agent may have this node's id: this one starts nothing then. It returns false if
 // the assignment changed meanwhile.
 func (i *instance) holdStanding(ctx context.Context) bool {
 	for first := true; standing(i.shop.standing.Load()) != standingGood; first = false {
@@ -45,10 +45,10 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until an instance that must not run twice can be started. If this boot of this machine has started it
-// before and the program ended by itself, that is at once. Otherwise it waits for the assignments of the present
-// registration: after a reboot, on a copied disk, or where the servers had it stopped and the journal could not note
-// that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
+// holdSlot blocks until an instance that must not run twice may be started. If this boot of this machine started it
+// before and the program ended on its own, it returns at once. Otherwise it waits for the assignments of the present
+// registration, because the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers
+// stopped it and the journal could not note that. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shop.host && i.endedItself() {
 		return true
@@ -63,12 +63,12 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 			return false
 		}
 	}
-	// the assignment that was waited for may be the one that ends this instance
+	// the assignment that arrived may be the one that ends this instance
 	return i.wanted().Desired == model.DesiredRunning
 }
 
-// notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older
-// state.
+// notStarted reports that an instance which the servers may believe ready does not run: after a restore they know an
+// older state.
 func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)

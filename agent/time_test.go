@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A drain: readiness is withdrawn, the drain delay passes, only then the signal; after the grace it is killed.
+// A drain: readiness is withdrawn, the drain delay passes, and only then comes the signal. After the grace the process
+// is killed.
 func TestDrainTimes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.stubborn = true
@@ -46,7 +47,7 @@ func (t *memTask) asked() bool {
 	return t.kill != nil
 }
 
-// Restarts are delayed ever longer, and counted within the interval only.
+// The delay between restarts grows. Only restarts within the interval count.
 func TestRestartBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second
@@ -82,7 +83,7 @@ func TestRestartBackOff(t *testing.T) {
 	})
 }
 
-// A program that crashes now and then, but never too often within the interval, goes on for ever.
+// A program that crashes now and then, but never too often within the interval, is restarted forever.
 func TestRareCrashesAreForgiven(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = time.Minute
@@ -97,8 +98,8 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// One that ends before it settled never counts as ready, also where its end is known later: the machine is busy, or it
-// left others behind.
+// An instance that ends before it has settled never counts as ready. This also holds if its end is known late because
+// the machine is busy or it left child processes.
 func TestSettles(t *testing.T) {
 	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
 		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })
@@ -132,7 +133,7 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
-		// Assigned by a server that lost its mind: the state would refuse it.
+		// Assigned by a faulty server: the state would refuse it.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
@@ -155,7 +156,7 @@ func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
 	return a
 }
 
-// A server that can't be reached costs nothing but time: what was missed arrives in one piece.
+// If no server can be reached, reports are only delayed: what was missed arrives in one piece.
 func TestReportsAreResent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -177,7 +178,7 @@ func TestReportsAreResent(t *testing.T) {
 	})
 }
 
-// What many instances do at once travels in few reports.
+// Simultaneous changes of many instances are sent in few reports.
 func TestReportsAreBatched(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -199,7 +200,7 @@ func TestReportsAreBatched(t *testing.T) {
 	})
 }
 
-// A settled node says nothing: no report, no registration, however long it lasts.
+// A settled node sends nothing, no report and no registration, however long this lasts.
 func TestQuiet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -214,7 +215,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// on_shutdown = "drain": the agent ends only when nothing runs any more.
+// on_shutdown = "drain": the agent ends only once nothing runs.
 func TestShutdownDrains(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var id model.InstanceID
@@ -251,7 +252,7 @@ func TestShutdownDrainIsBounded(t *testing.T) {
 	})
 }
 
-// An agent whose name is taken tries less and less often, and still comes in soon after a person has acted.
+// An agent whose name is taken tries less and less often, and still joins soon after a person has resolved it.
 func TestRefusedRegistrationBacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1",
@@ -271,7 +272,7 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 	})
 }
 
-// A server that gave the node up makes it register again, once.
+// A server that gave up the node makes it register again, once.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -294,7 +295,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 	})
 }
 
-// A working directory that takes long to remove holds up neither what is assigned next nor the end of the agent.
+// A working directory that takes long to remove delays neither what is assigned next nor the end of the agent.
 func TestSlowRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.removal = make(chan struct{})

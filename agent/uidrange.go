@@ -12,13 +12,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DefaultUIDs is the range of an agent that runs as root and whose configuration names none. The range lies above the
-// ids that SSSD and FreeIPA give to accounts (up to 2000200000), above those that systemd and subordinate ids give to
-// containers, and below those of systemd's foreign images (from 2147352576).
+// DefaultUIDs returns the range for an agent that runs as root and whose configuration names none. It lies above the
+// ids that SSSD and FreeIPA give to accounts (up to 2000200000), and above those that systemd and subordinate ids give
+// to containers. It lies below those of systemd's foreign images (from 2147352576).
 func DefaultUIDs() driver.UIDRange { return driver.UIDRange{First: 2_100_000_000, Last: 2_100_065_535} }
 
-// instanceUIDs is the range that this process gives user ids of. The default range is not used where the user namespace
-// lacks it: warning says so then. Code: invalid (the configuration names a range that can't be used).
+// instanceUIDs returns the range that instances get user ids from. The default range is not used if the user namespace
+// lacks it; then warning says so. Code: invalid (the configuration names a range that can't be used).
 func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, warning string, err error) {
 	named := c.UIDs != driver.UIDRange{}
 	switch {
@@ -43,11 +43,10 @@ func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, 
 	return DefaultUIDs(), "", nil
 }
 
-// uidMap has the user ids up to 2^31-1 that a process can use, in order; ranges that touch each other are joined. Nil:
-// all.
+// uidMap has the user ids up to 2^31-1 that a process can use, in order; adjacent ranges are joined. Nil: all.
 type uidMap []driver.UIDRange
 
-// ownUIDMap is that of this process. A kernel without user namespaces has none.
+// ownUIDMap returns the map of this process; nil on a kernel without user namespaces.
 func ownUIDMap() uidMap {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -56,7 +55,7 @@ func ownUIDMap() uidMap {
 	return parseUIDMap(string(text))
 }
 
-// parseUIDMap reads the lines of a uid_map: an id inside of the namespace, the one outside, and how many follow.
+// parseUIDMap reads the lines of a uid_map: the first id inside the namespace, the first one outside, and how many.
 func parseUIDMap(text string) uidMap {
 	ids := uidMap{}
 	for line := range strings.Lines(text) {

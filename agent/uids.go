@@ -19,9 +19,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// uids hands out user ids of the node's range to instances that name no user: none of them can read the environment,
-// the memory or the files of another. An instance without volumes has one of its own. A slot with volumes has one for
-// as long as they are here, whichever instance fills it: files never change their owner. Safe for many goroutines.
+// uids gives user ids of the node's range to instances that name no user. So none of them can read the environment,
+// memory or files of another. An instance without volumes gets one of its own. A slot with volumes gets one for as long
+// as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many goroutines.
 type uids struct {
 	all     driver.UIDRange
 	volumes string // the directory of volumes
@@ -30,11 +30,12 @@ type uids struct {
 	next int
 	of   map[uidHolder]int
 	used map[int]uidHolder
-	// unseen is why not all owners of volumes are known. Then no new id is given: it might be that of somebody's data.
+	// unseen is why not all owners of volumes are known. While it is set, no new id is given, since it might own existing
+	// data.
 	unseen error
 }
 
-// uidHolder names the owner of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
+// uidHolder names the holder of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
 type uidHolder string
 
 func instanceHolder(id model.InstanceID) uidHolder { return "instance " + uidHolder(id) }
@@ -43,7 +44,7 @@ func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
-// stagedHolder has what copies that transfers made beside the volumes belong to, until they are put to use.
+// stagedHolder holds the ids that own staged copies of transfers, until these are used.
 const stagedHolder uidHolder = "staged"
 
 func holderOf(a transport.Assignment) uidHolder {
@@ -53,11 +54,11 @@ func holderOf(a transport.Assignment) uidHolder {
 	return instanceHolder(a.ID)
 }
 
-// newUIDs looks at who owns the volumes.
+// newUIDs reads the owners of the volumes.
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // what an earlier agent gave last is not known
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // the last id that an earlier agent gave is not known
 		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
 			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
 		}
@@ -66,7 +67,7 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 }
 
 // lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet,
-// .transfer/ID/tree/NAME. Only root can write to the directories on the way to them.
+// .transfer/ID/tree/NAME. Only root can write to their parent directories.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
 	for _, name := range found {
@@ -86,7 +87,7 @@ func (u *uids) lookAtVolumes() error {
 	return err
 }
 
-// ownerOf is the user id that a directory belongs to; -1: it is not there.
+// ownerOf returns the user id that a directory belongs to; -1: it doesn't exist.
 func ownerOf(dir string) (int, error) {
 	info, err := os.Lstat(dir)
 	if os.IsNotExist(err) {
@@ -111,7 +112,8 @@ func (u *uids) keep(a transport.Assignment, uid int) {
 	}
 }
 
-// take returns the user id of a holder: the one that it has, else the next free one. False: all are in use.
+// take returns the user id of a holder: the one it has, otherwise the next free one. False: all are in use, or the
+// owners of volumes are unknown.
 func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -136,7 +138,7 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	return 0, false
 }
 
-// claim gives a slot the user id that its data belongs to. False: somebody else has it.
+// claim gives a slot the user id that its data belongs to. False: another holder has it.
 func (u *uids) claim(slot uidHolder, uid int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -147,7 +149,7 @@ func (u *uids) claim(slot uidHolder, uid int) bool {
 	return true
 }
 
-// give gives back the user id of an instance that is forgotten. A slot keeps its own: its data is still there.
+// give frees the user id of a forgotten instance. A slot keeps its id, since its data is still there.
 func (u *uids) give(id model.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -157,7 +159,7 @@ func (u *uids) give(id model.InstanceID) {
 	}
 }
 
-// exhausted says why take found none.
+// exhausted returns why take found no id.
 func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -171,9 +173,9 @@ func (u *uids) exhausted() *model.Error {
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file
-// names nobody. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
-// user, as it did when that data was written. shared says that this instance ran as the default user before: it goes on
-// as that, and can read what it wrote.
+// names no user. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
+// user, as it did when it wrote that data. shared says that this instance ran as the default user before: it goes on as
+// that user, so that it can read its data.
 func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
@@ -218,7 +220,7 @@ func givenUser(name string) *model.Error {
 		WithHint("name another user, or none")
 }
 
-// dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.
+// dataOwner returns the user id that owns the data in an assignment's volumes; -1: there is no data yet.
 func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
 	owner, of := -1, ""
 	for _, v := range a.Spec.Volumes {
@@ -232,10 +234,10 @@ func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
 			return -1, diskError("read the epoch of volume "+v.Name, err)
 		}
 		if want := a.Copies[v.Name]; uid < 0 || want != 0 && epoch != strconv.FormatUint(want, 10) {
-			continue // it is not the data that the instance gets; see freshen
+			continue // not the data that the instance gets; see freshen
 		}
 		if empty, err := transfer.Empty(dir); err == nil && empty && !w.uids.all.Has(uid) {
-			continue // nothing is in it: it gets the user of the instance
+			continue // an empty volume gets the user of the instance
 		}
 		switch {
 		case uid > nogroup && !w.uids.all.Has(uid):

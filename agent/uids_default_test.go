@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent of root whose configuration says nothing of user ids gives each instance one of its own: no job reads the
-// environment of another, nor a file in its working directory.
+// If its configuration has no user ids, an agent of root gives each instance its own: no job can read another's
+// environment or the files in its working directory.
 func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -45,8 +45,8 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	}
 }
 
-// An instance that ran as nobody before its agent gave user ids keeps that user, also when it is restarted: what it
-// wrote stays readable for it.
+// An instance that ran as nobody before its agent gave out user ids keeps that user, also when it is restarted: it can
+// still read what it wrote.
 func TestInstancesKeepTheUserThatTheyBeganWith(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

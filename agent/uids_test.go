@@ -19,7 +19,7 @@ var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
 
 func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 
-// sharedUser has what names no user run as nobody.
+// sharedUser makes instances without a user run as nobody.
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
 // nobodys is a shell script whose job file names no user.
@@ -37,7 +37,7 @@ func uidOf(t *testing.T, pid int) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// Of two instances that name no user neither can read the environment or a file of the other.
+// Two instances without a user can't read each other's environment or files.
 func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -67,7 +67,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("they run as %d and %d, want two of %v", one, two, testUIDs)
 	}
 
-	b.stopAgent() // what an earlier agent gave is not given again, and a restart in place keeps it
+	b.stopAgent() // ids given by an earlier agent are not given again, and a restart in place keeps them
 	b.start()
 	must(t, os.Remove(filepath.Join(pids, "victim")))
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -83,14 +83,14 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// withVolume is a shell script with a volume, in which it begins, whose job file names no user.
+// withVolume is a shell script that starts in its volume, and whose job file names no user.
 func withVolume(b *bench, job, script string) model.GroupSpec {
 	g := nobodys("cd $OUTSPAN_VOLUME_DATA || exit 1; " + script + "; exec sleep 1000")
 	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
 	return g
 }
 
-// openDirectory is one that instances of any user may write to.
+// openDirectory makes a directory that instances of any user may write to.
 func openDirectory(t *testing.T, b *bench) string {
 	t.Helper()
 	dir := filepath.Join(b.dir, "pids")
@@ -99,8 +99,8 @@ func openDirectory(t *testing.T, b *bench) string {
 	return dir
 }
 
-// A slot with volumes has a user id of its own, which its next instance has too: neither its data nor its environment
-// can be read by another job, and files never change their owner.
+// A slot with volumes has its own user id, which its next instance has too. No other job can read its data or
+// environment, and files never change their owner.
 func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -133,7 +133,7 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	must(t, os.Remove(filepath.Join(pids, "db")))
 	b.stop(first, nil)
 	b.await(first, model.ObservedStopped)
-	b.stopAgent() // another agent finds the owner on the disk
+	b.stopAgent() // a restarted agent finds the owner on the disk
 	b.start()
 	b.await(b.place(version, 0, b.node(), nil), model.ObservedReady)
 	if again := uidOf(t, pidOf(t, filepath.Join(pids, "db"))); again != uid {
@@ -144,8 +144,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Data that is there already decides: what nobody wrote before the node had a range goes on as nobody's, and what
-// belongs to an id that this node did not give is not used, with a reason.
+// Existing data decides the user. Data that nobody wrote before the node had a range stays nobody's. Data of an id that
+// this node did not give out is not used, and the reason is reported.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -177,7 +177,7 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 }
 
-// The owners of volumes that are on the disk are given to nobody else, nor are those of copies that are not in use yet.
+// The owners of volumes on the disk are given to no other instance, nor are those of copies that are not in use yet.
 func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -205,7 +205,7 @@ func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	}
 }
 
-// A range that was changed gives an instance another user at its next start.
+// After a change of the range, an instance gets another user at its next start.
 func TestChangedRangeOfUsers(t *testing.T) {
 	u := newUIDs(testUIDs, t.TempDir(), hclog.NewNullLogger())
 	u.keep(transport.Assignment{ID: "old"}, 200_000)

@@ -12,12 +12,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// unsure is a runtime in memory that can't tell what became of its instances while it is blind.
+// unsure is a runtime in memory that, while it is blind, can't determine the state of its instances.
 type unsure struct {
 	*memory
 	blind bool        // under mu
-	named []driver.ID // ids that it names as unclear although nothing of them is left
-	// immortal tasks can't be ended in the dark, and of unread ones it is not known what they are; under mu
+	named []driver.ID // ids that it lists as unclear although nothing of them is left
+	// While blind, it can't end immortal tasks and can't read the specs of unread ones; under mu
 	immortal, unread bool
 }
 
@@ -56,7 +56,7 @@ func (b *bubble) unsure() *unsure {
 	return u
 }
 
-// rewrite changes what the journal says of an instance while no agent runs.
+// rewrite changes the journal's entry of an instance while no agent runs.
 func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	b.t.Helper()
 	r, err := openRecords(filepath.Join(b.cfg.DataDir, "journal"), b.cfg.Log)
@@ -67,7 +67,7 @@ func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	must(b.t, r.Close())
 }
 
-// What has stopped for good, or failed, stays so while it can't be told whether something of it runs, and afterwards.
+// An instance that has stopped for good or failed stays so while its state is unclear, and afterwards.
 func TestUnclearStaysOver(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -100,7 +100,7 @@ func TestUnclearStaysOver(t *testing.T) {
 					e.Status.Generation++
 				})
 				u.see(false)
-				if !tt.left { // it is named all the same
+				if !tt.left { // it is listed all the same
 					u.named = append(u.named, driver.ID(id))
 				}
 				b.setDown(true)
@@ -144,7 +144,7 @@ func (u *unsure) End(_ context.Context, id driver.ID) error {
 	return nil
 }
 
-// dark has a program run, and an agent come that can't tell whether it does.
+// dark starts a program, and then an agent that can't determine whether the program runs.
 func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID) {
 	b.t.Helper()
 	u := b.unsure()
@@ -165,8 +165,8 @@ func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID)
 
 func asIs(*model.GroupSpec) {}
 
-// What the servers want of an instance is heeded while nobody can tell whether it runs: a drain is reported and has its
-// grace, after which, as at a stop or when it is not assigned any more, what may run is killed.
+// The servers' orders for an instance are followed while it is unclear whether it runs. A drain is reported and has its
+// grace. After the grace, at a stop, and when the instance is no longer assigned, any remaining process is killed.
 func TestUnclearIsEnded(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
@@ -215,7 +215,7 @@ func TestUnclearIsEnded(t *testing.T) {
 	})
 }
 
-// A preparation for a stop is declined while nobody can tell whether the program runs.
+// A preparation for a stop is declined while it is unclear whether the program runs.
 func TestUnclearDeclinesPreparation(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		u, id := b.dark(asIs)
@@ -234,7 +234,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 	})
 }
 
-// An agent that ends with a drain waits for what it can't tell of.
+// An agent that ends with a drain waits for instances whose state is unclear.
 func TestShutdownDrainsUnclear(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		_, id := b.dark(asIs)
@@ -261,8 +261,8 @@ func (u *unsure) Launched(id driver.ID) (driver.Spec, bool) {
 	return driver.Spec{}, false
 }
 
-// An instance that may run and that the journal does not tell of holds its own slot, if its launch can be read. One
-// that is known to have stopped holds nothing.
+// An instance that may run but is not in the journal holds its own slot, if its launch can be read. An instance that is
+// known to have stopped holds nothing.
 func TestUnclearWithoutJournal(t *testing.T) {
 	for name, unread := range map[string]bool{"launch can be read": false, "launch can't be read": true} {
 		t.Run(name, func(t *testing.T) {

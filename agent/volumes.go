@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// volumes hands out the directories of local volumes, each to one living instance at a time. A directory stays where it
-// is when its instance goes: the next holder of the slot finds the data. Safe for many goroutines.
+// volumes gives out the directories of local volumes, each to one living instance at a time. A directory stays when its
+// instance goes, so that the next holder of the slot finds the data. Safe for many goroutines.
 type volumes struct {
 	root string
 
@@ -26,8 +26,8 @@ func newVolumes(root string) *volumes {
 	return &volumes{root: root, holders: map[model.VolumeID]model.InstanceID{}, freed: make(chan struct{})}
 }
 
-// claim takes all volumes of the assignment or none. When one is in use it names the holder and returns a channel that
-// is closed at the next release.
+// claim takes all volumes of the assignment or none. If one is in use, it returns the holder and a channel that is
+// closed at the next release.
 func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,7 +42,7 @@ func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed 
 	return "", nil
 }
 
-// hold keeps instances away from volumes while holder works on them, or names the one that uses them now.
+// hold keeps instances away from volumes while holder works on them, or returns the user that holds one now.
 func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -57,7 +57,7 @@ func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user mode
 	return ""
 }
 
-// release gives back everything that the instance holds; it is called when nothing of it runs.
+// release gives back everything that the instance holds. Call it when none of its processes runs.
 func (v *volumes) release(id model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,7 +89,7 @@ func volumeNames(a transport.Assignment) []string {
 	return names
 }
 
-// dir is where a volume of the assignment is.
+// dir returns the directory of a volume of the assignment.
 func (v *volumes) dir(a transport.Assignment, name string) string {
 	_, group := a.Group.Split()
 	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)
@@ -102,7 +102,7 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 		if !model.ValidName(spec.Name) {
 			return model.Refuse(model.CodeInvalid, "volume name %q can't be a directory", spec.Name)
 		}
-		// The way to it may be searched, so that another user reaches its own directory; it can't be listed.
+		// Another user must reach its own directory: it can pass through the parents, but can't list them.
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 			return diskError("make volume "+spec.Name, err)
 		}
@@ -121,17 +121,17 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 	return nil
 }
 
-// account is who an instance will run as, as far as directories are concerned.
+// account is the user that an instance will run as, for setting the owner of directories.
 type account struct {
 	name     string
 	uid, gid int
 	other    bool // not the agent's own user
 }
 
-// nogroup is the group of a number without an account, as the driver has it.
+// nogroup is the group of a uid without an account, as in the driver.
 const nogroup = 65534
 
-// accountOf finds the user by name or number. Whether it may be used is the driver's to decide.
+// accountOf finds the user by name or number. The driver decides whether it may be used.
 func accountOf(name, fallback string) (account, error) {
 	own := account{uid: os.Geteuid(), gid: os.Getegid()}
 	if own.uid != 0 {

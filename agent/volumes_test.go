@@ -23,8 +23,7 @@ func localAssignment(epoch uint64, held bool) transport.Assignment {
 	return a
 }
 
-// TestLocalVolumeIsNeverMadeAgain: a local volume is made once. Later its data must be there, and be the newest:
-// otherwise the instance does not start.
+// A local volume is made once. Later its data must be there, and be the newest: otherwise the instance does not start.
 func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(7, false), "data")
@@ -63,8 +62,7 @@ func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	refused("the disk is another one", other.prepare(localAssignment(7, true), account{}))
 }
 
-// TestLocalVolumeBeginsAnew: a volume that begins anew, as after a purge, finds nothing of what an older one left,
-// which is put aside.
+// A volume that starts empty again, as after a purge, contains nothing of an older one, which is put aside.
 func TestLocalVolumeBeginsAnew(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	for epoch := uint64(7); epoch < 9; epoch++ {
@@ -84,8 +82,7 @@ func TestLocalVolumeBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestLocalVolumeWithoutEpoch: a row from before there were epochs takes an unmarked directory, once; a row with an
-// epoch takes none.
+// A row from before there were epochs takes an unmarked directory, once; a row with an epoch takes none.
 func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(0, true), "data")
@@ -117,8 +114,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	}
 }
 
-// TestProgramDoesNotRestartWithoutItsData: what an agent knows itself is enough: a program that ends while its volume's
-// disk is away is not started on an empty one.
+// The agent's own knowledge is enough: a program that ends while its volume's disk is away is not started on an empty
+// one.
 func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

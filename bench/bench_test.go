@@ -102,7 +102,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A short soak has all its figures: what was done, and what the servers held.
+// A short soak has all its figures: the work done and the servers' resources.
 func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "outspan")

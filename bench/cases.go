@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Case is one thing that is measured.
+// Case is one measurement.
 type Case struct {
 	Name   string // chosen by -case
 	About  string
@@ -14,14 +14,14 @@ type Case struct {
 	Run    func(context.Context, *stage) error
 }
 
-// setting is the cluster that a case is played on.
+// setting is the cluster that a case runs on.
 type setting struct {
 	grown bool // the cluster that growth fills: nothing ran there before, so its memory is what it needs
-	fast  bool // nodes are taken for dead after 2 s, and gossip is quick
-	nodes int  // at most so many; 0: as many as there are
+	fast  bool // nodes count as dead after 2 s, and gossip is quick
+	nodes int  // at most this many; 0: all
 }
 
-// among is the setting where there are so many nodes.
+// among returns the setting limited to this number of nodes.
 func (s setting) among(nodes int) setting {
 	if s.nodes == 0 || s.nodes > nodes {
 		s.nodes = nodes
@@ -29,7 +29,7 @@ func (s setting) among(nodes int) setting {
 	return s
 }
 
-// settings lists those of all cases, in the order in which they are set up, one at a time.
+// settings lists the settings of all cases, in the order in which they are set up, one at a time.
 func settings(nodes int) []setting {
 	var all []setting
 	for _, c := range cases() {
@@ -40,7 +40,7 @@ func settings(nodes int) []setting {
 	return all
 }
 
-// cases lists them in the order in which they run: later ones find the cluster filled by earlier ones.
+// cases lists the cases in the order in which they run: later ones find the cluster filled by earlier ones.
 func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{

@@ -17,7 +17,7 @@ type drainAnswer struct {
 	Drain string `json:"drain"`
 }
 
-// drain asks for a drain of agents by number, and returns its id.
+// drain starts a drain of agents by number, and returns its id.
 func (st *stage) drain(ctx context.Context, numbers ...int) (string, error) {
 	var names []string
 	for _, i := range numbers {
@@ -55,7 +55,7 @@ func (st *stage) waitDrained(ctx context.Context, id string) error {
 	return err
 }
 
-// drainAcks asks for drains, one after the other, while others write, and takes each back.
+// drainAcks starts drains, one after another, while others write, and cancels each one.
 func drainAcks(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -95,7 +95,7 @@ func drainAcks(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// ackWriters are the load beside which drains are asked for.
+// ackWriters is the number of clients that write while drains are started.
 const ackWriters = 16
 
 // drains empties one full node, then many at once.
@@ -130,7 +130,8 @@ func drains(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// drainOne empties a node of 200 instances of one job: they may run on a pool of nodes that at first is this one.
+// drainOne empties a node with 200 instances of one job. The job may run on a pool of nodes, which at first has only
+// this node.
 func drainOne(ctx context.Context, st *stage) error {
 	count := min(200, st.o.instances/5)
 	pool := func(i int, value string) error {
@@ -175,7 +176,7 @@ func drainOne(ctx context.Context, st *stage) error {
 	return st.purge(ctx, jobs)
 }
 
-// running is how many instances nodes have.
+// running returns how many instances the nodes have.
 func (st *stage) running(ctx context.Context, numbers []int) (int, error) {
 	sum := 0
 	for _, i := range numbers {

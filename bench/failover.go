@@ -46,7 +46,7 @@ type outage struct {
 	lost                     int
 }
 
-// outageWriters write during an outage, each to a node of its own.
+// outageWriters is the number of clients that write during an outage, each to its own node.
 const outageWriters = 4
 
 func killLeader(ctx context.Context, st *stage) (outage, error) {
@@ -93,15 +93,15 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 
 const electionLimit = 30 * time.Second
 
-// submitOnce sends a job without the client's own pauses between attempts. Submitting it twice changes nothing.
+// submitOnce sends a job without the client's pauses between attempts. Submitting it twice changes nothing.
 func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and tells when it was by the leader's clock, which is this
-// machine's.
+// firstPlaced waits until an instance of the job is placed, and returns when that was. The time is the leader's clock,
+// which is also this machine's.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -119,7 +119,7 @@ func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Ti
 	return at, err
 }
 
-// caughtUp waits until a server that was started again has what the others have.
+// caughtUp waits until a restarted server has the same entries as the others.
 func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	c, err := st.fleet.Client(s)
 	if err != nil {
@@ -163,7 +163,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
 		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
-		return // nothing is acknowledged then, which wait tells
+		return // nothing is acknowledged then, which wait reports
 	}
 	defer c.Close()
 	for n := time.Now().UnixMicro(); ctx.Err() == nil; n++ {
@@ -184,7 +184,7 @@ func (w *witness) path(writer int) string {
 	return "/v1/nodes/" + w.st.crowd.Name(writer) + "/label"
 }
 
-// wait blocks until every writer has been acknowledged once, and somebody after since.
+// wait blocks until every writer was acknowledged once, and one of them after since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
 	return fleet.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
@@ -197,8 +197,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter is the first acknowledgement after a moment; zero: there was none. What the killed leader had answered may
-// still have been on its way, so the moment is taken a little later.
+// firstAfter returns the first acknowledgement after a moment; zero: there was none. Answers of the killed leader may
+// still have been on their way, so it allows 5 ms more.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Unit is what a value counts.
+// Unit is the unit of a value.
 type Unit string
 
 // The units of the table.
@@ -23,7 +23,7 @@ const (
 	Times     Unit = "x"
 )
 
-// Goal is what a value is meant to reach at least, or to stay below. The zero Goal is none.
+// Goal is the value that should be reached, or not exceeded. The zero Goal is none.
 type Goal struct {
 	Value   float64 `json:"value"`
 	AtLeast bool    `json:"at_least"`
@@ -55,7 +55,7 @@ type Figure struct {
 	Note  string  `json:"note,omitempty"`
 }
 
-// Ratio is the value over the limit; 0 where there is no limit.
+// Ratio returns the value over the limit; 0 if there is no limit.
 func (f Figure) Ratio() float64 {
 	if f.Limit.Value == 0 {
 		return 0
@@ -80,7 +80,7 @@ func (f Figure) cells() []string {
 	return []string{f.Case, f.What, number(f.Value), string(f.Unit), goal, ratio, limit, f.Note}
 }
 
-// number writes three digits that count.
+// number formats a value with about three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:
@@ -93,7 +93,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// table writes figures under each other.
+// table formats figures as a table.
 func table(figures []Figure) string {
 	rows := [][]string{{"CASE", "WHAT", "VALUE", "UNIT", "GOAL", "OF LIMIT", "LIMIT IN THIS RUN", "NOTE"}}
 	for _, f := range figures {
@@ -116,7 +116,7 @@ func table(figures []Figure) string {
 	return b.String()
 }
 
-// quantile is the value below which the share q of the times lies.
+// quantile returns the value that the share q of the times does not exceed.
 func quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

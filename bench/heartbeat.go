@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 )
 
-// heartbeats looks at servers whose nodes do nothing but beat.
+// heartbeats measures servers whose nodes only send heartbeats.
 func heartbeats(ctx context.Context, st *stage) error {
 	if err := st.quiet(ctx); err != nil {
 		return err
@@ -57,7 +57,7 @@ func cpuOf(servers []*fleet.Server) ([]time.Duration, error) {
 	return all, nil
 }
 
-// pause lets the cluster be for a while. Nothing is waited for: the time itself is what is measured over.
+// pause waits for d, since the measurement needs time to pass.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

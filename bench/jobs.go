@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupSpec is a group of small programs that start and stop at once.
+// groupSpec returns a group of small programs that start and stop at once.
 func groupSpec(name string, count int) model.GroupSpec {
 	return model.GroupSpec{
 		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"},
@@ -18,7 +18,7 @@ func groupSpec(name string, count int) model.GroupSpec {
 	}
 }
 
-// jobName gives out a new name.
+// jobName returns a new name.
 func (st *stage) jobName() model.JobName {
 	st.jobs++
 	return model.JobName(fmt.Sprintf("job-%03d", st.jobs))
@@ -45,7 +45,7 @@ func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
 	return jobs
 }
 
-// instances is how many jobs want.
+// instances returns how many instances the jobs want.
 func instances(jobs []model.JobSpec) int {
 	n := 0
 	for _, job := range jobs {
@@ -56,11 +56,11 @@ func instances(jobs []model.JobSpec) int {
 	return n
 }
 
-// startLimit bounds how long jobs may take to run as a whole.
+// startLimit bounds how long jobs may take until all their instances run.
 const startLimit = 5 * time.Minute
 
-// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents have all they
-// should: an answer about a job that waits costs a whole decision.
+// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents run all instances:
+// an answer about a waiting job costs a whole decision.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return fleet.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
@@ -84,7 +84,7 @@ func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	})
 }
 
-// purge stops jobs and waits until nothing of them is left.
+// purge stops jobs and waits until all their instances are gone.
 func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 	for _, job := range jobs {
 		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop",

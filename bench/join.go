@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/crowd"
 )
 
-// register starts the agents, waits until every node takes work, and books what one agent cost: this is where a cost
-// that grows with the number of agents shows first.
+// register starts the agents, waits until every node takes work, and records what one agent cost. A cost that grows
+// with the number of agents shows here first.
 func (st *stage) register(ctx context.Context, nodes int) error {
 	before, err := st.spent(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (st *stage) register(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// spent is what has been used so far.
+// spent is the time and CPU used so far.
 type spent struct {
 	at      time.Time
 	servers time.Duration // CPU of all servers

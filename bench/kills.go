@@ -10,17 +10,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// killOne lets one machine after the other lose its power.
+// killOne kills one machine after another.
 func killOne(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 1, st.o.rounds, below(2.5), below(4))
 }
 
-// killTen lets ten do so at once.
+// killTen kills ten machines at once.
 func killTen(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 10, max(1, st.o.rounds/5), below(10), Goal{})
 }
 
-// perNode is how many instances a node runs that is killed.
+// perNode is how many instances a node runs before it is killed.
 const perNode = 20
 
 func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
@@ -40,7 +40,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	// Below ten nodes half of them may be silent before the cluster holds still, from ten on a third.
+	// The cluster enters HOLD when too many nodes are silent: half of them below ten nodes, otherwise a third.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
 	for range rounds {
@@ -68,7 +68,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	return nil
 }
 
-// fullest are the agents with the most instances: who was killed before comes back empty.
+// fullest returns the agents with the most instances: an agent that was killed before comes back empty.
 func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	var list nodeList
 	if err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes", &list); err != nil {
@@ -86,8 +86,8 @@ func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	return numbers[:n], nil
 }
 
-// kill silences agents and returns how long it took until all that ran there was placed elsewhere, by the times of the
-// entries. Then the machines come back.
+// kill silences agents and returns how long it took until all their instances were placed elsewhere, by the times of
+// the entries. Then it revives the agents.
 func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
 	count, err := st.running(ctx, numbers)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program: what a write wakes on its way
-// is then the same as with the servers.
+// bareCluster is bare raft with the HTTPS envelope in front, in three processes of this program. So a write wakes the
+// same threads and processes as with the servers.
 type bareCluster struct {
 	dir, network string
 	processes    []*fleet.Process
@@ -26,7 +26,7 @@ type bareCluster struct {
 // bareCommand is the first argument of such a process.
 const bareCommand = "bare-raft"
 
-// Paths of a node's envelope, and what it does for each.
+// Paths of a node's envelope, and what each does.
 const (
 	pathWrite = "/write" // through raft
 	pathEmpty = "/empty" // nothing
@@ -88,7 +88,7 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 	return failed
 }
 
-// rate is how often a second clients are answered.
+// rate returns how many requests of clients are answered per second.
 func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
 	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) {
 		return path, labelBody(n)
@@ -106,7 +106,8 @@ func (b *bareCluster) Close() error {
 
 func bareAPI(network string, i int) string { return fmt.Sprintf("%s.%d:7640", network, i+1) }
 
-// runBare is one of the nodes, until ctx ends. Its arguments are the directory of all, their network and its number.
+// runBare runs one of the nodes until ctx ends. Its arguments are the directory of all nodes, their network and its
+// number.
 func runBare(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("%s is for this program itself", bareCommand)

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of
-// ours.
+// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of the
+// benchmark.
 type envelope struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -44,7 +44,7 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"index":1}`) // the client has gone: the call failed there
+		_, _ = io.WriteString(w, `{"index":1}`) // the client has gone: its call failed
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
 	e := &envelope{stop: stop}
@@ -59,11 +59,11 @@ func (e *envelope) Close() {
 	e.wg.Wait()
 }
 
-// perConnection is how many of the clients of a load share one connection.
+// perConnection is how many clients of a load share one connection.
 const perConnection = 8
 
-// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections
-// are opened before.
+// postLoad makes clients post bodies to a server, each with a request id, and counts the answers. It opens the
+// connections before it measures.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration,
 	post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client

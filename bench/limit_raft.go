@@ -16,8 +16,9 @@ import (
 	"github.com/outspan/outspan/cluster"
 )
 
-// bareRaft is three nodes of the library with a log that is opened as the servers open theirs, over plain TCP on
-// loopback, and a state that keeps nothing: the most that consensus can give on this machine. All are in this process.
+// bareRaft is three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs,
+// they use plain TCP on loopback, and their state keeps nothing. This is the most that consensus can reach on this
+// machine.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string
@@ -28,13 +29,13 @@ const (
 	bareTimeout = 10 * time.Second
 )
 
-// bareNode is one of them.
+// bareNode is one node of bareRaft.
 type bareNode struct {
 	*raft.Raft
-	close []func() error // what lies below, in the order in which it was opened
+	close []func() error // what the node uses, in the order in which it was opened
 }
 
-// settings are those of the servers.
+// bareConfig has the settings of the servers.
 func bareConfig(id string) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
@@ -67,7 +68,7 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 	return b, err
 }
 
-// bareAddresses are those of raft, one for each node.
+// bareAddresses returns the addresses of raft, one for each node.
 func bareAddresses(network string) (all []string) {
 	for i := range bareNodes {
 		all = append(all, fmt.Sprintf("%s.%d:7641", network, i+1))
@@ -75,7 +76,7 @@ func bareAddresses(network string) (all []string) {
 	return all
 }
 
-// openBareNode opens node i of those at the addresses. The first one makes them a cluster.
+// openBareNode opens node i of the nodes at these addresses. Node 0 makes them a cluster.
 func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
 	n := &bareNode{}
 	defer func() {
@@ -152,7 +153,7 @@ func (b *bareRaft) write(entry []byte) error {
 	return leader.Apply(entry, bareTimeout).Error()
 }
 
-// writeAll commits entries one behind the other without waiting in between, and waits for the last.
+// writeAll commits entries without waiting in between, and then waits for all of them.
 func (b *bareRaft) writeAll(entries [][]byte) error {
 	leader := b.leader()
 	if leader == nil {

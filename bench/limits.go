@@ -15,13 +15,13 @@ import (
 // limits are what the machine does without outspan, measured before any server runs.
 type limits struct {
 	raftWrites map[int]float64 // per second, by clients: one entry of the size of a label's
-	overHTTPS  map[int]float64 // the same behind the HTTPS envelope, in three processes
-	empty      map[int]float64 // the envelope around nothing
+	overHTTPS  map[int]float64 // the same through the HTTPS envelope, in three processes
+	empty      map[int]float64 // the envelope with an empty handler
 	placements float64         // per second: entries of the size that the leader writes, through bare raft
 	apply      float64         // placements per second: decoded and applied in one loop, no raft
 }
 
-// writers are the numbers of clients that single writes are measured with.
+// writers returns the numbers of clients with which single writes are measured.
 func writers() []int { return []int{1, 64, 256} }
 
 func measureLimits(ctx context.Context, o options) (*limits, error) {
@@ -78,7 +78,7 @@ func labelBody(n int64) any {
 	return map[string]any{"labels": map[string]string{"bench": fmt.Sprint(n)}}
 }
 
-// labelEntry is what a single write puts into the log.
+// labelEntry returns the entry that a single write puts into the log.
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
 		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
@@ -88,11 +88,11 @@ func labelEntry() fsm.Entry {
 	}
 }
 
-// perEntry is about how many placements the leader puts into one entry.
+// perEntry is roughly how many placements the leader puts into one entry.
 const perEntry = 500
 
-// placementsThroughRaft writes entries of placements, of the bytes that the leader would write, as fast as they are
-// taken.
+// placementsThroughRaft measures how fast raft takes entries of placements, with the same bytes as the leader would
+// write.
 func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	entries, _, err := placementEntries(o.group*5, 1)
 	if err != nil {
@@ -106,8 +106,8 @@ func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	return nil
 }
 
-// placementEntries are the bytes of n placements on nodes n0...; first is their first index. before are entries that
-// make them possible.
+// placementEntries returns the encoded entries of n placements on nodes n0..., and in before the entries that make them
+// possible.
 func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// loadResult is what clients saw that called as often as they could.
+// loadResult is what clients measured that called as fast as they could.
 type loadResult struct {
 	calls int
 	took  time.Duration
@@ -16,8 +16,8 @@ type loadResult struct {
 
 func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
 
-// load lets so many clients call do, each the next time when the last call is answered, for so long. The first error
-// ends it.
+// load runs clients for the given length. Each calls do again when its last call has returned. The first error of a
+// client ends that client.
 func load(ctx context.Context, clients int, length time.Duration,
 	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex
@@ -49,7 +49,7 @@ func load(ctx context.Context, clients int, length time.Duration,
 	return result, failed
 }
 
-// errgroup runs functions at once and keeps what failed. The zero value is ready.
+// errgroup runs functions concurrently and joins their errors. The zero value is ready.
 type errgroup struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex

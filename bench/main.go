@@ -68,8 +68,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// measure runs the chosen cases and returns what they found, also when one of them failed: later ones need what it
-// would have left.
+// measure runs the chosen cases and returns their figures. When a case fails it stops, since later ones need its
+// result; it still returns the figures so far.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)

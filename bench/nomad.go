@@ -13,12 +13,12 @@ import (
 	"github.com/outspan/outspan/bench/nomad"
 )
 
-// nomadNodes is how many machines the other cluster has. They only stand there: thousands would need an agent of its
-// own each, and fewer are easier for it.
+// nomadNodes is how many machines the other cluster has. They are idle: thousands would need an agent each, and a
+// cluster with fewer nodes has an easier task.
 const nomadNodes = 5
 
-// besideNomad plays the cases that a Nomad binary can play, on the same machine in the same run, as close to ours as
-// its API allows.
+// besideNomad runs the cases that Nomad supports, on the same machine in the same run, as close to ours as its API
+// allows.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)
@@ -62,7 +62,7 @@ func nomadStart(ctx context.Context, st *stage, _ *nomad.Cluster) error {
 	return nil
 }
 
-// nomadWrites sets variables: the smallest thing that a person can write.
+// nomadWrites sets variables, the smallest write of Nomad's API.
 func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func nomadSnapshots(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	return nil
 }
 
-// nomadFailover kills the leader while one client writes, and looks when a write is acknowledged again.
+// nomadFailover kills the leader, and measures when a write is acknowledged again.
 func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	var all []time.Duration
 	rounds := (st.o.rounds + 1) / 2

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// options are what a run is told.
+// options are the flags of a run.
 type options struct {
 	binary    string
 	dir       string // where servers and limits keep their data
@@ -20,15 +20,15 @@ type options struct {
 	instances int           // of the filled cluster
 	group     int           // instances placed at once
 	length    time.Duration // of each load
-	rounds    int           // of what is done several times
+	rounds    int           // of cases that repeat something
 	soak      time.Duration
 	profile   string
 	patience  int    // raft_multiplier of the servers
-	nomad     string // a program of another kind that plays the same cases; "": none
+	nomad     string // a Nomad binary that runs the same cases; "": none
 	list      bool
 }
 
-// readOptions takes the small form as default: about five minutes on two cores.
+// readOptions parses the flags. The defaults are a small run: about five minutes on two cores.
 func readOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -48,8 +48,7 @@ func placements(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// place submits jobs and books the rates at which its instances were placed and reported running, as a follower shows
-// them.
+// place submits jobs and records two rates, as seen on a follower: placements, and instances reported running.
 func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, goal Goal) error {
 	placed, ready, err := st.timeJobs(ctx, jobs)
 	if err != nil {
@@ -65,14 +64,15 @@ func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, g
 	return nil
 }
 
-// timeJobs submits jobs and returns when a follower showed the last of their instances placed, and the last one ready.
+// timeJobs submits jobs and returns after how long a follower showed the last of their instances as placed, and as
+// ready.
 func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, ready time.Duration, err error) {
 	server, c, err := st.followerClient(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer c.Close()
-	if _, err := server.Applied(ctx, c); err != nil { // the connection is there
+	if _, err := server.Applied(ctx, c); err != nil { // the connection is open
 		return 0, 0, err
 	}
 	line := startTimeline(ctx, server, c)
@@ -97,8 +97,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline notes when a server had applied which index. Asking for an index costs the server little; asking how far a
-// job is costs it a decision.
+// timeline records when a server had applied which index. Asking for an index costs the server little; asking for the
+// progress of a job costs it a decision.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -144,7 +144,7 @@ func (t *timeline) stop() points {
 	return append(t.points, point{time.Now(), 1 << 63})
 }
 
-// reached is when the server was seen to have the index.
+// reached returns when the server was first seen at the index.
 func (p points) reached(index uint64) time.Time {
 	for _, one := range p {
 		if one.index >= index {
@@ -154,7 +154,7 @@ func (p points) reached(index uint64) time.Time {
 	return time.Time{}
 }
 
-// lastEvent is the index of the newest event of a type.
+// lastEvent returns the index of the newest event of a type.
 func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (uint64, error) {
 	events, err := recentEvents(ctx, c, kind, 1)
 	if err == nil && len(events) == 0 {
@@ -166,14 +166,14 @@ func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (
 	return events[len(events)-1].Index, nil
 }
 
-// event is what is looked at of one.
+// event has the fields of an event that are used here.
 type event struct {
 	Index uint64            `json:"index"`
 	Time  time.Time         `json:"time"`
 	Data  map[string]string `json:"data"`
 }
 
-// recentEvents are the newest n events of a type, the oldest first.
+// recentEvents returns the newest n events of a type, the oldest first.
 func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
 	answer, err := c.Send(ctx, reach.Request{
 		Path:   "/v1/events",

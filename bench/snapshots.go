@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// snapshots saves the state while somebody writes, and restores it. It runs last: a restore asks a person to confirm.
+// snapshots saves the state while a client writes, and restores it. It runs last, since an operator must confirm a
+// restore.
 func snapshots(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -47,8 +48,8 @@ func snapshots(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// restore puts a saved state back and returns how long the servers took for it. When they change leaders meanwhile it
-// tries again.
+// restore restores a saved state and returns how long the servers took. If the leader changes meanwhile, it tries
+// again.
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
 	err = fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()
@@ -72,7 +73,7 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// writeBeside lets one client write while do runs, and returns the longest write and what do took.
+// writeBeside makes one client write while do runs, and returns the longest write and the time that do took.
 func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
 	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)

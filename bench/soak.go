@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the second
-// quarter with the last: single writes as fast as their request ids may be used up, one node drained after the other,
-// and a job that comes and goes, each time with as long a rest as it took. What servers keep of the past has its
-// bounds, and is brought there first: by a time of drains before, and by the first quarter, for 50,000 request ids take
-// ten minutes.
+// soak keeps the filled cluster busy for about half of a long time. Clients write as fast as request ids allow, one
+// node after another is drained, and a job comes and goes; drains and the job pause in between. Then soak compares the
+// resources of the servers in the second quarter with those in the last. What servers keep of the past is bounded, so
+// it must reach its bounds first. The instances' history is filled by drains beforehand, and the 50,000 request ids by
+// the first quarter, which should take ten minutes.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -39,7 +39,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 		work.do(func() error {
 			err := one(ctx, &done)
 			if err != nil {
-				stop() // an hour of what is left would say nothing
+				stop() // the rest of the run would say nothing
 			}
 			return err
 		})
@@ -58,11 +58,10 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	return st.figures, nil
 }
 
-// keptEnded is how many instances that have ended are kept of each slot.
+// keptEnded is how many ended instances are kept for each slot.
 const keptEnded = 2
 
-// season empties every node as often as it takes until each slot has as much of a past as is kept, a fifth of the nodes
-// at a time.
+// season empties every node keptEnded times, a fifth of the nodes at a time, until each slot has its full history.
 func (st *stage) season(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
@@ -91,11 +90,11 @@ func (st *stage) season(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is how many labels are set in a second. One caller may make 50,000 requests with an id in ten minutes, and
-// drains and jobs need some.
+// soakWrites is how many labels are set per second. One caller may make 50,000 requests with an id in ten minutes, and
+// drains and jobs need some of them.
 const soakWrites = 70
 
-// soakClients is how many of them may be under way.
+// soakClients is how many writes may be under way.
 const soakClients = 64
 
 // writeSteadily sets labels until ctx ends.
@@ -130,10 +129,10 @@ func (st *stage) writeSteadily(ctx context.Context, done *counters) error {
 	}
 }
 
-// drainPause lies between two drains of a soak.
+// drainPause is the pause between two drains of a soak.
 const drainPause = 5 * time.Second
 
-// drainSteadily empties one node after the other until ctx ends.
+// drainSteadily empties one node after another until ctx ends.
 func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 	for i := 0; ; i++ {
 		node := i % st.crowd.Len()
@@ -145,7 +144,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 			err = st.uncordon(ctx, node)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was cut off by the end
+			return nil //nolint:nilerr // it was interrupted by the end
 		}
 		if err != nil {
 			return err
@@ -168,7 +167,7 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 			err = st.purge(ctx, jobs)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was cut off by the end
+			return nil //nolint:nilerr // it was interrupted by the end
 		}
 		if err != nil {
 			return err
@@ -178,14 +177,14 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 	}
 }
 
-// sample is what all servers together hold at a moment.
+// sample is what all servers together use at a moment.
 type sample struct {
 	memory, descriptors, disk, goroutines float64
 }
 
 type samples []sample
 
-// sample looks at the servers again and again until ctx ends.
+// sample samples the servers repeatedly until ctx ends.
 func (st *stage) sample(ctx context.Context) (samples, error) {
 	var all samples
 	step := max(500*time.Millisecond, st.o.soak/80)
@@ -224,11 +223,11 @@ func (st *stage) goroutines(ctx context.Context, s *fleet.Server) (float64, erro
 	return s.Metric(ctx, c, "go_goroutines")
 }
 
-// book compares the quarters.
+// book records the last quarter compared with the second.
 func (all samples) book(st *stage) {
 	quarter := len(all) / 4
 	if quarter == 0 {
-		return // it was cut off
+		return // it was interrupted
 	}
 	mean := func(part samples, of func(sample) float64) float64 {
 		sum := 0.0

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// stage is a cluster with its simulated agents, and the figures that were measured on it.
+// stage is a cluster with its simulated agents, and the figures measured on it.
 type stage struct {
 	o       options
 	limits  *limits
@@ -22,8 +22,8 @@ type stage struct {
 	figures []Figure
 	now     string // the case that runs
 	out     io.Writer
-	filled  int // instances that cases left running
-	jobs    int // names given out
+	filled  int // instances that earlier cases left running
+	jobs    int // number of names given out
 }
 
 const (
@@ -60,7 +60,7 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	return st, nil
 }
 
-// nodeCapacity is a machine with room for some hundred instances.
+// nodeCapacity returns the capacity of a machine with room for a few thousand instances.
 func nodeCapacity() model.Resources { return model.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
 
 // nodeLabels puts nodes into racks; four of five have a fast disk.
@@ -72,7 +72,7 @@ func nodeLabels(i int) map[string]string {
 	return map[string]string{"rack": fmt.Sprintf("r%02d", i%racks), "disk": disk}
 }
 
-// waitNodes blocks until so many nodes are active.
+// waitNodes blocks until this many nodes are active.
 func (st *stage) waitNodes(ctx context.Context, want int) error {
 	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		if st.crowd.Registered() < want {
@@ -86,8 +86,8 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 	})
 }
 
-// waitEligible blocks until every node takes work: all inventories are in. It is for the start; who comes back from an
-// outage is held for a while.
+// waitEligible blocks until every node takes work, which means that all inventories are in. It is for the start only: a
+// node that comes back from an outage gets no instances for a while.
 func (st *stage) waitEligible(ctx context.Context) error {
 	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
@@ -119,7 +119,7 @@ func (st *stage) status(ctx context.Context) (statusAnswer, error) {
 	return s, err
 }
 
-// add books a figure of the case that runs.
+// add records a figure of the current case.
 func (st *stage) add(f Figure) {
 	f.Case = st.now
 	st.figures = append(st.figures, f)
@@ -130,7 +130,7 @@ func (st *stage) say(format string, args ...any) {
 	fmt.Fprintf(st.out, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
-// explain shows what a failed case leaves behind.
+// explain shows the state after a failed case.
 func (st *stage) explain() {
 	if st.crowd != nil {
 		if n, last := st.crowd.Troubles(); n > 0 {
@@ -153,14 +153,14 @@ func (st *stage) close() error {
 	}
 	var failed error
 	if st.o.profile != "" {
-		for _, s := range st.fleet.Servers { // a planned end writes the profiles
+		for _, s := range st.fleet.Servers { // a normal end writes the profiles
 			failed = errors.Join(failed, s.Stop(20*time.Second))
 		}
 	}
 	return errors.Join(failed, st.fleet.Close())
 }
 
-// leaderClient talks to the leader only, followerClient to a follower only. The caller closes them.
+// leaderClient returns a client of the leader only, followerClient one of a follower only. The caller closes it.
 func (st *stage) leaderClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
 	s, err := st.fleet.Leader(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 	return s, c, err
 }
 
-// quiet waits until nothing has been written for a moment.
+// quiet waits until nothing was written for a moment.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
 	return fleet.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {

@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse makes the error of a key, such as "log.level", with its place.
+// refuse makes the error for a key, such as "log.level", with its place in the file.
 type refuse func(key, format string, args ...any) *model.Error
 
-// check looks at the whole after every file was overlaid.
+// check checks the whole configuration after all files were read.
 func (c *Config) check(files string, placeOf func(key, otherwise string) string) error {
 	invalid := func(key, format string, args ...any) *model.Error {
 		e := model.Refuse(model.CodeInvalid, format, args...)
@@ -79,7 +79,7 @@ func (c *Config) checkListen(invalid refuse) *model.Error {
 	return nil
 }
 
-// noAddress finds the first entry that is no HOST:PORT. An entry "exec:/path" is a program that prints some.
+// noAddress finds the first entry that is not HOST:PORT. An entry "exec:/path" is a program that prints addresses.
 func noAddress(list []string) (bad string, found bool) {
 	i := slices.IndexFunc(list, func(address string) bool {
 		host, port, err := net.SplitHostPort(address)

@@ -57,7 +57,7 @@ type Agent struct {
 	FirstUID   int
 	LastUID    int
 	SharedUser bool   // instance_uids = "off": they all run as nobody
-	MinUID     int    // from which on it may name any as well; default 0: none but AllowUsers
+	MinUID     int    // job files may also name users with a number from here on; default 0: only AllowUsers
 	PortMin    int    // of dynamic ports; default 20000
 	PortMax    int    // default 29999
 	BackupDir  string // of backups of volumes, typically a shared mount; default none
@@ -87,12 +87,13 @@ type Gossip struct {
 // Limits protect the API.
 type Limits struct {
 	RequestsPerSecond int // of one client; default 200
-	// authenticated ones; default 16384: one server alone carries 5,000 agents with one or two each, and people
+	// open at a time, of authenticated clients; default 16384: one server alone serves people and 5,000 agents with one or
+	// two each
 	Connections int
 }
 
-// Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those
-// before. What is required is checked at the end. Errors hold every mistake, a line each.
+// Load reads files, and directories of *.hcl files in name order. Each file is decoded on its own and overlaid on those
+// before. Required keys are checked at the end. The error has every mistake, a line each.
 func Load(paths ...string) (*Config, error) {
 	files, err := list(paths)
 	if err != nil {

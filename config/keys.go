@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keys are the keys of a file of a server or an agent. What an earlier file said stays where this one says nothing.
+// keys lists the keys of a file of a server or an agent. A key that a file leaves out keeps its value from earlier
+// files.
 func keys(c *Config) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("name", &c.Name), hclfile.Text("cluster", &c.Cluster), hclfile.Text("data_dir", &c.DataDir),
@@ -80,7 +81,7 @@ func settingKeys(s *model.Settings) []hclfile.Field {
 	}
 }
 
-// rate is how many stops an actor may begin in a window: "5/1m", or "none".
+// rate is a limit on how many stops an actor may begin in a window: "5/1m", or "none".
 func rate(name string, to *model.ActorRate) hclfile.Field {
 	return hclfile.Attribute(name, "rate", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Text(a, name+` = "5/1m"`); ok {
@@ -91,7 +92,7 @@ func rate(name string, to *model.ActorRate) hclfile.Field {
 	})
 }
 
-// uidRange is the first and the last of a range of user ids, "2000000-2065535", or "off".
+// uidRange is a range of user ids, "2000000-2065535", or "off".
 func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 	return hclfile.Attribute(name, "range", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		v, ok := d.Text(a, name+` = "2000000-2065535"`)
@@ -116,11 +117,11 @@ func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 }
 
 const (
-	nobody    = 65534 // below it are the accounts of the machine
-	leastUIDs = 1000  // the more there are, the later one is used again
+	nobody    = 65534 // the machine's accounts are below it
+	leastUIDs = 1000  // with more ids, an id is used again later
 )
 
-// directories takes a list of absolute paths; [] is kept apart from what is not there.
+// directories is a list of absolute paths. [] is distinct from a missing key.
 func directories(name string, to *[]string) hclfile.Field {
 	return hclfile.Attribute(name, "list of texts", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		list, ok := d.Texts(a)
@@ -137,7 +138,7 @@ func directories(name string, to *[]string) hclfile.Field {
 	})
 }
 
-// cron is a cron expression of five fields, or empty.
+// cron is a cron expression of five fields, or "".
 func cron(name string, to *string) hclfile.Field {
 	return hclfile.Text(name, to).Takes("cron expression").Checked(func() (summary, detail string) {
 		if *to != "" && !gronx.IsValid(*to) {

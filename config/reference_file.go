@@ -2,10 +2,10 @@ package config
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// FileKeys lists every key of the files of servers and agents in the order of the decoder's own tables.
+// FileKeys lists every key of the files of servers and agents, in the order of the decoder's tables.
 func FileKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
 
-// FileTexts has a text for each attribute that FileKeys lists.
+// FileTexts returns a text for each attribute that FileKeys lists.
 func FileTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range fileTexts {
@@ -24,7 +24,7 @@ func FileTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// fileTexts are the blocks of a file by their path; of settings see SettingTexts.
+// fileTexts has the texts of a file's blocks by their path; for settings see SettingTexts.
 var fileTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

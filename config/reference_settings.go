@@ -1,12 +1,12 @@
 package config
 
-// SettingText is what people should know of one of the cluster's settings.
+// SettingText is what people should know about one of the cluster's settings.
 type SettingText struct {
 	Key     string // in settings get and settings set
-	File    string // in the block settings of a server's file; "": it can't stand there
+	File    string // in the block settings of a server's file; "": it can't be set there
 	Type    string
 	Unit    string
-	Default string // as a server's file has it; empty: Means says it
+	Default string // as written in a server's file; empty: Means has it
 	Example string
 	Means   string
 }

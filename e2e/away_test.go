@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// TestServersAway kills all servers for a while (OUTSPAN_AWAY=10m makes it long; default: several times as long as a
-// node may be silent). Whatever a job's role is, its programs run on, and so do connections through exposed ports, also
-// when an agent is restarted meanwhile. What fails meanwhile is started again where it is. When the servers return
-// nothing was started twice and nothing was ended, by the kernel's account.
+// TestServersAway kills all servers for a while (OUTSPAN_AWAY=10m makes it long; default: several times the time that a
+// node may be silent). Whatever a job's role is, its programs keep running, and so do connections through exposed
+// ports, also when an agent is restarted meanwhile. Programs that fail meanwhile are restarted in place. When the
+// servers return, nothing was started twice and nothing was ended, as the kernel shows.
 func TestServersAway(t *testing.T) {
 	long(t)
 	away := 6 * offlineAfter
@@ -88,8 +88,8 @@ func TestServersAway(t *testing.T) {
 
 const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
 
-// everyRole is a job of each kind: what may be stopped, what must not be, what has data, and a service at a port of
-// each agent.
+// everyRole is a job of each kind: one that may be stopped, one that must not be, one with data, and a service at a
+// port of each agent.
 func (c *cluster) everyRole(port int) []job {
 	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n" +
 		"      interval = \"1s\"\n    }\n"
@@ -102,8 +102,8 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts of all that was seen that each program of before ran on to the end, and nothing else did; of
-// those that were killed one more ran.
+// judgePrograms asserts that each earlier program ran to the end, and that nothing else ran. For each program that was
+// killed, exactly one more ran.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -126,8 +126,7 @@ func volumeBlock(kind, path string) string {
 	return fmt.Sprintf("    volume \"data\" {\n      kind = %q\n      path = %q\n    }\n", kind, path)
 }
 
-// programs are the processes of each instance that run the demo workload, without what runs beside them, such as
-// checks.
+// programs are the processes of each instance that run the demo workload, without others such as checks.
 func (c *cluster) programs() map[string][]string {
 	found := map[string][]string{}
 	for id, ps := range c.instances() {
@@ -141,7 +140,7 @@ func (c *cluster) programs() map[string][]string {
 	return found
 }
 
-// watchPrograms looks at the programs again and again; stop returns every process of each instance that was ever seen.
+// watchPrograms samples the programs; stop returns every process of each instance that was ever seen.
 func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	seen, done := map[string][]string{}, make(chan struct{})
 	var wg sync.WaitGroup
@@ -171,7 +170,7 @@ func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	}
 }
 
-// holdLine opens one connection to a service through an agent and asks on it again and again; end says what went wrong.
+// holdLine opens one connection to a service through an agent and sends requests on it; end returns what went wrong.
 func (c *cluster) holdLine(t *testing.T, m *member, port int) (end func() error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", net.JoinHostPort(m.address, fmt.Sprint(port)))

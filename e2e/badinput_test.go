@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fingerprint is everything that a refused request must not change: every object, and the last thing that happened.
+// fingerprint is everything that a refused request must not change: every object, and the last event.
 func (c *cluster) fingerprint(t testing.TB) string {
 	t.Helper()
 	parts := []any{c.nodesForComparison(t)}
@@ -26,7 +26,7 @@ func (c *cluster) fingerprint(t testing.TB) string {
 	return fmt.Sprintf("%v", parts)
 }
 
-// nodesForComparison leaves out what time alone changes.
+// nodesForComparison leaves out values that change with time alone.
 func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	t.Helper()
 	nodes := c.nodes(t)
@@ -46,7 +46,7 @@ func (c *cluster) unchanged(t *testing.T, deed func()) {
 	}
 }
 
-// wrong is a command that has to be refused.
+// wrong is a command that must be refused.
 type wrong struct {
 	name string
 	code int
@@ -136,7 +136,7 @@ func testBadNames(t *testing.T, c *cluster) {
 	})
 }
 
-// Bodies of requests: 2 MiB, and what is no JSON of ours.
+// Bodies of requests: 2 MiB, and bodies that are not JSON of this API.
 func testBadBodies(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		for _, w := range []struct {
@@ -190,13 +190,13 @@ func testStrangers(t *testing.T, c *cluster) {
 	}
 	for i, stranger := range []struct {
 		role, name, cert string
-		ends             bool // by itself
+		ends             bool // on its own
 		say              []string
 	}{
 		{"server", "s9", "agent-n1", true, []string{"error:", "server", "agent"}},
 		{"agent", "n9", "cli-me", true, []string{"error:", "agent", "cli"}},
 		{"agent", "n1", "agent-n2", true, []string{"error:", "n1", "n2"}},
-		// on another machine than the n1 that is known
+		// on another machine than the known n1
 		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}},
 	} {
 		t.Run(stranger.name+" with "+stranger.cert, func(t *testing.T) {
@@ -205,7 +205,7 @@ func testStrangers(t *testing.T, c *cluster) {
 			settings["data_dir"] = fmt.Sprintf("%q", c.path(fmt.Sprintf("stranger%d", i)))
 			settings["listen"] = fmt.Sprintf("address = %q\n  socket = %q", m.address, c.path(fmt.Sprintf("stranger%d.sock", i)))
 			settings["tls"] = strings.ReplaceAll(settings["tls"], m.cert, stranger.cert)
-			m.name = fmt.Sprintf("stranger%d", i) // of its files
+			m.name = fmt.Sprintf("stranger%d", i) // for its files
 			m.configure(t, settings)
 			c.unchanged(t, func() {
 				m.start(t)
@@ -222,7 +222,7 @@ func testStrangers(t *testing.T, c *cluster) {
 	}
 }
 
-// waitSays waits until the member's log tells each of the words.
+// waitSays waits until the member's log has each of the words.
 func (m *member) waitSays(t testing.TB, words ...string) {
 	t.Helper()
 	for _, word := range words {

@@ -30,29 +30,30 @@ func diskFaults() []fault {
 	}
 }
 
-// fill takes all space of a member's file system. One that can't go on may end; it comes back when there is space.
+// fill takes all space of a member's file system. The member may end if it can't continue; it is restarted once there
+// is space.
 func (s *strike) fill(m *member) {
 	s.mayEnd = m
 	free := m.fillDisk(s.x.t)
 	s.later(free)
 }
 
-// hang holds each fsync for longer than the store's watchdog waits: the process has to end by itself, and a leader has
-// to be replaced.
+// hang delays each fsync for longer than the store's watchdog waits: the process must end on its own, and a leader must
+// be replaced.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
 	s.countEnd(m, "a hung fsync")
 	s.inject(m, "fsync,fdatasync", "delay_enter=60s")
 }
 
-// fail lets each write to the log fail.
+// fail makes each write to the log fail.
 func (s *strike) fail(m *member) {
 	s.mayEnd = m
 	s.countEnd(m, "EIO")
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
 }
 
-// countEnd looks, when all else is mended, whether a server has ended by itself.
+// countEnd checks, once all else is mended, whether a server has ended on its own.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
 		what := "servers that survived " + why
@@ -63,10 +64,10 @@ func (s *strike) countEnd(m *member, why string) {
 	})
 }
 
-// inject lets strace change what system calls of a running process do, until the strike ends.
+// inject makes strace change the system calls of a running process, until the strike ends.
 func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
 
-// inject lets strace change what system calls of the running process do, until the returned function is called, or the
+// inject makes strace change the system calls of the running process, until the returned function is called or the
 // process has ended.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
@@ -86,7 +87,7 @@ func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 		t.Fatalf("strace of %s: %v", m.name, err)
 	}
 	return func() {
-		_ = cmd.Process.Kill() // asked kindly it may wait for a call that it holds; the kernel lets its processes go on
+		_ = cmd.Process.Kill() // on a softer signal it may wait for a call that it delays; the kernel detaches its processes
 		<-done
 		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
 			t.Errorf("%s behind its tracer: %v", m.name, err)
@@ -94,7 +95,7 @@ func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	}
 }
 
-// untraced says whether a process runs free of a tracer, or has ended.
+// untraced returns nil if a process has no tracer or has ended.
 func untraced(m *member) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
 	if m.running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
@@ -103,7 +104,7 @@ func untraced(m *member) error {
 	return nil
 }
 
-// traced says whether every thread of a process is traced.
+// traced returns nil if every thread of a process is traced.
 func traced(pid int) error {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, path := range threads {
@@ -114,7 +115,7 @@ func traced(pid int) error {
 	return nil
 }
 
-// flip turns bits of a stopped server's data. It has to refuse to start, or to be as the others are; then it is
+// flip flips bits of a stopped server's data. The server must refuse to start, or agree with the others. Then it is
 // replaced.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
@@ -146,7 +147,7 @@ func (s *strike) flip(pattern string) {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
 		s.w.history.end()
-		x.work.gate.Lock() // nobody writes any more, so that all come to one index
+		x.work.gate.Lock() // no writes, so that all reach one index
 		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
 		x.work.gate.Unlock()
 		if err != nil {
@@ -161,7 +162,7 @@ func (s *strike) flip(pattern string) {
 	s.later(func() { s.replace(m, false) })
 }
 
-// sameOrEnded says whether a server has the state of the others, or has ended because it has not.
+// sameOrEnded returns nil if a server has the state of the others, or has ended because it differs.
 func (x *chaos) sameOrEnded(m *member) error {
 	if !m.running() {
 		return nil

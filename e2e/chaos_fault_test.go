@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// kind is what a fault breaks. Two faults at a time are of different kinds.
+// kind is the kind of member that a fault breaks. Two faults at a time are of different kinds.
 type kind string
 
 const (
@@ -27,8 +27,8 @@ const (
 type fault struct {
 	name       string
 	kind       kind
-	alone      bool // it needs all else whole: it takes away a server's data, or what is left depends on it
-	rewrites   bool // it takes acknowledged writes back, as a person asked
+	alone      bool // everything else must be whole: it takes away a server's data, or the rest depends on it
+	rewrites   bool // it reverts acknowledged writes, as a person requested
 	hurtsUsers bool // although it touches no agent
 	begin      func(*strike)
 }
@@ -38,22 +38,22 @@ type strike struct {
 	x      *chaos
 	w      *window
 	fault  fault
-	on     []*member // whom it touches
+	on     []*member // members that it touches
 	down   map[*member]bool
-	mayEnd *member // who may end by itself
+	mayEnd *member // the member that may end on its own
 	note   string
-	hold   time.Duration // at least so long
+	hold   time.Duration // at least this long
 	mends  []func()
 }
 
-// hit says whom the strike touches, before it does.
+// hit records the members that the strike touches, before it does.
 func (s *strike) hit(members ...*member) {
 	s.x.story.mu.Lock() // judges of events read it
 	defer s.x.story.mu.Unlock()
 	s.on = append(s.on, members...)
 }
 
-// ends notes a member that the strike ends on purpose; mend starts it again.
+// ends records a member that the strike ends on purpose; mend starts it again.
 func (s *strike) ends(m *member) {
 	if s.down == nil {
 		s.down = map[*member]bool{}
@@ -61,7 +61,7 @@ func (s *strike) ends(m *member) {
 	s.down[m] = true
 }
 
-// later is done when the strike is mended, the last one first.
+// later is called when the strike is mended, the last one first.
 func (s *strike) later(do func()) { s.mends = append(s.mends, do) }
 
 func (s *strike) mend() {
@@ -76,7 +76,7 @@ func (s *strike) mend() {
 	s.revive()
 }
 
-// revive starts who has ended by itself as it may, once.
+// revive restarts the member that may end on its own if it has, once.
 func (s *strike) revive() {
 	if m := s.mayEnd; m != nil && m.hasEnded() {
 		s.mayEnd = nil
@@ -84,8 +84,8 @@ func (s *strike) revive() {
 	}
 }
 
-// hasEnded says whether a member has ended. One that has said so is waited for: what a strike does to its system calls
-// holds up its exit too.
+// hasEnded reports whether a member has ended. It waits for a member that has logged its end: a strike on its system
+// calls also delays its exit.
 func (m *member) hasEnded() bool {
 	if strings.Contains(m.lastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
@@ -120,8 +120,8 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is how long an agent that was cut off is left alone where its node holds data: one that returns again and again
-// is held back from new work, as it should be, and these can't be replaced by new nodes.
+// rest is how long a node that holds data gets no second cut of its agent. A node that returns too often is held back
+// from new work, as it should be, and such nodes can't be replaced by new ones.
 const rest = 12 * time.Minute
 
 // agent hits an agent, which may be marked offline for it.
@@ -150,7 +150,7 @@ func (s *strike) holderNode() *member {
 	return m
 }
 
-// instance hits the agent of some instance that runs; nil if nothing does.
+// instance hits the agent of some running instance; nil if none runs.
 func (s *strike) instance() *alive {
 	all := s.x.kernel.onNode("")
 	if len(all) == 0 {
@@ -162,7 +162,7 @@ func (s *strike) instance() *alive {
 	return a
 }
 
-// faults are all there are, in a fixed order: the seed shuffles them.
+// faults lists all faults, in a fixed order: the seed shuffles them.
 func faults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
 }
@@ -189,7 +189,7 @@ func processFaults() []fault {
 		{name: "stop-agent", kind: ofAgents, begin: func(s *strike) { s.pause(s.agent()) }},
 		{name: "kill-door", kind: ofAgents, begin: func(s *strike) { s.door(syscall.SIGKILL) }},
 		{name: "stop-door", kind: ofAgents, begin: func(s *strike) {
-			s.hold = 12 * time.Second // its agent ends it after 10
+			s.hold = 12 * time.Second // its agent replaces the door after 10 s
 			s.door(syscall.SIGSTOP)
 		}},
 		{name: "kill-instance", kind: ofInstances, begin: killInstance},
@@ -207,14 +207,14 @@ func (s *strike) kill(m *member) {
 	m.kill()
 }
 
-// pause stops a process as a machine does that swaps, or a debugger.
+// pause stops a process, as swapping or a debugger does.
 func (s *strike) pause(m *member) {
 	m.signal(syscall.SIGSTOP)
 	s.later(func() { m.signal(syscall.SIGCONT) })
 }
 
-// leaderAfterReturn kills the leader while another server has just returned and lags: what agents were told meanwhile
-// has to count.
+// leaderAfterReturn kills the leader while another server has just returned and lags. The answers that agents got
+// meanwhile must remain valid.
 func leaderAfterReturn(s *strike) {
 	back, leader := s.follower(), s.leader()
 	back.kill()
@@ -223,7 +223,7 @@ func leaderAfterReturn(s *strike) {
 	s.kill(leader)
 }
 
-// door signals the process that forwards the exposed ports of an agent. The agent replaces one that is dead or silent.
+// door signals the process that forwards the exposed ports of an agent. The agent replaces it if it is dead or silent.
 func (s *strike) door(signal syscall.Signal) {
 	m := s.x.c.agents[s.x.random.IntN(len(s.x.c.agents))]
 	s.hit(m)
@@ -251,7 +251,7 @@ func killShim(s *strike) {
 	}
 }
 
-// shimOf is the process that keeps an instance: the parent of the first of its processes.
+// shimOf is the shim of an instance: the parent of the first of its processes.
 func shimOf(a *alive) int {
 	inside := map[int]bool{}
 	for _, p := range a.processes {
@@ -317,7 +317,7 @@ func machineDies(s *strike) {
 	})
 }
 
-// waitOffline says what the servers think of a node that should be offline, and waits a little longer for it.
+// waitOffline returns the state of a node that should be offline, and waits a little longer for it.
 func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	var node json.RawMessage
 	err := x.get("/v1/nodes/"+m.name, &node)
@@ -331,8 +331,8 @@ func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	return at, marked
 }
 
-// A server that has said that it ends has ended for the chaos run, though its exit is held up; one that says nothing of
-// the kind has not.
+// A server that has logged its end counts as ended for the chaos run, though its exit is delayed. A server that has
+// logged nothing does not.
 func TestHasEnded(t *testing.T) {
 	for _, tt := range []struct {
 		says  string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// freezeDir freezes or thaws all that is in a cgroup, of either version.
+// freezeDir freezes or thaws everything in a cgroup, of either version.
 func freezeDir(dir string, frozen bool) error {
 	file, word := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}[frozen]
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); err == nil {
@@ -18,7 +18,7 @@ func freezeDir(dir string, frozen bool) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(word), 0o644)
 }
 
-// freezerRoot is where cgroups that can be frozen are.
+// freezerRoot is the directory of cgroups that can be frozen.
 func freezerRoot() string {
 	if _, err := os.Stat("/sys/fs/cgroup/freezer"); err == nil {
 		return "/sys/fs/cgroup/freezer"
@@ -26,7 +26,7 @@ func freezerRoot() string {
 	return "/sys/fs/cgroup"
 }
 
-// freezeInstance freezes what an instance runs, and not the shim that keeps it.
+// freezeInstance freezes the processes of an instance, but not its shim.
 func freezeInstance(s *strike) {
 	a := s.instance()
 	if a == nil {
@@ -45,7 +45,7 @@ func freezeInstance(s *strike) {
 	}
 }
 
-// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does that moves a
+// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does when it moves a
 // machine.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
@@ -54,7 +54,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.t.Fatal(err)
 	}
 	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.cmd.Process.Pid}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // one that has ended can't enter
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // an ended process can't enter
 	}
 	if err := freezeDir(own, true); err != nil {
 		x.t.Fatalf("freeze %s: %v", m.name, err)
@@ -62,7 +62,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	for _, a := range x.kernel.onNode(m.name) {
 		x.kernel.freeze(a.id)
 	}
-	_ = freezeDir(below, true) // there is none where nothing runs
+	_ = freezeDir(below, true) // it does not exist where nothing runs
 	once := false
 	thaw = func() {
 		if once {
@@ -80,7 +80,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	return thaw
 }
 
-// thawAll notes that everything that was frozen goes on.
+// thawAll records that everything that was frozen continues.
 func (k *kernelEye) thawAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,8 +91,9 @@ func (k *kernelEye) thawAll() {
 	}
 }
 
-// confirmDead freezes a machine that holds an exclusive slot, has a person confirm by force that it is dead, lets
-// another holder begin, and thaws it: the old one must be dead within a second, whatever the person said.
+// confirmDead freezes a machine that holds an exclusive slot, confirms by force that it is dead, waits for another
+// holder to begin, and thaws the machine. The old holder must be dead within a second, although a person confirmed its
+// death.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive
@@ -112,7 +113,7 @@ func confirmDead(s *strike) {
 		return
 	}
 	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", `{"force":true}`); !f.done {
-		s.say("not confirmed: %s", f.body) // a hold, or it came back
+		s.say("not confirmed: %s", f.body) // a hold, or the node came back
 		return
 	}
 	others := func() (n int) {

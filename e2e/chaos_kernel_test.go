@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// kernelLook is how often the process table is read; thawLimit how long a holder that was frozen may live on beside its
-// successor, and kernelSlack what a look may come late.
+// kernelLook is how often the process table is read. thawLimit is how long a holder that was frozen may live in
+// parallel with its successor. kernelSlack is how late a look may be.
 const (
 	kernelLook  = 100 * time.Millisecond
 	thawLimit   = time.Second
@@ -26,7 +26,7 @@ type alive struct {
 	processes           []process
 }
 
-// kernelEye reads the process table all the time. What it judges rests on nothing that the product says of itself.
+// kernelEye reads the process table all the time. Its verdicts use nothing that the product reports.
 type kernelEye struct {
 	x    *chaos
 	done sync.WaitGroup
@@ -34,9 +34,9 @@ type kernelEye struct {
 
 	mu     sync.Mutex
 	cache  map[string]map[string]string // environment of an instance's process, by its identity
-	frozen map[string]time.Time         // instances that a fault froze; the time is that of thawing, zero before
+	frozen map[string]time.Time         // instances that a fault froze, with the time of thawing; zero while frozen
 	last   time.Time
-	gap    time.Duration // the longest time between two looks since it was asked for
+	gap    time.Duration // the longest time between two looks since the last call of starved
 	looks  int
 }
 
@@ -81,8 +81,8 @@ func (k *kernelEye) look() {
 	}
 }
 
-// starved is the longest gap between two looks since the last call: a machine that stood still proves nothing about
-// deadlines.
+// starved is the longest gap between two looks since the last call. If the test machine stood still, deadlines prove
+// nothing.
 func (k *kernelEye) starved() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +91,7 @@ func (k *kernelEye) starved() time.Duration {
 	return gap
 }
 
-// instances are those with a living process, by their environment. It is read once for each process.
+// instances returns those with a living process, by their environment. It is read once for each process.
 func (k *kernelEye) instances() map[string]*alive {
 	found, seen := map[string]*alive{}, map[string]map[string]string{}
 	for _, p := range processes() {
@@ -119,7 +119,7 @@ func (k *kernelEye) instances() map[string]*alive {
 	return found
 }
 
-// onNode are the instances that run on a node, in order.
+// onNode returns the instances that run on a node, in order.
 func (k *kernelEye) onNode(node string) (on []*alive) {
 	all := k.instances()
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -130,12 +130,12 @@ func (k *kernelEye) onNode(node string) (on []*alive) {
 	return on
 }
 
-// of are the instances of one job that run, in order.
+// of returns the running instances of one job, in order.
 func (k *kernelEye) of(job string) []*alive {
 	return slices.DeleteFunc(k.onNode(""), func(a *alive) bool { return a.job != job })
 }
 
-// freeze notes that a fault froze an instance, thaw that it ended.
+// freeze records that a fault froze an instance, thaw that this ended.
 func (k *kernelEye) freeze(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,7 +148,8 @@ func (k *kernelEye) thaw(id string) {
 	k.frozen[id] = time.Now()
 }
 
-// harmless reports whether an instance can't do anything, or was thawed so lately that its fence may still fall.
+// harmless reports whether an instance can't do anything, or was thawed so recently that its fence may not have acted
+// yet.
 func (k *kernelEye) harmless(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,9 +207,8 @@ func (k *kernelEye) judgeMemory() {
 	}
 }
 
-// judgeWitness reads what the holders of an exclusive job wrote into a file that they share, each line with its
-// instance and fencing epoch: an earlier holder never writes again behind a later one, but for the moment in which a
-// thawed one is fenced.
+// judgeWitness reads a file to which the holders of an exclusive job write, each line with its instance and fencing
+// epoch. An earlier holder never writes again after a later one, except for the moment before a thawed one is fenced.
 func (k *kernelEye) judgeWitness(job string) {
 	text, err := os.ReadFile(k.x.witness(job))
 	if err != nil {
@@ -220,7 +220,7 @@ func (k *kernelEye) judgeWitness(job string) {
 	for n, line := range lines {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] == last {
-			continue // without an epoch there is one word less
+			continue // without an epoch the line has one word less
 		}
 		id, epoch := words[0], 0
 		if len(words) > 3 {
@@ -253,7 +253,7 @@ func (k *kernelEye) thawed(id string) bool {
 	return was
 }
 
-// leaks are cgroups and shims of instances that don't run. Both go right behind their instance.
+// leaks returns cgroups and shims of instances that don't run. Both must go soon after their instance.
 func (k *kernelEye) leaks() error {
 	running := map[string]bool{}
 	for _, a := range k.onNode("") {

@@ -40,8 +40,8 @@ func memberFaults() []fault {
 	}
 }
 
-// otherProgram is a second build: OUTSPAN_CHAOS_OLD names one of an earlier release, otherwise it is the same source
-// that calls itself differently.
+// otherProgram is a second build: of an earlier release if OUTSPAN_CHAOS_OLD names one, otherwise the same source with
+// another version.
 func otherProgram(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("OUTSPAN_CHAOS_OLD"); path != "" {
@@ -61,7 +61,7 @@ func otherProgram(t *testing.T) string {
 	return path
 }
 
-// transferLeader hands leadership around, once a second.
+// transferLeader moves leadership, once a second.
 func transferLeader(s *strike) {
 	s.hit(s.x.c.servers...)
 	for range 3 {
@@ -73,7 +73,7 @@ func transferLeader(s *strike) {
 	}
 }
 
-// rolling ends members one after the other, each when the one before is back, as a person does who is careful.
+// rolling restarts members one after the other, each when the one before is back, as a careful person does.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)
@@ -90,7 +90,7 @@ func (s *strike) rolling(members []*member, between func(*member)) {
 	}
 }
 
-// rollingUpgrade takes every member to the other program, or back: the agents first or the servers first.
+// rollingUpgrade moves every member to the other program, or back: the agents first or the servers first.
 func rollingUpgrade(s *strike) {
 	x := s.x
 	groups := [][]*member{x.c.servers, x.c.agents}
@@ -118,7 +118,7 @@ func (x *chaos) waitNodesOnline() {
 	waitFor(x.t, "all nodes online", chaosPatience, func() error { return x.nodesOnline() })
 }
 
-// nodesOnline says which node of a running agent isn't online.
+// nodesOnline returns an error for a node of a running agent that isn't online.
 func (x *chaos) nodesOnline() error {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -154,8 +154,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk. It comes back as a new one; its old self is removed, before by a person who
-// plans it, or when the new one is seen.
+// replace gives a server an empty disk. It comes back as a new server. The old one is removed, either before by a
+// person, or when the new one is seen.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -195,8 +195,8 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be told. It goes on by itself, and when it meets the others again it
-// disturbs nobody, says that it was removed, and ends. Then it comes back as a new one.
+// removeCutOff removes a server that can't be reached. It keeps running, and when it meets the others again it disturbs
+// nobody, reports that it was removed, and ends. Then it comes back as a new server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -268,7 +268,7 @@ func cloneAgent(s *strike) {
 	})
 }
 
-// memberIDs are the ids of the servers that bear a name.
+// memberIDs returns the ids of the servers with the member's name.
 func (x *chaos) memberIDs(m *member) (ids []string) {
 	x.t.Helper()
 	var l struct{ Items []memberView }
@@ -281,7 +281,7 @@ func (x *chaos) memberIDs(m *member) (ids []string) {
 	return ids
 }
 
-// wipe empties a member's data directory, which is a file system of its own.
+// wipe empties a member's data directory, which is a separate file system.
 func (m *member) wipe(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(m.data())
@@ -295,8 +295,8 @@ func (m *member) wipe(t testing.TB) {
 	}
 }
 
-// renew replaces a machine for good: it dies, a person confirms that and has its node forgotten, and another one of
-// that name comes, empty.
+// renew replaces a machine for good. It dies, a person confirms that and forgets its node, and an empty machine of that
+// name comes.
 func (s *strike) renew(m *member) {
 	x := s.x
 	s.hit(m)
@@ -324,7 +324,7 @@ func (s *strike) renew(m *member) {
 	})
 }
 
-// person sends one write to whoever answers.
+// person sends one write to the first server that answers.
 func (x *chaos) person(method, path, body string) fate {
 	return x.work.order(rand.New(rand.NewPCG(x.random.Uint64(), 7)), method, path, body)
 }

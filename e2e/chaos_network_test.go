@@ -23,7 +23,7 @@ func networkFaults() []fault {
 			m := s.leader()
 			s.cut(m, []*member{without(s.x.c.servers, m)[s.x.random.IntN(2)]})
 		}},
-		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it sends, and hears nothing of the servers
+		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it sends, but receives nothing from the servers
 			m := s.leader()
 			s.lose(m, without(s.x.c.servers, m))
 		}},
@@ -69,7 +69,7 @@ func networkFaults() []fault {
 	}
 }
 
-// rule adds a rule to a member's packet filter; the strike's end deletes it and no other.
+// rule adds a rule to a member's packet filter; the strike's end deletes only this rule.
 func (s *strike) rule(at *member, chain string, rule ...string) {
 	table, chain, ok := strings.Cut(chain, "/")
 	if !ok {
@@ -79,7 +79,7 @@ func (s *strike) rule(at *member, chain string, rule ...string) {
 	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
 }
 
-// lose drops what comes to a member from others.
+// lose drops what a member receives from others.
 func (s *strike) lose(at *member, from []*member, which ...string) {
 	for _, m := range from {
 		if m != at {
@@ -88,7 +88,7 @@ func (s *strike) lose(at *member, from []*member, which ...string) {
 	}
 }
 
-// cut drops what goes between a member and others, both ways.
+// cut drops everything between a member and others, both ways.
 func (s *strike) cut(m *member, others []*member, which ...string) {
 	s.lose(m, others, which...)
 	for _, other := range others {
@@ -98,7 +98,7 @@ func (s *strike) cut(m *member, others []*member, which ...string) {
 
 func (s *strike) isolate(m *member) { s.cut(m, without(s.x.c.members(), m)) }
 
-// lossy loses a part of what comes to a member and of what it sends.
+// lossy drops a part of what a member receives and sends.
 func (s *strike) lossy(m *member) {
 	part := fmt.Sprintf("%.2f", 0.02+0.28*s.x.random.Float64())
 	s.say("%s of its packets", part)
@@ -110,8 +110,8 @@ func (s *strike) lossy(m *member) {
 	}
 }
 
-// slow delays what a member sends, in and out of order where the kernel can do that; otherwise its line becomes a thin
-// one with a queue.
+// slow delays what a member sends, in and out of order where the kernel can do that. Otherwise its link gets a low rate
+// with a queue.
 func (s *strike) slow(m *member) {
 	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
 		s.say("80 ms, out of order")
@@ -121,7 +121,7 @@ func (s *strike) slow(m *member) {
 	s.traffic(m, "tbf", "rate", "512kbit", "burst", "8kb", "latency", "600ms")
 }
 
-// duplicate sends what a member sends to the others twice.
+// duplicate doubles what a member sends to the others.
 func (s *strike) duplicate(m *member) {
 	if s.x.netem(s, m, "duplicate", "50%") {
 		return
@@ -131,7 +131,7 @@ func (s *strike) duplicate(m *member) {
 	}
 }
 
-// netem shapes what a member sends, if the kernel has it; false: it has not.
+// netem shapes what a member sends; false if the kernel lacks netem.
 func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 	if !kernelHasNetem(x) {
 		return false
@@ -151,7 +151,7 @@ func kernelHasNetem(x *chaos) bool {
 	})
 }
 
-// hasNetem asks once.
+// hasNetem calls its argument once.
 var hasNetem = func() func(func() bool) bool {
 	var once sync.Once
 	var has bool

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialIn connects from inside of a network namespace. The thread that has entered it ends with its goroutine.
+// dialIn connects from inside a network namespace. The thread that has entered it ends with its goroutine.
 func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -39,7 +39,7 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	return o.conn, o.err
 }
 
-// chaosProbe is a user of the web service, at every agent's forwarding port in turn, and notes who leads.
+// chaosProbe is a user of the web service, at every agent's forwarding port in turn, and watches who leads.
 type chaosProbe struct {
 	x      *chaos
 	client *http.Client
@@ -54,11 +54,11 @@ type chaosProbe struct {
 
 const (
 	probeEvery = 50 * time.Millisecond
-	// a machine that stands still for so long, twice in a row, has used up a drain_delay of 1 s
+	// a machine that stands still for this long, twice in a row, has used up a drain_delay of 1 s
 	probeStall = 500 * time.Millisecond
 )
 
-// stall is a time in which the machine let nothing run.
+// stall is a time in which the machine ran nothing.
 type stall struct{ from, to time.Time }
 
 // lostProbe is a request that failed, and when it began and ended.
@@ -71,8 +71,8 @@ func (l lostProbe) String() string {
 	return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text
 }
 
-// duringStall reports whether the machine stood still shortly before a request, or while it was under way: an
-// instance's drain_delay may have passed then without anybody having been able to use it.
+// duringStall reports whether the machine stood still shortly before a request, or during it. An instance's drain_delay
+// may have passed in that time unused.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
 	return slices.ContainsFunc(p.stalls, func(s stall) bool {
 		return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second))
@@ -105,7 +105,7 @@ func probeService(x *chaos) *chaosProbe {
 	return p
 }
 
-// woke notes a sleep that took much longer than it should have.
+// woke records a sleep that took much longer than it should have.
 func (p *chaosProbe) woke(asleep time.Time) {
 	if now := time.Now(); now.Sub(asleep) > probeEvery+probeStall {
 		p.mu.Lock()
@@ -122,7 +122,7 @@ func (p *chaosProbe) stop() {
 	p.x.book.count("times that this machine stood still for half a second", len(p.stalls))
 }
 
-// ask sends one request through the forwarding end of an agent.
+// ask sends one request through the forwarding port of an agent.
 func (p *chaosProbe) ask(at *member) error {
 	began := time.Now()
 	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(chaosPort))+"/")
@@ -135,7 +135,7 @@ func (p *chaosProbe) ask(at *member) error {
 	return err
 }
 
-// judge looks at the requests that began in a window: where only servers were hurt, users notice nothing.
+// judge checks the requests that began in a window: if only servers were hurt, none may fail.
 func (p *chaosProbe) judge(w *window) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

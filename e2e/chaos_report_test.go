@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// zeros are what must stay zero; a violation's text begins with its invariant.
+// zeros lists the counts that must stay zero; a violation's text begins with its invariant.
 func (b *book) zeros() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restoreSnapshot takes the state back to what it was before some changes. Nothing else is written meanwhile; what is
-// written behind the snapshot, and only that, is gone afterwards, and no instance is touched before a person confirms.
-// What moved meanwhile is not where the restored state has it: then users may notice.
+// restoreSnapshot takes the state back to before some changes. Nothing else is written meanwhile. Afterwards only what
+// was written after the snapshot is gone, and no instance is touched before a person confirms. Instances that moved
+// meanwhile are not where the restored state has them: then users may notice.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -20,7 +20,7 @@ func (s *strike) restoreSnapshot(change func()) {
 			x.book.violate("S5: the history around a restore: %v", err)
 		}
 	}
-	if x.random.IntN(3) > 0 { // otherwise in the middle of what goes on
+	if x.random.IntN(3) > 0 { // otherwise during other work
 		_ = within(10*time.Second, func() error { return x.story.calm(probedGroup) })
 	}
 	file := x.c.path("chaos.snap")
@@ -43,12 +43,12 @@ func (s *strike) restoreSnapshot(change func()) {
 	s.later(x.decideKept)
 }
 
-// moveMuch evicts instances of several jobs, restarts an agent, and waits until all is well again: the snapshot that
-// was saved before is old then.
+// moveMuch evicts instances of several jobs, restarts an agent, and waits until all is well again: after it, an earlier
+// snapshot is old.
 func (s *strike) moveMuch() {
 	x := s.x
 	s.hit(x.c.agents...)
-	if err := within(30*time.Second, x.asWanted); err != nil { // in the middle of what goes on, too
+	if err := within(30*time.Second, x.asWanted); err != nil { // during other work, too
 		s.say("not settled before: %.200v", err)
 	}
 	running := x.kernel.onNode("")
@@ -71,8 +71,8 @@ func (s *strike) moveMuch() {
 	x.book.count("instances evicted before a restore", len(evicted))
 }
 
-// decideKept is what a person does about instances that a restore has lost, and that hold a slot beside another: they
-// are stopped.
+// decideKept takes a person's decision about instances that a restore has lost and that hold a slot in parallel with
+// another: they are stopped.
 func (x *chaos) decideKept() {
 	_ = within(20*time.Second, func() error {
 		var list struct {

@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// settle is the quiet behind a fault: nobody gives an order, and all that was promised has to come about, each within
-// its bound.
+// settle is the quiet phase after a fault: no orders are given, and every promise must be kept within its bound.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
 	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error {
-		for _, s := range w.strikes { // what it did may show only now
+		for _, s := range w.strikes { // effects may show only now
 			s.revive()
 		}
 		x.lookForDead(w)
@@ -61,7 +60,7 @@ func (x *chaos) settle(w *window) {
 	x.book.count("windows", 1)
 }
 
-// judgeHistory asks whether what clients of all servers saw in the window can be explained, and removes what they
+// judgeHistory checks whether some order explains what clients of all servers saw in the window, and removes what they
 // wrote.
 func (x *chaos) judgeHistory(w *window) {
 	if w.history == nil || !x.book.clean() {
@@ -79,11 +78,11 @@ func (x *chaos) judgeHistory(w *window) {
 	}
 }
 
-// wait waits for what has to come about; otherwise it is a violation.
+// wait waits for a condition; if it does not hold in time, that is a violation.
 func (x *chaos) wait(what string, limit time.Duration, done func() error) {
 	x.t.Helper()
 	if !x.book.clean() {
-		return // what is wrong already may be why
+		return // an earlier violation may be the reason
 	}
 	var missing error
 	began := time.Now()
@@ -113,7 +112,7 @@ func (x *chaos) haveLeader() error {
 	return errors.New("no server leads")
 }
 
-// voters says why not exactly so many servers vote, are alive and have caught up.
+// voters returns nil if exactly the given number of servers vote, live and have caught up.
 func (c *cluster) voters(count int) error {
 	var l struct{ Items []memberView }
 	if err := c.get("/v1/members", &l); err != nil {
@@ -163,8 +162,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// renewHeldBack replaces machines that are held back from new work because they came and went too often: few would be
-// left. It is a part of the next quiet.
+// renewHeldBack replaces machines that are held back from new work because they came and went too often: otherwise few
+// would be left. It is a part of the next quiet phase.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -187,7 +186,7 @@ func (x *chaos) renewHeldBack(w *window) {
 	}
 }
 
-// asWanted compares what people want, what the cluster says and what the kernel shows.
+// asWanted compares what people want, what the servers report and what the kernel shows.
 func (x *chaos) asWanted() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -216,7 +215,7 @@ func (x *chaos) asWanted() error {
 	return nil
 }
 
-// asAgentsSay compares what the servers say of each instance with its agent's word.
+// asAgentsSay compares the servers' state of each instance with its agent's.
 func (x *chaos) asAgentsSay() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -254,7 +253,7 @@ func (x *chaos) asAgentsSay() error {
 	return nil
 }
 
-// unwritten says whether the index has stood still for three seconds.
+// unwritten returns nil once the index has stood still for three seconds.
 func (x *chaos) unwritten() func() error {
 	var last uint64
 	var since time.Time
@@ -273,12 +272,12 @@ func (x *chaos) unwritten() func() error {
 	}
 }
 
-// ages are what a server tells of the present moment, by its own clock or of whom it hears; they are not of the
-// replicated state. A server that ran on while the others were down is ahead of them in cluster time until it leads, so
-// the wall time at which something ends is among them.
+// ages matches values that a server computes for the present moment, by its own clock or by what it hears. They are not
+// part of the replicated state. A server that ran while the others were down is ahead of them in cluster time until it
+// leads, so the wall time at which something ends is among these values.
 var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
-// sameState compares what the servers tell of the replicated state, each of its own copy, at one index.
+// sameState compares the replicated state as each server shows it from its own copy, at one index.
 func (x *chaos) sameState() error {
 	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets",
 		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
@@ -312,7 +311,7 @@ func (x *chaos) sameState() error {
 	return nil
 }
 
-// served asks for the service at every agent, three times each.
+// served requests the service at every agent, three times each.
 func (x *chaos) served() error {
 	for _, m := range x.c.agents {
 		for range 3 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// toldInstance is what the events have told of an instance.
+// toldInstance is the state of an instance by the events.
 type toldInstance struct {
 	group, slot, node, replaces string
 	desired, observed           string
@@ -21,17 +21,17 @@ type toldInstance struct {
 func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
-// over reports whether nothing of it is left to come. What failed may still be told to start, until its agent has heard
-// that it is replaced.
+// over reports whether no further change of it can come. A failed instance may still be ordered to start, until its
+// agent has heard that it is replaced.
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
-// steady reports whether nobody does anything about it.
+// steady reports whether no change of it is under way.
 func (i *toldInstance) steady() bool {
 	return i.ready() || i.desired == "stopped" && i.observed == "failed"
 }
 
-// story follows the cluster's events, which every server tells alike, and judges each step: the budget before each
-// voluntary stop, what is wanted at once, what comes back, and who is marked offline.
+// story follows the cluster's events, which are the same at every server, and judges each step: the budget before each
+// voluntary stop, desired states, returns, and nodes that are marked offline.
 type story struct {
 	x    *chaos
 	quit chan struct{}
@@ -41,9 +41,9 @@ type story struct {
 	last      string
 	index     uint64
 	instances map[string]*toldInstance
-	ended     map[string]string // how those ended of which nothing is left to come
+	ended     map[string]string // how instances ended that are over
 	held      bool              // nothing is read: the state is being replaced
-	counted   uint64            // index of the newest event that was counted: behind a restore some are read once more
+	counted   uint64            // index of the newest counted event: after a restore some are read once more
 	hold      bool
 	requests  map[string]int // events of the ledger, by request
 	offline   []eventView    // of nodes that went offline in this window
@@ -59,14 +59,14 @@ func newStory(x *chaos) *story {
 			case <-s.quit:
 				return
 			case <-time.After(250 * time.Millisecond):
-				_ = s.read(x.c.servers[n%len(x.c.servers)]) // another one tells the same
+				_ = s.read(x.c.servers[n%len(x.c.servers)]) // another server has the same events
 			}
 		}
 	})
 	return s
 }
 
-// count counts what an event told, if it has not been counted before.
+// count counts an event, if it has not been counted before.
 func (s *story) count(what string, n int) {
 	if s.index > s.counted {
 		s.x.book.count(what, n)
@@ -80,7 +80,7 @@ func (s *story) enter(w *window) {
 	s.windows, s.offline = w, nil
 }
 
-// read takes the events that a server knows behind the last one.
+// read takes the events that a server has after the last one.
 func (s *story) read(from *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *story) desired(e toldEvent, id string) {
 	s.settle(id, i)
 }
 
-// settle moves an instance that is over out of the way.
+// settle moves an instance that is over to ended.
 func (s *story) settle(id string, i *toldInstance) {
 	if i.over() {
 		s.ended[id] = i.observed
@@ -262,7 +262,7 @@ func (s *story) offlineAt(m *member) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// catchUp reads until nothing newer is told by a server that has applied all.
+// catchUp reads until a server that has applied everything has no newer event.
 func (s *story) catchUp(leader *member) error {
 	for range 20 {
 		s.mu.Lock()
@@ -281,14 +281,14 @@ func (s *story) catchUp(leader *member) error {
 	return errors.New("there is always more to read")
 }
 
-// holds are how often each request of the ledger stands in the history.
+// holds counts how often a request of the ledger is in the history.
 func (s *story) holds(request string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[request]
 }
 
-// memory is what a story knew at some moment.
+// memory is a story's knowledge at some moment.
 type memory struct {
 	last      string
 	index     uint64
@@ -298,7 +298,7 @@ type memory struct {
 	hold      bool
 }
 
-// remember reads on and returns all that is known then. What is saved afterwards has it all.
+// remember reads all events so far and returns the story's knowledge. Anything saved afterwards contains all of it.
 func (s *story) remember(from *member) (memory, error) {
 	if err := s.catchUp(from); err != nil {
 		return memory{}, err
@@ -314,7 +314,7 @@ func (s *story) remember(from *member) (memory, error) {
 	return m, nil
 }
 
-// calm returns nil if nobody does anything about a group.
+// calm returns nil if no change of a group is under way.
 func (s *story) calm(group string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,8 +326,8 @@ func (s *story) calm(group string) error {
 	return nil
 }
 
-// movedSince counts the instances of a group that were on the move when they were remembered, or have moved since.
-// Nothing is read behind it until rewind.
+// movedSince counts the instances of a group that were moving when they were remembered, or have moved since. Nothing
+// further is read until rewind.
 func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	if err := s.catchUp(from); err != nil {
 		return 0, err
@@ -343,8 +343,8 @@ func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	return moved, nil
 }
 
-// rewind takes the story back to what was remembered: another history goes on from there. The oldest events may be
-// forgotten by then, so it can't be told from the beginning.
+// rewind takes the story back to what was remembered: another history continues from there. The cluster may have
+// dropped the oldest events by then, so the story can't be read again from the beginning.
 func (s *story) rewind(m memory, from *member) error {
 	s.mu.Lock()
 	s.held, s.counted = false, max(s.counted, s.index)

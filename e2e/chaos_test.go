@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the cluster that is tormented. A node is offline after chaosAfter; a busy machine must not look like a
-// dead one.
+// Settings of the tested cluster. A node is offline after chaosAfter; a busy machine must not look like a dead one.
 const (
 	chaosAfter    = 5 * time.Second
 	chaosBeat     = chaosAfter / 6
@@ -29,12 +28,12 @@ const (
 // chaosPatience bounds each step of a quiet phase that has no bound of its own.
 const chaosPatience = 2 * time.Minute
 
-// chaos torments one cluster of real processes with faults drawn from a seed, while people and programs use it.
+// chaos breaks one cluster of real processes with random faults from a seed, while people and programs use it.
 type chaos struct {
 	t      *testing.T
 	c      *cluster
 	seed   uint64
-	random *rand.Rand // draws the faults; what works beside them has its own
+	random *rand.Rand // draws the faults; the workers have separate sources
 	end    time.Time
 	book   *book
 	kernel *kernelEye
@@ -48,11 +47,10 @@ type chaos struct {
 	used   map[*member]time.Time // when an agent was last cut off from the servers
 }
 
-// TestChaos is the fault matrix: for OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks
-// and disks of a cluster, one or two things at a time, mends them, and wants everything to settle each time.
-// OUTSPAN_SEED repeats the order of the faults; which process is scheduled when, no seed decides. What runs and what is
-// safe is judged from the kernel and from the cluster's own history of events; see chaos_kernel_test.go and
-// chaos_story_test.go.
+// TestChaos is the fault matrix. For OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks
+// and disks of a cluster, one or two at a time, mends them, and each time expects everything to settle. OUTSPAN_SEED
+// repeats the order of the faults, but not the scheduling of processes. The kernel and the cluster's own history of
+// events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -115,7 +113,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	return x
 }
 
-// disk gives a member a file system of its own, so that it can be filled.
+// disk gives a member a separate file system, so that it can be filled.
 func (m *member) disk(t *testing.T) {
 	t.Helper()
 	size := "size=64m,mode=700"
@@ -135,7 +133,7 @@ func (m *member) disk(t *testing.T) {
 	})
 }
 
-// begin starts the cluster, what runs on it, and who watches it.
+// begin starts the cluster, its workload and the watchers.
 func (x *chaos) begin() {
 	x.t.Helper()
 	for _, m := range x.c.members() {
@@ -150,14 +148,14 @@ func (x *chaos) begin() {
 	x.work.start()
 }
 
-// window is one fault, or two at a time, with the quiet behind them.
+// window is one fault, or two at a time, with the quiet phase after them.
 type window struct {
 	name    string
 	number  int
 	began   time.Time
 	mended  time.Time
 	strikes []*strike
-	history *recording // of clients that read and write through all servers; nil: none
+	history *recording // clients that read and write through all servers; nil if none
 }
 
 // touches reports whether a fault of the window concerns a member.
@@ -224,13 +222,13 @@ func (x *chaos) draw() []fault {
 	return drawn
 }
 
-// next takes the first fault of the deck that fits; an empty deck is shuffled anew, so that every fault has its turn.
+// next takes the first fault of the deck that fits. An empty deck is shuffled again, so that every fault has its turn.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
 		x.deck = slices.Clone(faults())
 		x.random.Shuffle(len(x.deck), func(i, j int) { x.deck[i], x.deck[j] = x.deck[j], x.deck[i] })
 	}
-	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // some names, for who looks into one of them
+	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // restricts the faults, for debugging
 	if only != "" {
 		x.deck = slices.DeleteFunc(x.deck, func(f fault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
 	}
@@ -243,7 +241,7 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	return f
 }
 
-// hold lets the faults be for a while, and looks for processes that ended though no fault allows it.
+// hold waits while the faults last, and looks for processes that ended though no fault allows it.
 func (x *chaos) hold(w *window) {
 	length := time.Duration(2000+x.random.IntN(8000)) * time.Millisecond
 	for _, s := range w.strikes {
@@ -254,7 +252,7 @@ func (x *chaos) hold(w *window) {
 	}
 }
 
-// lookForDead reports members that ended by themselves.
+// lookForDead reports members that ended on their own.
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
 		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
@@ -265,7 +263,7 @@ func (x *chaos) lookForDead(w *window) {
 	}
 }
 
-// book holds what was done, what was counted, and what was found wrong.
+// book records what was done, counted and found wrong.
 type book struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -293,7 +291,7 @@ func (b *book) write(text string) {
 	}
 }
 
-// violate notes that something that must never be was seen. The run ends behind the window.
+// violate records a violation. The run ends after the window.
 func (b *book) violate(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

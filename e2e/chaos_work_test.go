@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// What runs on the cluster, and what each budget allows.
+// The workload of the cluster, and its budgets.
 const (
 	chaosMemory = 2 << 30 // bytes of each agent
 	chaosPort   = 18080
@@ -31,11 +31,11 @@ var (
 	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
 )
 
-// A process that is killed again and again is started again and again.
+// stubborn: a process that is killed again and again is restarted each time.
 const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n" +
 	"      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
 
-// holder is the job of an exclusive group. What it runs writes its name into a file that all nodes share.
+// holderJob is the job of an exclusive group. Its program writes its name to a file that all nodes share.
 const holderJob = `job %q {
   group "one" {
     count = %d
@@ -54,7 +54,7 @@ const holderJob = `job %q {
 }
 `
 
-// workload is what people and programs do all the time: writes whose fate is known, rollouts, scaling, evictions,
+// workload is what people and programs do all the time: writes with known outcomes, rollouts, scaling, evictions,
 // drains.
 type workload struct {
 	x     *chaos
@@ -66,13 +66,13 @@ type workload struct {
 
 	mu     sync.Mutex
 	marks  map[string]mark // last write of each label
-	booked []string        // requests of the ledger that were acknowledged, and not checked yet
-	refuse []string        // those that were refused
+	booked []string        // acknowledged requests of the ledger that are not checked yet
+	refuse []string        // refused ones
 	web    int             // the count that is wanted
 	churn  map[string]int  // the jobs that come and go
 }
 
-// mark is a label that one writer alone writes, with growing numbers.
+// mark is a label that a single writer writes, with growing numbers.
 type mark struct{ node, label, acked string }
 
 func newWorkload(x *chaos) *workload {
@@ -83,7 +83,7 @@ func newWorkload(x *chaos) *workload {
 		x.t.Fatal(err)
 	}
 	for path, mode := range map[string]os.FileMode{x.c.path("witness"): 0o777, x.c.dir: 0o755} {
-		if err := os.Chmod(path, mode); err != nil { // instances run as users of their own
+		if err := os.Chmod(path, mode); err != nil { // instances run as other users
 			x.t.Fatal(err)
 		}
 	}
@@ -104,10 +104,10 @@ func newWorkload(x *chaos) *workload {
 	return w
 }
 
-// witness is the beginning of the names of the files that the holders of an exclusive job write into.
+// witness is the prefix of the files that the holders of an exclusive job write to.
 func (x *chaos) witness(job string) string { return filepath.Join(x.c.path("witness"), job) }
 
-// learn turns a job file into the body of the API.
+// learn converts a job file to the body of an API request.
 func (w *workload) learn(name, text string) {
 	w.x.t.Helper()
 	var spec map[string]any
@@ -118,7 +118,7 @@ func (w *workload) learn(name, text string) {
 	w.specs[name] = spec
 }
 
-// spec is the body of a submission of a job under a name, different each time.
+// spec is the body of a submission of a job under a name, different for each n.
 func (w *workload) spec(of, name string, n int64) string {
 	spec := maps.Clone(w.specs[of])
 	spec["name"] = name
@@ -149,7 +149,7 @@ func (w *workload) submitAll() {
 	}
 }
 
-// start begins all workers. Each draws from a source of its own.
+// start begins all workers. Each has a separate random source.
 func (w *workload) start() {
 	for i, do := range []struct {
 		pause time.Duration
@@ -184,9 +184,9 @@ func (w *workload) stop() {
 	w.done.Wait()
 }
 
-// fate is what became of a command.
+// fate is the outcome of a command.
 type fate struct {
-	done    bool // acknowledged; otherwise refused, unless it is unknown
+	done    bool // acknowledged; if neither this nor unknown, it was refused
 	unknown bool
 	request string
 	status  int
@@ -224,7 +224,7 @@ func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	return f
 }
 
-// ask is request with a limit of its own.
+// ask is request with a time limit.
 func (m *member) ask(method, path, body string, limit time.Duration) (answered, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -243,7 +243,7 @@ func (m *member) ask(method, path, body string, limit time.Duration) (answered, 
 	return ask(&http.Client{Transport: transport}, r)
 }
 
-// labeller writes growing numbers into one label of one node: what was acknowledged last must stand there in the end.
+// labeller writes growing numbers to one label of one node: in the end it must have the last acknowledged one.
 func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	n := 0
 	return func(random *rand.Rand) {
@@ -260,7 +260,7 @@ func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	}
 }
 
-// keepLedger submits a version of the ledger: each acknowledged one stands in the history once.
+// keepLedger submits a version of the ledger: each acknowledged one is in the history once.
 func (w *workload) keepLedger(random *rand.Rand) {
 	f := w.order(random, http.MethodPost, "/v1/jobs", w.spec(ledgerJob, ledgerJob, w.count.Load()))
 	w.mu.Lock()
@@ -273,7 +273,7 @@ func (w *workload) keepLedger(random *rand.Rand) {
 	}
 }
 
-// churnJobs lets small jobs come and go.
+// churnJobs creates and removes small jobs.
 func (w *workload) churnJobs(random *rand.Rand) {
 	name := fmt.Sprintf("churn%d", random.IntN(3))
 	w.mu.Lock()
@@ -299,7 +299,7 @@ func (w *workload) churnJobs(random *rand.Rand) {
 	w.mu.Unlock()
 }
 
-// changeWeb rolls the web service out anew, or changes its count.
+// changeWeb starts a rollout of the web service, or changes its count.
 func (w *workload) changeWeb(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		if w.order(random, http.MethodPost, "/v1/jobs", w.spec("web", "web", w.count.Load())).done {
@@ -315,7 +315,7 @@ func (w *workload) changeWeb(random *rand.Rand) {
 	}
 }
 
-// evict asks for the eviction of some instance; the budget decides.
+// evict requests the eviction of some instance; the budget decides.
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
 	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
@@ -328,7 +328,7 @@ func (w *workload) evict(random *rand.Rand) {
 	}
 }
 
-// drain empties a node, or makes all take work again.
+// drain empties a node, or makes all accept work again.
 func (w *workload) drain(random *rand.Rand) {
 	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].name
 	if random.IntN(3) > 0 {
@@ -342,7 +342,7 @@ func (w *workload) drain(random *rand.Rand) {
 		return
 	}
 	for _, m := range w.x.c.agents {
-		w.order(random, http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}") // one that is not cordoned says so
+		w.order(random, http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}") // refused if it is not cordoned
 	}
 }
 

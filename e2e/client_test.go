@@ -31,8 +31,8 @@ func (r result) String() string {
 	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
 }
 
-// environment is how a person reaches the cluster: over TLS with a certificate where the addresses are those of this
-// machine, by the servers' sockets where they are not.
+// environment selects the cluster as a person would: over TLS with a certificate where the addresses are on this
+// machine, otherwise by the servers' sockets.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {
@@ -76,7 +76,7 @@ func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
 	return r
 }
 
-// must runs a command that has to succeed.
+// must runs a command that must succeed.
 func (c *cluster) must(t testing.TB, args ...string) string {
 	t.Helper()
 	r := c.cli(t, args...)
@@ -86,7 +86,7 @@ func (c *cluster) must(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// mustJSON runs a command that has to succeed with --json and decodes what it prints.
+// mustJSON runs a command that must succeed with --json and decodes its output.
 func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
 	t.Helper()
 	out := c.must(t, append(slices.Clone(args), "--json")...)
@@ -95,7 +95,7 @@ func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
 	}
 }
 
-// refused runs a command that has to fail with this code and to say each of the words on stderr.
+// refused runs a command that must fail with this code, with each of the words on stderr.
 func (c *cluster) refused(t testing.TB, code int, words []string, args ...string) result {
 	t.Helper()
 	r := c.cli(t, args...)
@@ -103,7 +103,7 @@ func (c *cluster) refused(t testing.TB, code int, words []string, args ...string
 	return r
 }
 
-// want asserts how a command failed: its exit code, and that stderr tells each of the words.
+// want asserts how a command failed: its exit code, and that stderr has each of the words.
 func (r result) want(t testing.TB, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -124,7 +124,7 @@ type answered struct {
 	body   []byte
 }
 
-// request asks one member over its socket. It returns an error only if there was no answer.
+// request sends one request to a member's socket. It returns an error only if there was no answer.
 func (m *member) request(method, path string, body io.Reader, header http.Header) (answered, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -193,7 +193,7 @@ func (c *cluster) get(path string, into any) error {
 	return failed
 }
 
-// mustGet reads a path that has to be answered, within the time that an election takes.
+// mustGet reads a path that must be answered within the time of an election.
 func (c *cluster) mustGet(t testing.TB, path string, into any) {
 	t.Helper()
 	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })

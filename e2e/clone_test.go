@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// quorum is a role whose members nothing ends by itself, and of each of which only one may run.
+// quorum is a role whose members are never ended automatically, and each of them must not run twice.
 const quorum = "    role = \"quorum\"\n" +
 	"    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
 
 // A machine is copied with its data directory, and the copy is started at another address. Its agent is refused, says
-// by whom the node is in use, and disturbs nothing, however often it asks.
+// who uses the node, and disturbs nothing, however often it asks.
 func TestClonedMachine(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 2})
 	c.run(t, job{name: "single", count: 2, more: quorum + apart})
@@ -41,13 +41,13 @@ func TestClonedMachine(t *testing.T) {
 	}
 }
 
-// A container is copied with its data directory on the same kernel, so the copy has the same boot id and machine id,
-// and its agent is started while that of the first one is away. It is refused for as long as what only one may run may
-// run there: nothing runs twice.
+// A container is copied with its data directory on the same kernel, so the copy has the same boot id and machine id.
+// Its agent is started while the original's is away. It is refused as long as instances that must not run twice may run
+// on the original: nothing runs twice.
 func TestCopiedContainer(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	first := c.agents[0]
-	first.disk(t) // of a file system that tells when a directory was made
+	first.disk(t) // on a file system that records when a directory was made
 	for _, m := range c.members() {
 		m.start(t)
 	}
@@ -74,8 +74,8 @@ func TestCopiedContainer(t *testing.T) {
 	}
 }
 
-// copyAgent is an agent on a copy of another one's data directory, at an address of its own. It is not started. Prepare
-// may make the directory.
+// copyAgent is an agent on a copy of another one's data directory, at another address. It is not started. Prepare may
+// make the directory.
 func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *testing.T)) *member {
 	t.Helper()
 	parts := strings.Split(first.address, ".")
@@ -93,8 +93,8 @@ func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *
 	return clone
 }
 
-// The agent of a copy was refused, and asks before the original does when a state is restored that does not know the
-// node. It is refused still: the original's programs go on, and nothing runs twice.
+// A copy's agent was refused. Then a state is restored that does not know the node, and the copy's agent asks before
+// the original's. It is still refused: the original's programs continue, and nothing runs twice.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	early, first := c.agents[0], c.agents[1]

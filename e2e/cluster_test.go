@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that has to happen but has no promised time. Two busy cores are slow.
+// patience bounds every wait for an event that must happen but has no promised time. Two busy cores are slow.
 const patience = 45 * time.Second
 
 // offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat its H.
@@ -26,15 +26,15 @@ const (
 	heartbeat    = offlineAfter / 6
 )
 
-// options are what a cluster's tests need of it.
+// options are a test's requirements of its cluster.
 type options struct {
 	servers, agents int
-	namespaces      bool   // each member in a network namespace of its own; needs root
+	namespaces      bool   // each member in a separate network namespace; needs root
 	memory          string // of each agent; default 2GiB
-	unhurried       bool   // the product's defaults: a node is offline after 60 s, and gossip has time
+	unhurried       bool   // the product's defaults: a node is offline after 60 s, and gossip is slow
 }
 
-// cluster is a whole cluster as real processes, gone when its test ends.
+// cluster is a whole cluster of real processes, removed when its test ends.
 type cluster struct {
 	name    string
 	dir     string
@@ -45,7 +45,7 @@ type cluster struct {
 	agents  []*member
 }
 
-// startCluster makes certificates, starts every member and waits until all nodes take work.
+// startCluster makes certificates, starts every member and waits until all nodes accept work.
 func startCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	c := newCluster(t, o)
@@ -56,7 +56,7 @@ func startCluster(t testing.TB, o options) *cluster {
 	return c
 }
 
-// newCluster prepares all and starts nothing.
+// newCluster prepares everything and starts nothing.
 func newCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	if o.memory == "" {
@@ -99,8 +99,8 @@ func (c *cluster) member(name string) *member {
 	return nil
 }
 
-// makeCertificates uses the program for what a user would: a CA, a certificate for each process and one for a person,
-// and the gossip key.
+// makeCertificates makes the files that a user would with the program: a CA, a certificate for each process and one for
+// a person, and the gossip key.
 func (c *cluster) makeCertificates(t testing.TB) {
 	t.Helper()
 	dir := c.path("tls")
@@ -173,13 +173,13 @@ func (m *member) logFile() string {
 	return m.c.path(m.name + ".log")
 }
 
-// socket is what the API of this member is reached by, whatever its network is.
+// socket is the socket of the member's API, which works in any network.
 func (m *member) socket() string { return m.c.path(m.name + ".sock") }
 
 // api is host:port of the member's API.
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
 
-// settings is what stands in the member's file: the inside of each block, and name and data_dir.
+// settings are the contents of the member's file: the inside of each block, and name and data_dir.
 func (m *member) settings() map[string]string {
 	quoted := func(members []*member, port string) string {
 		var list []string
@@ -204,7 +204,7 @@ func (m *member) settings() map[string]string {
 		if !c.options.unhurried {
 			s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
 		}
-		s["limits"] = "requests_per_second = 1000" // the tests look often
+		s["limits"] = "requests_per_second = 1000" // the tests ask often
 		return s
 	}
 	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }",
@@ -263,7 +263,7 @@ func (m *member) start(t testing.TB) {
 	}
 	m.cmd, m.done = cmd, done
 	go func() {
-		_ = relatives.wait(cmd) // how it ended stands in cmd.ProcessState
+		_ = relatives.wait(cmd) // cmd.ProcessState has the result
 		close(done)
 	}()
 }
@@ -287,7 +287,7 @@ func (m *member) signal(s syscall.Signal) {
 	}
 }
 
-// kill ends the member's own process with SIGKILL; what it started goes on.
+// kill ends the member's own process with SIGKILL; the processes it started continue.
 func (m *member) kill() {
 	m.signal(syscall.SIGKILL)
 	if m.cmd != nil {
@@ -302,7 +302,7 @@ func (m *member) terminate(t testing.TB) int {
 	return m.exitCode(t)
 }
 
-// exitCode waits until the process has ended by itself.
+// exitCode waits until the process has ended on its own.
 func (m *member) exitCode(t testing.TB) int {
 	t.Helper()
 	select {
@@ -338,7 +338,7 @@ func (m *member) lastLines(n int) string {
 	return lastLines(string(text), n)
 }
 
-// waitFor asks again every 25 ms until done returns nil; the last error says what was missing.
+// waitFor tries again every 25 ms until done returns nil; the last error shows what was missing.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// verifyView is what server verify says.
+// verifyView is the output of server verify.
 type verifyView struct {
 	Verdict string
 	Index   uint64
@@ -25,7 +25,7 @@ type verifyView struct {
 	}
 }
 
-// TestCompare starts a server on a snapshot that is whole and wrong.
+// TestCompare starts a server on a snapshot that is well-formed but has a wrong state.
 //
 // proves S5 on real processes: the server finds out at its start, ends with a report, and does not come back with that
 // state; the others go on, and the command line tells it.
@@ -107,7 +107,8 @@ func (c *cluster) waitVerified(t *testing.T) {
 	})
 }
 
-// spoilSnapshot puts a snapshot before the newest one that says something else under the same index, with right sums.
+// spoilSnapshot adds a snapshot that is listed before the newest one: another state under the same index, with correct
+// checksums.
 func spoilSnapshot(t *testing.T, dir string) {
 	t.Helper()
 	store, err := raft.NewFileSnapshotStoreWithLogger(dir, 3, hclog.NewNullLogger())
@@ -149,7 +150,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	}
 }
 
-// reports asserts what a wrong server leaves.
+// reports asserts the report and the state that a wrong server leaves.
 func (m *member) reports(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(m.data(), "state-differs", "report.json"))

@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk gives a server a file system of its own for its data.
+// smallDisk gives a server a separate file system for its data.
 func (m *member) smallDisk(t testing.TB) {
 	t.Helper()
 	if err := os.Mkdir(m.data(), 0o700); err != nil {
@@ -133,8 +133,8 @@ func (m *member) smallDisk(t testing.TB) {
 	})
 }
 
-// fillDisk takes all space of a server's file system, again and again, since the server gives some back, until the
-// returned function frees it.
+// fillDisk takes all space of a server's file system, repeatedly, since the server frees some, until the returned
+// function frees it.
 func (m *member) fillDisk(t testing.TB) (free func()) {
 	t.Helper()
 	path := filepath.Join(m.data(), "filler")

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestAgentUpgrade sends 50 requests a second, each over a connection of its own, to the port that an agent exposes,
-// and holds one more connection. The agent is killed, stopped, replaced by another version, and restarted while all
-// servers are dead. No request fails, and the connection is never cut.
+// TestAgentUpgrade sends 50 requests a second, each over a new connection, to the port that an agent exposes, and holds
+// one more connection. The agent is killed, stopped, replaced by another version, and restarted while all servers are
+// dead. No request fails, and the connection is never cut.
 func TestAgentUpgrade(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})
@@ -110,8 +110,8 @@ func otherVersion(t *testing.T, path string) string {
 	return path
 }
 
-// fifty sends 50 requests a second to an exposed port until the returned function is called, which returns how many
-// there were and what failed.
+// fifty sends 50 requests a second to an exposed port until the returned function is called, which returns their number
+// and the failures.
 func fifty(m *member, port int) (stop func() (int, []string)) {
 	done, began := make(chan struct{}), time.Now()
 	var mu sync.Mutex

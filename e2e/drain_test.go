@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestWork is what a user does with a healthy cluster of three servers and four agents. The parts share it, one after
+// TestWork does what a user does with a healthy cluster of three servers and four agents. The parts share it, one after
 // the other; each leaves it empty.
 func TestWork(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 4})
@@ -95,13 +95,13 @@ func testDrain(t *testing.T, c *cluster) {
 	}
 }
 
-// ended is what the kernel showed of a node right after the end of its drain was shown.
+// ended is what the kernel showed of a node right after its drain was shown as ended.
 type ended struct {
 	processes []int
 	err       error
 }
 
-// watchEnd waits for the end of the next drain that is shown, and counts what then runs on the node, at once.
+// watchEnd waits for the end of the next drain, and then counts at once what runs on the node.
 func (c *cluster) watchEnd(m *member) <-chan ended {
 	result := make(chan ended, 1)
 	go func() {
@@ -126,8 +126,8 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 	return result
 }
 
-// checkDrainOrder reads the story of a drain from the events: nothing was placed on the node behind the reply, and each
-// old instance began to stop only behind the readiness of the one replacement that it has.
+// checkDrainOrder checks the events of a drain: nothing was placed on the node after the reply, and each old instance
+// began to stop only after its single replacement was ready.
 func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]process) {
 	t.Helper()
 	drained := map[string]bool{}

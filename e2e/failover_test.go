@@ -35,7 +35,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// revive starts every member that does not run and waits until all servers vote and all nodes are there.
+// revive starts every member that does not run, and waits until all servers vote and all nodes have returned.
 func (c *cluster) revive(t *testing.T) {
 	t.Helper()
 	for _, m := range c.members() {
@@ -47,7 +47,7 @@ func (c *cluster) revive(t *testing.T) {
 	c.waitHeard(t)
 }
 
-// waitHeard waits until all nodes are online and heard of by their heartbeats, and no mass guard is in force.
+// waitHeard waits until all nodes are online and heard by their heartbeats, and no mass guard is in force.
 func (c *cluster) waitHeard(t *testing.T) {
 	t.Helper()
 	waitFor(t, "heartbeats of all nodes", patience, func() error {
@@ -151,8 +151,8 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	c.checkStops(t, old, killed, window)
 }
 
-// checkStops asserts of the stops of a drain that they went on within 5 s of the leader's death, and that the budget's
-// rate held all the time.
+// checkStops asserts that the stops of a drain continued within 5 s of the leader's death, and that the budget's rate
+// held all the time.
 func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time.Time, window time.Duration) {
 	t.Helper()
 	var stops []time.Time
@@ -223,7 +223,7 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 	c.checkUndisturbed(t, "web", instances, events)
 }
 
-// checkUndisturbed asserts that a job has the instances it had, and that nothing has happened to any since an event.
+// checkUndisturbed asserts that a job has the same instances, and that none of them changed since an event.
 func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceView, event int) {
 	t.Helper()
 	for _, was := range before {
@@ -242,8 +242,8 @@ func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceVi
 	}
 }
 
-// writeUntil writes numbers into a label of n1, one after the other, carries out the deed in the midst of that, and
-// returns the last number whose write was acknowledged.
+// writeUntil writes numbers to a label of n1, one after the other, and runs deed meanwhile. It returns the last number
+// whose write was acknowledged.
 func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	t.Helper()
 	enough, done := make(chan struct{}), make(chan struct{})

@@ -21,16 +21,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestFlood has somebody with the certificate of one agent send registrations of 1 MiB, registrations as large as are
-// allowed, reports of thousands of instances that nobody knows, and 100,000 writes with an id each. No server grows by
-// more than 100 MB, a person's writes go through meanwhile, the log keeps nothing of those reports, and the servers
-// count what they refuse.
+// In TestFlood, a client with the certificate of one agent sends registrations of 1 MiB, registrations as large as
+// allowed, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows by more
+// than 100 MB, a person's writes succeed meanwhile, the log keeps nothing of those reports, and the servers count their
+// refusals.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})
 	for _, m := range c.members() {
 		settings := m.settings()
-		settings["limits"] = "requests_per_second = 1000000" // what the rate limit doesn't stop
+		settings["limits"] = "requests_per_second = 1000000" // the rate limit must not stop the flood
 		m.configure(t, settings)
 		m.start(t)
 	}
@@ -78,7 +78,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// writeAllTheTime has a person label a node again and again until stop, which returns how long each write took.
+// writeAllTheTime labels a node again and again until stop, which returns how long each write took.
 func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	var took []time.Duration
 	var writing sync.WaitGroup
@@ -103,7 +103,7 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	}
 }
 
-// agentClient speaks for an agent.
+// agentClient is a client that poses as an agent.
 func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{
@@ -125,7 +125,7 @@ func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	return agent
 }
 
-// reportStrangers sends n reports of nearly 1 MiB about instances that nobody knows.
+// reportStrangers sends n reports of nearly 1 MiB about unknown instances.
 func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, refused int64) {
 	t.Helper()
 	agent := c.agentClient(t, name)
@@ -153,7 +153,7 @@ func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, r
 	return accepted, refused
 }
 
-// logBytes is how many bytes the leader's log takes on disk, and its snapshots.
+// logBytes is the size of the leader's log and snapshots on disk.
 func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(c.leader(t).data(), func(_ string, d fs.DirEntry, err error) error {
@@ -172,7 +172,7 @@ func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	return sum
 }
 
-// registration is one of an agent, with a warning.
+// registration is a registration of an agent, with a warning.
 func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
 	return transport.RegisterRequest{Node: model.NodeID(name), Name: name, Agent: model.AgentInfo{
 		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address,
@@ -180,7 +180,7 @@ func (c *cluster) registration(name string, incarnation int, warning string) tra
 	}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
 }
 
-// registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as are allowed.
+// registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as allowed.
 func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, refused int64) {
 	t.Helper()
 	agent := c.agentClient(t, name)
@@ -202,7 +202,7 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 	return accepted, refused
 }
 
-// requestIDs has an agent ask n times for a drain of its own node, with an id of its own each time.
+// requestIDs makes an agent request n drains of its node, each with a different request id.
 func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refused int64) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name),
@@ -236,7 +236,7 @@ func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refuse
 
 var refusedSample = regexp.MustCompile(`(?m)^outspan_(?:requests|apply)_refused_total(?:\{[^}]*\})? (\S+)$`)
 
-// countedRefusals is the sum of what all servers count as refused.
+// countedRefusals is the sum of the refusals that all servers have counted.
 func (c *cluster) countedRefusals(t *testing.T) (sum int64) {
 	t.Helper()
 	for _, s := range c.servers {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// mayGrow is how much more memory a server may use while callers and strangers send as much as they can, in bytes.
+// mayGrow is how much more memory a server may use while clients with and without certificates send as much as they
+// can, in bytes.
 const mayGrow = 100 << 20
 
 // proves that neither somebody with a certificate nor a stranger fills the memory of the servers, and that others are
@@ -82,8 +83,8 @@ func testGreed(t *testing.T, c *cluster) {
 	}
 }
 
-// sampleMemory watches the resident memory of the servers until the test ends. It returns a function that gives the
-// largest seen, in bytes, by name.
+// sampleMemory samples the resident memory of the servers until the test ends. The returned function returns the
+// largest values, in bytes, by name.
 func (c *cluster) sampleMemory(t *testing.T) func() map[string]int64 {
 	var mu sync.Mutex
 	largest := map[string]int64{}

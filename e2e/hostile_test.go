@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// tlsConfig is what a client with one of the cluster's certificates uses ("": none).
+// tlsConfig is for a client with one of the cluster's certificates ("": none).
 func (c *cluster) tlsConfig(t testing.TB, certificate string, protocols ...string) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(c.path("tls", "ca.pem"))
@@ -55,8 +55,8 @@ func (c *cluster) postTLS(t testing.TB, path, body string) answered {
 	return a
 }
 
-// undisturbed asserts that deed harms nobody: the same processes run, the same server leads, every node stays eligible,
-// and nothing else has changed either.
+// undisturbed asserts that deed disturbs nothing: the same processes run, the same server leads, every node stays
+// eligible, and no object has changed.
 func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	t.Helper()
 	leader, running := c.leader(t), identities(c.instances())
@@ -102,7 +102,7 @@ func testGarbage(t *testing.T, c *cluster) {
 	})
 }
 
-// spit sends random bytes somewhere and doesn't care what comes of it.
+// spit sends random bytes and ignores the result.
 func (c *cluster) spit(t testing.TB, network, address string, size int) {
 	t.Helper()
 	noise := make([]byte, size)
@@ -127,7 +127,7 @@ func (c *cluster) spitText(t testing.TB, network, address, text string) {
 	}
 }
 
-// spitTLS does the same behind a handshake, where the server lets it.
+// spitTLS does the same after a handshake, if the server accepts it.
 func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	t.Helper()
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
@@ -143,7 +143,7 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// 1,000 open connections keep nobody out who has a certificate.
+// 1,000 open connections don't keep clients with a certificate out.
 func testConnections(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})

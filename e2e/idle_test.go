@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Limits of an idle server with the default settings. Faster detection costs more: it is bought with packets.
+// Limits of an idle server with the default settings. Faster detection costs more packets.
 const (
 	idleCore = 0.02     // of one core
 	idleRSS  = 60 << 20 // bytes
@@ -77,7 +77,7 @@ func (c *cluster) waitSettled(t *testing.T) {
 	})
 }
 
-// written is when each file in the servers' data directories was last written, by the file system.
+// written is the time of the last write to each file in the servers' data directories, from the file system.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -103,7 +103,7 @@ func (c *cluster) written(t *testing.T) map[string]string {
 	return found
 }
 
-// process is the row of the member's own process.
+// process is the process table's row of the member.
 func (m *member) process(t *testing.T) process {
 	t.Helper()
 	p, ok := readProcess(m.cmd.Process.Pid)

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// job is what a test wants to run: one group of the program's own demo workload.
+// job is a job of a test: one group of the program's own demo workload.
 type job struct {
 	name   string
 	count  int
 	args   []string // of demo-app
 	memory string   // default 32MiB
-	expose int      // the service is reached at this port of every agent; 0: no service
+	expose int      // port of the service at every agent; 0: no service
 	more   string   // further blocks and keys of the group
 }
 
@@ -51,7 +51,7 @@ func (j job) hcl(bin string) string {
 `, j.name, j.count, bin, strings.ReplaceAll(args, `" "`, `", "`), memory, service, j.more)
 }
 
-// write puts the job's file into the cluster's directory.
+// write writes the job's file into the cluster's directory.
 func (c *cluster) write(t testing.TB, j job) string {
 	t.Helper()
 	return c.writeText(t, j.name+".hcl", j.hcl(c.bin))
@@ -87,7 +87,7 @@ func (c *cluster) run(t testing.TB, j job) {
 	})
 }
 
-// reset removes every job, ends every drain and makes every node take work again, for the next test on the same
+// reset removes every job, ends every drain and makes every node accept work again, for the next test on the same
 // cluster.
 func (c *cluster) reset(t testing.TB) {
 	t.Helper()
@@ -112,7 +112,7 @@ func (c *cluster) reset(t testing.TB) {
 	c.waitEligible(t, c.agents...)
 }
 
-// freePort is a port that nobody listens on at any agent's address.
+// freePort is a port that is free at every agent's address.
 func (c *cluster) freePort(t testing.TB) int {
 	t.Helper()
 	for port := 18080; port < 18180; port++ {

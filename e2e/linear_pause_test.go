@@ -35,33 +35,33 @@ func (m *member) pause(t testing.TB) {
 	})
 }
 
-// unpause lets it go on.
+// unpause continues the process.
 func (m *member) unpause(t testing.TB) {
 	t.Helper()
 	m.signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay is long enough that the leader has sent each follower a heartbeat that is not answered (it sends
-// one every 100 to 200 ms), and shorter than its lease.
+// heartbeatsUnderWay suffices for the leader to send each follower a heartbeat that is not answered (it sends one every
+// 100 to 200 ms), and is shorter than its lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
-// busyReads is how many connections keep the leader busy when it is paused. The order in which it then gets to do
-// things is what matters: the more there is to do, the less its timers come first.
+// busyReads is how many connections keep the leader busy when it is paused. The order of its work when it continues
+// matters: the more work there is, the less often its timers come first.
 const busyReads = 64
 
-// manyThreads makes that order as random as few cores allow.
+// manyThreads makes this order as random as a few cores allow.
 const manyThreads = "32"
 
-// pendingReads is how many reads lie in the sockets of the paused leader when it goes on.
+// pendingReads is how many reads wait in the sockets of the paused leader when it continues.
 const pendingReads = 64
 
-// TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It is not enough that
-// it asks the others whether it still leads: their answers from before the pause lie in its sockets. So each cycle
-// first stops the followers for a moment, to have heartbeats under way; then the leader; the followers go on, answer,
-// elect one of them, and a newer value is acknowledged. Only now 64 reads are sent to the old leader, and it goes on.
-// Whatever it answers to a consistent read has to be the newer value. It proves that of this build on real processes,
-// and not that it would catch VerifyLeader in place of a Barrier: that takes the luck of the scheduler too (4 of 135
-// cycles at first, none of 60 later). What catches it is TestStandstill of cluster, in fake time.
+// TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It would not suffice
+// that the leader asks the others whether it still leads: their answers from before the pause are in its sockets. Each
+// cycle first stops the followers for a moment, so that heartbeats are under way, then the leader. The followers
+// continue, answer, elect one of them, and a newer value is acknowledged. Only then 64 reads are sent to the old
+// leader, and it continues. Every answer to a consistent read must have the newer value. The test proves this for this
+// build on real processes. It does not reliably detect VerifyLeader in place of a Barrier: that also depends on the
+// scheduler (4 of 135 cycles at first, none of 60 later). TestStandstill of package cluster detects it, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
 	t.Setenv("GOMAXPROCS", manyThreads) // of the servers
@@ -147,7 +147,7 @@ func (p *pausing) cycle(t *testing.T) {
 	for _, s := range others {
 		s.pause(t)
 	}
-	time.Sleep(heartbeatsUnderWay) // a wait for the condition would need the leader to tell
+	time.Sleep(heartbeatsUnderWay) // only the leader could show that the condition holds
 	old.pause(t)
 	for _, s := range others {
 		s.unpause(t)
@@ -170,7 +170,7 @@ func (p *pausing) cycle(t *testing.T) {
 	p.collect(t, readers, old)
 }
 
-// occupy keeps a server busy with reads that it answers alone, until the function that it returns is called.
+// occupy keeps a server busy with reads that it answers alone, until the returned function is called.
 func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -225,7 +225,7 @@ func (p *pausing) connect(t *testing.T, s *member) []*reader {
 		}
 		r := &reader{conn: conn, client: i + 1}
 		all = append(all, r)
-		r.ask(t, p.now()) // so that the server has taken the connection and waits for the next request
+		r.ask(t, p.now()) // so that the server has accepted the connection and waits for the next request
 		if _, err := r.answer(p.key); err != nil {
 			t.Fatalf("a read before the pause: %v", err)
 		}
@@ -278,11 +278,11 @@ func (r *reader) answer(key linear.Key) (linear.Op, error) {
 	return o, nil
 }
 
-// readFor is how long each connection asks again and again once the old leader goes on: it finds out within a lease
-// that it leads no more.
+// readFor is how long each connection repeats its read once the old leader continues: within a lease the leader detects
+// that it no longer leads.
 const readFor = 500 * time.Millisecond
 
-// collect takes the answers, asks again and again for a moment, and notes all.
+// collect takes the answers, repeats the reads for a moment, and records all of them.
 func (p *pausing) collect(t *testing.T, readers []*reader, old *member) {
 	t.Helper()
 	until := time.Now().Add(readFor)

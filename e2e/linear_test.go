@@ -17,11 +17,11 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// linearBounds are those of real processes on few and busy cores: the lease of 500 ms is looked at when the process
-// gets to it, and an answer may lie in a socket for a while.
+// linearBounds are the bounds for real processes on few and busy cores: the process may check the lease of 500 ms late,
+// and an answer may wait in a socket for a while.
 var linearBounds = linear.Bounds{Default: 2 * time.Second, Slack: 2 * time.Second}
 
-// recording is what clients of all servers do and are told, from startHistory to judge. Any faults may go on meanwhile.
+// recording has what clients of all servers do and see, from startHistory to judge. Any faults may happen meanwhile.
 type recording struct {
 	c       *cluster
 	load    *linear.Load
@@ -32,8 +32,7 @@ type recording struct {
 
 var recordings atomic.Int64
 
-// startHistory sets some clients to work in the background. seed decides what they do; when and how fast depends on the
-// machine.
+// startHistory starts some clients in the background. seed decides their operations; the times depend on the machine.
 func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	t.Helper()
 	name := fmt.Sprintf("lin%d", recordings.Add(1))
@@ -52,7 +51,7 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	return r
 }
 
-// doors are the sockets of the servers: they are there whatever is done to the network.
+// doors are the sockets of the servers: they work whatever happens to the network.
 func (c *cluster) doors(connections int) []linear.Door {
 	var all []linear.Door
 	for _, s := range c.servers {
@@ -71,8 +70,8 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge ends the recording on a cluster that is whole again, and fails the test if what the clients saw can't be
-// explained. The jobs that were written are removed.
+// judge ends the recording on a cluster that is whole again, and fails the test if no order explains what the clients
+// saw. It removes the jobs that were written.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
 	r.end()
@@ -96,7 +95,7 @@ func (r *recording) judge(t testing.TB) linear.Figures {
 func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	t.Helper()
 	dir := t.ArtifactDir()
-	if os.Getenv("OUTSPAN_E2E_KEEP") == "1" { // without -artifacts that directory goes with the test
+	if os.Getenv("OUTSPAN_E2E_KEEP") == "1" { // without -artifacts that directory is removed with the test
 		dir = filepath.Join(repository(t), "bin", "linear-"+strings.ReplaceAll(t.Name(), "/", "-"))
 	}
 	v := h.Judge(linearBounds, dir)
@@ -107,7 +106,7 @@ func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	return v.Figures
 }
 
-// linearSeed is OUTSPAN_SEED, or else the one that is given.
+// linearSeed is OUTSPAN_SEED, or else the given seed.
 func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	t.Helper()
 	seed := otherwise
@@ -121,8 +120,8 @@ func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	return seed
 }
 
-// TestLinear lets clients read and write through all servers while each of these is killed or paused in turn, the
-// leader most of all.
+// In TestLinear, clients read and write through all servers while each server is killed or paused in turn, the leader
+// most of all.
 func TestLinear(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})

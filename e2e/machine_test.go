@@ -117,7 +117,8 @@ func testMachineDies(t *testing.T, c *cluster) {
 	}
 }
 
-// waitOffline waits until a node that fell silent at that time is offline, and asserts that it did not take too long.
+// waitOffline waits until a node that fell silent at the given time is offline, and asserts that this did not take too
+// long.
 func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	t.Helper()
 	waitFor(t, m.name+" offline", patience, func() error {
@@ -133,7 +134,7 @@ func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	}
 }
 
-// wentOffline is when a node was marked offline, by the event of it.
+// wentOffline is when a node was marked offline, by its event.
 func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Time {
 	t.Helper()
 	for _, e := range c.events(t) {
@@ -145,7 +146,7 @@ func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Tim
 	return time.Time{}
 }
 
-// checkReplacedOnce asserts that each lost instance has one replacement, which was placed right when the node was
+// checkReplacedOnce asserts that each lost instance has one replacement, which was placed as soon as the node was
 // offline.
 func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
 	t.Helper()
@@ -174,7 +175,7 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 	}
 }
 
-// polite is a job whose program notes that it was asked to end.
+// polite is a job whose program records that it was asked to end.
 const polite = `job "polite" {
   group "main" {
     count = 2
@@ -189,8 +190,8 @@ const polite = `job "polite" {
 }
 `
 
-// What was replaced while its node could not be heard is asked to end when the node returns: clients may be connected
-// to it. It is not killed at once.
+// An instance that was replaced while its node was cut off is asked to end when the node returns: clients may be
+// connected to it. It is not killed at once.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
 	if err := errors.Join(os.WriteFile(asked, nil, 0o600),
@@ -202,7 +203,7 @@ func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	victim := c.member(c.living(t, "polite")[0].Node)
 	there := len(c.instancesOf("polite", victim))
 	began := time.Now()
-	victim.kill() // the agent alone: what it started goes on
+	victim.kill() // only the agent: the processes it started continue
 	c.waitOffline(t, victim, began)
 	c.waitReady(t, "polite", 2)
 	victim.start(t)

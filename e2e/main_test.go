@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run makes this process the reaper of everything below it, clears what dead runs have left, runs the tests, and leaves
-// nothing behind itself, also when it is interrupted.
+// run makes this process the reaper of everything below it, removes what dead runs have left, runs the tests, and
+// leaves nothing, also when it is interrupted.
 func run(m *testing.M) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
@@ -50,20 +50,20 @@ func cleanUp() {
 }
 
 // namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The
-// number of the process tells a later run whether its maker is alive.
+// process id that follows shows a later run whether the earlier one is alive.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
 
-// runName makes a name of this run that was not there before.
+// runName returns a new name of this run.
 func runName() string {
 	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
 }
 
 var nameCount atomic.Int64
 
-// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Its directory can be
-// entered by any user, since instances of an agent that runs as root run as other users.
+// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Any user can enter its
+// directory, since instances of an agent that runs as root run as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)
@@ -103,7 +103,7 @@ func repository(t testing.TB) string {
 	return dir
 }
 
-// sweepDeadRuns removes what a run that was killed could not remove itself.
+// sweepDeadRuns removes what killed runs could not remove themselves.
 func sweepDeadRuns() {
 	dead := map[int]bool{}
 	for _, pattern := range []string{"/tmp/" + namePrefix + "*", "/run/netns/" + namePrefix + "*",
@@ -158,7 +158,7 @@ func sweepRun(run int) {
 	}
 }
 
-// removeCgroups removes the cgroups whose name begins so, in every hierarchy.
+// removeCgroups removes the cgroups whose name begins with prefix, in every hierarchy.
 func removeCgroups(prefix string) {
 	for _, pattern := range []string{"/sys/fs/cgroup/" + prefix + "*", "/sys/fs/cgroup/*/" + prefix + "*"} {
 		roots, _ := filepath.Glob(pattern)
@@ -168,7 +168,7 @@ func removeCgroups(prefix string) {
 	}
 }
 
-// removeCgroup removes a cgroup with those below it. The kernel needs a moment after the last process.
+// removeCgroup removes a cgroup and those below it. The kernel needs a moment after the last process.
 func removeCgroup(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -62,7 +62,7 @@ func (c *cluster) memberID(t *testing.T, m *member) string {
 	return ""
 }
 
-// removeAndReturn takes a server out and lets it join anew, with an empty directory.
+// removeAndReturn removes a server, which then joins again with an empty directory.
 // Removing one of three where another is down is refused.
 func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	t.Helper()
@@ -104,7 +104,7 @@ func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	c.waitVoters(t, 3)
 }
 
-// waitNoVote waits until a server has no vote, or is not there at all.
+// waitNoVote waits until a server has no vote or is removed.
 func (c *cluster) waitNoVote(t *testing.T, id string) {
 	t.Helper()
 	waitFor(t, "loss of the vote of "+id, patience, func() error {

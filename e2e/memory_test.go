@@ -68,7 +68,7 @@ func hasMemory(root string) bool {
 	return err == nil || strings.Contains(string(controllers), "memory")
 }
 
-// memoryLimit is the hard cap of a cgroup in bytes; "" where there is none.
+// memoryLimit is the hard cap of a cgroup in bytes; "" if there is none.
 func memoryLimit(dir string) string {
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {

@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// natsClient speaks the protocol of NATS as far as the test needs it: one request after the other. After an error it is
-// of no more use.
+// natsClient speaks as much of the NATS protocol as the test needs: one request after the other. It can't be used after
+// an error.
 type natsClient struct {
 	conn  net.Conn
 	in    *bufio.Reader
-	inbox string // where the answers come
+	inbox string // subject of the answers
 }
 
 const natsWait = 3 * time.Second
@@ -53,7 +53,7 @@ func (n *natsClient) line() (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// request asks a subject and decodes what it answers.
+// request sends a request to a subject and decodes the answer.
 func (n *natsClient) request(subject string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *natsClient) request(subject string, question, answer any) error {
 	}
 }
 
-// natsCalls asks through the exposed port of any agent, over one connection for as long as that works.
+// natsCalls sends requests through the exposed port of any agent, over one connection as long as that works.
 type natsCalls struct {
 	c    *cluster
 	port int
@@ -111,7 +111,7 @@ func (a *natsCalls) request(subject string, question, answer any) (err error) {
 	return err
 }
 
-// watchMembers looks at the kernel again and again; stop returns what it saw of two processes with one member id.
+// watchMembers samples the kernel; stop returns the cases of two processes with one member id.
 func (c *cluster) watchMembers(job string) (stop func() []string) {
 	var twice []string
 	done := make(chan struct{})
@@ -143,7 +143,7 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 }
 
 // TestNats runs three members of NATS JetStream with volumes, which find each other by OUTSPAN_PEERS, and publishes all
-// the while: each machine is drained in turn, once with the leading server killed in the middle; one machine dies; all
+// the time. Each machine is drained in turn, once with the leading server killed in the middle; one machine dies; all
 // servers are away for a while.
 //
 // proves: no acknowledged message is lost, there are never fewer than two members, and never two processes of one
@@ -211,7 +211,7 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 	holder.start(t)
 	c.waitHeard(t)
-	// when the members' leader died, none of them is current before they have elected another one
+	// if the members' leader died, no member is current before they have elected another one
 	never("a machine's death", 0)
 
 	stopSampling = c.sample("nats", "default")

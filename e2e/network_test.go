@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// network is one network namespace for each member, all on a bridge in a namespace of its own. Nothing of it is in the
-// namespace of the tests: no address, no route, no rule.
+// network has a network namespace for each member, all on a bridge in a separate namespace. The namespace of the tests
+// stays untouched: no address, no route, no rule.
 type network struct {
 	c      *cluster
 	spaces []string
@@ -58,13 +58,13 @@ func (n *network) ip(t testing.TB, args ...string) {
 	}
 }
 
-// drop loses every packet that goes from one member to another, silently, where it arrives.
+// drop silently drops every packet from one member to another, where it arrives.
 func (n *network) drop(t testing.TB, from, to *member) {
 	t.Helper()
 	n.iptables(t, to, "-A", "INPUT", "-s", from.address, "-j", "DROP")
 }
 
-// cut loses every packet between each of the ones and each of the others, in both directions.
+// cut drops every packet between each member of ones and each of others, in both directions.
 func (n *network) cut(t testing.TB, ones, others []*member) {
 	t.Helper()
 	for _, a := range ones {
@@ -101,7 +101,7 @@ func (n *network) remove(t testing.TB) {
 	}
 }
 
-// without are all but some.
+// without returns all members except some.
 func without(all []*member, some ...*member) []*member {
 	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return slices.Contains(some, m) })
 }

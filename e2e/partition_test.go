@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPartitions cuts the network of a cluster of three servers and eight agents, each in a namespace of its own.
+// TestPartitions cuts the network of a cluster of three servers and eight agents, each in a separate namespace.
 func TestPartitions(t *testing.T) {
 	require(t, "ip", "iptables", "nsenter")
 	c := startCluster(t, options{servers: 3, agents: 8, namespaces: true})
@@ -31,8 +31,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// since are the events behind an index of the leader's state. The list itself may come from a server that is a moment
-// behind.
+// since returns the events after an index of the leader's state. The list itself may come from a server that lags a
+// little.
 func (c *cluster) since(t testing.TB, index uint64) []eventView {
 	t.Helper()
 	return slices.DeleteFunc(c.events(t), func(e eventView) bool { return e.Index <= index })
@@ -143,7 +143,7 @@ func testMassGuard(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // every one would be offline by then
+	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // all would be offline by then
 	if n := c.status(t).Nodes["offline"]; n != 0 {
 		t.Errorf("%d nodes are offline", n)
 	}
@@ -181,8 +181,8 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent's TCP is lost while its UDP goes on: its heartbeats arrive, it hears no answers. It is unreachable and gets
-// no work, what runs there runs on, and it takes work again once it is heard.
+// An agent's TCP is lost while its UDP works: its heartbeats arrive, but it gets no answers. It is unreachable and gets
+// no work, and its instances keep running. It accepts work again once its requests are answered.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	deaf := c.agents[0]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// database is the example of a primary with replicas that have copies, on a cluster of its own.
+// database is the example of a primary with replicas that have copies, on a separate cluster.
 type database struct {
 	*cluster
 	port   int
@@ -46,7 +46,7 @@ func startDatabase(t *testing.T) *database {
 	return db
 }
 
-// query asks the primary, through whichever agent answers.
+// query queries the primary, through whichever agent answers.
 func (db *database) query(sql string) (string, error) {
 	var failed error
 	for _, a := range db.agents {
@@ -62,7 +62,7 @@ func (db *database) query(sql string) (string, error) {
 	return "", failed
 }
 
-// replicas are those that are to run now.
+// replicas returns the replicas that should run now.
 func (db *database) replicas(t testing.TB) []instanceView {
 	t.Helper()
 	return slices.DeleteFunc(db.living(t, "postgres"), func(i instanceView) bool {
@@ -91,7 +91,7 @@ func (db *database) waitInSync(t testing.TB, count int) {
 	})
 }
 
-// restore takes a drained node back and waits until all is as before.
+// restore makes a drained node active and waits until everything is as before.
 func (db *database) restore(t testing.TB, node string) {
 	t.Helper()
 	db.must(t, "node", "uncordon", node)
@@ -131,8 +131,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// testStoppedInPlace: another replica is protected, so the member is stopped where it is and starts again there with
-// its copy.
+// testStoppedInPlace: another replica is protected, so the member is stopped in place and starts again there with its
+// copy.
 func testStoppedInPlace(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	db.cli(t, "node", "drain", old.Node, "--deadline", "60s").want(t, 0)
@@ -155,7 +155,7 @@ func testStoppedInPlace(t *testing.T, db *database) {
 func testBuiltElsewhere(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	least := 2
-	synced := map[string]bool{} // once; that it is behind for a moment, as on a busy machine, makes its copy no worse
+	synced := map[string]bool{} // was once in sync; on a busy machine, a copy that lags for a moment is no worse
 	watched, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -198,7 +198,8 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 	db.restore(t, old.Node)
 }
 
-// testLastBlocks: the last healthy replica blocks the drain; the policy switched in mid-drain releases it within 2 s.
+// testLastBlocks: the last healthy replica blocks the drain; a change of the policy in the middle of the drain releases
+// it within 2 s.
 func testLastBlocks(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	var reply drainReply
@@ -232,7 +233,7 @@ func testLastBlocks(t *testing.T, db *database) {
 	db.restore(t, first)
 }
 
-// testLastIsMoved: only the member that is the last healthy one is built elsewhere.
+// testLastIsMoved: only the last healthy member is built elsewhere.
 func testLastIsMoved(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	db.cli(t, "node", "drain", last.Node, "--deadline", "90s").want(t, 0)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// preemptView is what an instance shows of preemption.
+// preemptView has the fields of an instance about preemption.
 type preemptView struct {
 	ID        string   `json:"id"`
 	Node      string   `json:"node"`
@@ -20,7 +20,7 @@ type preemptView struct {
 }
 
 const (
-	halfNode  = "400MiB" // with the overhead two of these fill a node of 1000 MiB, as one of the others does
+	halfNode  = "400MiB" // with the overhead two of these fill a node of 1000 MiB, as one of wholeNode does
 	wholeNode = "864MiB"
 	slowStop  = "    stop {\n      grace       = \"3s\"\n      drain_delay = \"0s\"\n    }\n"
 )
@@ -73,8 +73,8 @@ func TestPreempt(t *testing.T) {
 	c.checkBudgetKeeps(t, low, top)
 }
 
-// watchOverlap looks at the kernel until it is stopped, and tells if ever an instance of a job ran while one of another
-// did. It looks at the first job first: what is seen of the other one then was there after it.
+// watchOverlap samples the kernel until it is stopped. The returned error shows an instance of one job that ran while
+// one of the other did. It reads the first job first: an instance of the second that it finds existed after that.
 func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -102,8 +102,8 @@ func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	return func() error { close(done); return <-result }
 }
 
-// checkWaiting holds that the preemptor says what it waits for, and its victims who takes their room, while they have
-// their grace.
+// checkWaiting asserts, during the victims' grace, that the preemptor shows what it waits for, and the victims who
+// takes their room.
 func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	t.Helper()
 	var top preemptView
@@ -129,8 +129,8 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	}
 }
 
-// checkPreemption reads the story from the events: both stops and the placement in one entry, and the preemptor is
-// booting only behind the end of both.
+// checkPreemption checks the events: both stops and the placement are in one entry, and the preemptor is booting only
+// after the end of both.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID
@@ -176,8 +176,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	})
 }
 
-// checkBudgetKeeps lets the less important ones return, gives them a budget that lets nobody go, and holds that the
-// important one waits until it does.
+// checkBudgetKeeps makes the less important instances return, with a budget that allows no stop, and asserts that the
+// important one waits until the budget allows it.
 func (c *cluster) checkBudgetKeeps(t *testing.T, low, top job) {
 	t.Helper()
 	c.must(t, "job", "stop", "top", "--purge")

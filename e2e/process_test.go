@@ -17,8 +17,8 @@ import (
 // relatives are the processes below this one.
 var relatives = &family{started: map[int]bool{}}
 
-// family knows which children this process has started itself: their exit status belongs to who waits for them. All
-// other children were handed over when their own parent died, and are reaped here as init would.
+// family knows which children this process has started itself: whoever waits for them gets their exit status. All other
+// children came here when their own parent died, and are reaped here as init would.
 type family struct {
 	mu      sync.Mutex
 	started map[int]bool
@@ -42,7 +42,7 @@ func (f *family) wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// output runs a command to its end, at most so long, and returns all that it printed.
+// output runs a command to its end, at most for limit, and returns all its output.
 func (f *family) output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -51,7 +51,7 @@ func (f *family) output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 }
 
 func (f *family) runWithin(cmd *exec.Cmd, limit time.Duration) error {
-	cmd.WaitDelay = 2 * time.Second // an output that a grandchild holds open is no reason to wait
+	cmd.WaitDelay = 2 * time.Second // don't wait for grandchildren that keep the output open
 	if err := f.start(cmd); err != nil {
 		return err
 	}
@@ -111,13 +111,13 @@ func (f *family) killAll() {
 // process is a row of the kernel's table.
 type process struct {
 	pid, parent int
-	start       string // when it began: with pid this names one process for ever
+	start       string // its start time: with pid this identifies one process forever
 	zombie      bool
 }
 
 func (p process) String() string { return strconv.Itoa(p.pid) + "@" + p.start }
 
-// args is the command line, one argument after the other behind a zero byte.
+// args is the command line, one argument after the other, each after a zero byte.
 func (p process) args() string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 	return string(b)
@@ -151,7 +151,7 @@ func processes() map[int]process {
 	return all
 }
 
-// readProcess reads one row; false if there is no such process any more.
+// readProcess reads one row; false if the process no longer exists.
 func readProcess(pid int) (process, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -180,7 +180,8 @@ func descendants() map[int]process {
 	return below
 }
 
-// belonging are the processes, this one apart, that run the program of a directory or were given it as theirs.
+// belonging returns the processes, except this one, that run the program of a directory or have it in their
+// environment.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range processes() {

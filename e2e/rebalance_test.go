@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// moveView is one item of what the rescheduler would do.
+// moveView is one move that the rescheduler would make.
 type moveView struct {
 	Instance string `json:"instance"`
 	Group    string `json:"group"`
@@ -21,7 +21,7 @@ type moveView struct {
 	} `json:"blocker"`
 }
 
-// sleepers are instances that only count: they can't run twice, so nothing moves them.
+// sleepers are instances that only take room: they can't run twice, so they are not moved.
 const sleepers = `job "sleepers" {
   group "main" {
     count = %d
@@ -102,7 +102,7 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
-// pausedShows holds that paused actuation shows the moves that would begin and begins none.
+// pausedShows asserts that paused actuation shows the moves that would begin and begins none.
 func (c *cluster) pausedShows(t *testing.T, jobs int) {
 	t.Helper()
 	c.must(t, "settings", "pause")
@@ -139,8 +139,8 @@ func (c *cluster) moved(t testing.TB) []eventView {
 	})
 }
 
-// checkMoves holds that no cycle of a minute had more moves than it may, that all of them went to the empty node, and
-// that people are told why.
+// checkMoves asserts that no cycle of a minute had more moves than allowed, that all moves went to the empty node, and
+// that their reasons are shown.
 func (c *cluster) checkMoves(t *testing.T, moved []eventView, perCycle int) {
 	t.Helper()
 	n4 := c.node(t, c.agents[3])

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Two of three servers burn down, and the one that is left had been away for a while: what it does not know was
-// acknowledged, and runs. Nothing of it is stopped before a person has looked; then the state rules again.
+// Two of three servers are destroyed, and the remaining one had been away for a while: it lacks acknowledged changes,
+// and instances that run. None of these is stopped before a person has looked. Then the state decides again.
 func TestRecover(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})
@@ -55,8 +55,8 @@ func TestRecover(t *testing.T) {
 	c.waitReady(t, "kept", 3)
 }
 
-// All servers burn down with their disks. A saved state goes on in three servers of other names at the old addresses:
-// the agents take up with them by themselves, and no program or volume is disturbed.
+// All servers are destroyed with their disks. A saved state is used by three servers with other names at the old
+// addresses. The agents connect to them automatically, and no program or volume is disturbed.
 func TestTotalLoss(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// bootFile holds what the member takes for the boot id of its kernel, once it has been rebooted.
+// bootFile holds the member's substitute for its kernel's boot id, once it has been rebooted.
 func (m *member) bootFile() string { return m.c.path(m.name + ".boot") }
 
-// inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a mount namespace of its own.
+// inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a separate mount namespace.
 func (m *member) inOwnBoot(args []string) []string {
 	return append([]string{
 		"unshare", "--mount", "--propagation", "private", "sh", "-c",
@@ -40,8 +40,7 @@ func (m *member) reboot(t testing.TB, n int) {
 	m.start(t)
 }
 
-// reboots is what the command of a roll asks for, and what happens then: the machine is rebooted as soon as the prober
-// leaves it out.
+// reboots reboots the machines that the command of a roll requests, each as soon as the prober no longer uses it.
 type reboots struct {
 	c    *cluster
 	dir  string
@@ -50,7 +49,7 @@ type reboots struct {
 	out  map[string]bool
 }
 
-// script is the command of a roll: it asks for a reboot and waits until it has happened.
+// script is the command of a roll: it requests a reboot and waits until it has happened.
 func (r *reboots) script() string {
 	return fmt.Sprintf("touch %[1]s/{node} && while [ -e %[1]s/{node} ]; do sleep 0.05; done", r.dir)
 }
@@ -121,7 +120,7 @@ func TestRoll(t *testing.T) {
 	stop := c.probeExcept(port, r.isOut, c.agents...)
 	first := c.beginRoll(t, r.script())
 	waitFor(t, "the second node to be rebooted", 2*patience, func() error {
-		for _, name := range r.order() { // one that is back serves again
+		for _, name := range r.order() { // a machine that is back serves again
 			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).running() && c.forwards(c.member(name), port) {
 				r.leaveOut(name, false)
 			}
@@ -131,7 +130,7 @@ func TestRoll(t *testing.T) {
 		}
 		return nil
 	})
-	_ = first.Process.Kill() // in the middle of the second node, at whatever it does there
+	_ = first.Process.Kill() // in the middle of the second node, at any step
 	_ = relatives.wait(first)
 
 	id := c.rollID(t)

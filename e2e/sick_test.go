@@ -37,7 +37,7 @@ func TestSickMachine(t *testing.T) {
 			t.Errorf("%v does not say why:\n%s", command, out)
 		}
 	}
-	waitFor(t, "the event that says why", patience, func() error { // the server that is asked may be a moment behind
+	waitFor(t, "the event that says why", patience, func() error { // the server that answers may lag a moment
 		if out := c.must(t, "events", "--type", "node.checks_changed"); !strings.Contains(out, "disk_full") {
 			return fmt.Errorf("%s", out)
 		}

@@ -79,7 +79,7 @@ func testSnapshots(t *testing.T, c *cluster) {
 	c.waitReady(t, "kept", 2)
 }
 
-// newerFormat is a snapshot that says it was written by a later release, with a right checksum of that.
+// newerFormat is a snapshot that claims to be from a later release, with a correct checksum.
 func newerFormat(snapshot []byte) []byte {
 	newer := append([]byte{}, snapshot...)
 	const at = len("outspan\n")
@@ -88,7 +88,7 @@ func newerFormat(snapshot []byte) []byte {
 	return newer
 }
 
-// The data directory of another cluster is taken by nobody.
+// No member accepts the data directory of another cluster.
 func testForeignData(t *testing.T, c *cluster) {
 	other := startCluster(t, options{servers: 1, agents: 1})
 	for _, m := range other.members() {
@@ -114,8 +114,8 @@ func testForeignData(t *testing.T, c *cluster) {
 	})
 }
 
-// takeForeign starts a member with the data of one of another cluster, and asserts that it says what is wrong, that a
-// server ends (an agent goes on trying, what it runs goes on too), and that nothing changes.
+// takeForeign starts a member with the data of a member of another cluster. It asserts that the member reports the
+// mistake, that a server ends (an agent keeps trying, and its instances keep running), and that nothing changes.
 func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	t.Helper()
 	settings := m.settings()

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// long says that a test takes its time: make test leaves it out, make systems runs it.
+// long marks a test that takes long: make test skips it, make systems runs it.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -28,7 +28,7 @@ func long(t testing.TB) {
 	}
 }
 
-// example copies examples/NAME to where the nodes find it, and gives its job file with these words replaced.
+// example copies examples/NAME to where the nodes find it, and returns its job file with these words replaced.
 func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	t.Helper()
 	from, to := filepath.Join(repository(t), "examples", name), c.path(name)
@@ -97,7 +97,7 @@ func (w *writer) String() string {
 		w.retried.Load(), w.longest.Load())
 }
 
-// factsOf are the last facts of each living instance of a job.
+// factsOf returns the last facts of each living instance of a job.
 func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	t.Helper()
 	found := map[string]instanceView{}
@@ -107,7 +107,7 @@ func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	return found
 }
 
-// watchFacts remembers what each instance of a job said last, until the returned function is called.
+// watchFacts records the last facts of each instance of a job, until the returned function is called.
 func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]string) {
 	last := map[string]map[string]string{}
 	done := make(chan struct{})
@@ -137,7 +137,7 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 	}
 }
 
-// drainLeading drains a node, kills the server that leads as soon as the drain has begun, and returns when the drain is
+// drainLeading drains a node, kills the leading server as soon as the drain has begun, and returns when the drain is
 // over.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
@@ -207,7 +207,7 @@ func TestEtcd(t *testing.T) {
 			if old.Facts["leader"] == "true" {
 				led++
 			}
-			if i != 1 { // between two leaders nobody may have seen what it said last
+			if i != 1 { // between two leaders the last facts may be missed
 				drained = append(drained, id)
 			}
 			if now := c.instance(t, id); now.Desired != "stopped" {
@@ -233,7 +233,7 @@ func TestEtcd(t *testing.T) {
 	}
 	for n := range int(w.acked.Load()) {
 		var got struct{ Kvs []struct{ Value string } }
-		waitFor(t, "an answer of etcd", patience, func() error { // it may be changing its leader
+		waitFor(t, "an answer of etcd", patience, func() error { // it may be electing a leader
 			return call(c.agents[0], "range", map[string]string{"key": key(n)}, &got)
 		})
 		if len(got.Kvs) != 1 || got.Kvs[0].Value != key(n) {
@@ -298,7 +298,7 @@ func TestRedis(t *testing.T) {
 			c.cli(t, "node", "drain", leader.Node).want(t, 0)
 		}
 		said := facts()
-		seen := round == 0 // between two leaders nobody may have seen what it said last
+		seen := round == 0 // between two leaders the last facts may be missed
 		if now := c.instance(t, leader.ID); seen && said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
 			t.Errorf("the leader was stopped as %+v, and said last %v", now, said[leader.ID])
 		}

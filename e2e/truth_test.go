@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What runs, by the kernel: nothing here asks the product.
+// What runs, as the kernel shows it: nothing here asks the product.
 
 // instances are the processes of each instance on these agents (none given: on all), by the environment that every
 // instance gets. Processes that have ended and wait to be reaped don't count.
@@ -32,7 +32,7 @@ func (c *cluster) instances(on ...*member) map[string][]process {
 	return found
 }
 
-// instancesOf are those of one job.
+// instancesOf are the processes of one job's instances.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]process {
 	found := c.instances(on...)
 	// A check that ran beside the program may have ended since: its environment is gone.
@@ -42,7 +42,7 @@ func (c *cluster) instancesOf(job string, on ...*member) map[string][]process {
 	return found
 }
 
-// shims are the processes that keep the instances of these agents (none given: of all).
+// shims are the shims of these agents (none given: of all).
 func (c *cluster) shims(on ...*member) []int {
 	if len(on) == 0 {
 		on = c.agents
@@ -62,8 +62,8 @@ func (c *cluster) shims(on ...*member) []int {
 	return pids
 }
 
-// caged are the processes in the memory cgroups of these agents, where the agents use cgroups: what the kernel itself
-// charges to instances, whatever a process did to its environment.
+// caged are the processes in the memory cgroups of these agents, if the agents use cgroups. The kernel itself counts
+// them there, whatever a process did to its environment.
 func (c *cluster) caged(on ...*member) []int {
 	var pids []int
 	for _, m := range on {
@@ -85,7 +85,7 @@ func (c *cluster) caged(on ...*member) []int {
 	return pids
 }
 
-// empty says what of these agents still runs, by every account of the kernel.
+// empty lists what still runs on these agents, by any of the kernel's views.
 func (c *cluster) empty(on ...*member) (left []int) {
 	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
 }
@@ -101,7 +101,7 @@ func pidsOf(instances map[string][]process) []int {
 	return pids
 }
 
-// identities are the very processes of instances, for comparing what ran before with what runs now.
+// identities identifies the processes of instances, to compare earlier ones with current ones.
 func identities(instances map[string][]process) map[string]string {
 	all := map[string]string{}
 	for id, ps := range instances {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// What the contract promises of each object, as far as the tests look at it.
+// The API's objects, with the fields that the tests use.
 
 type nodeView struct {
 	ID           string            `json:"id"`
@@ -116,7 +116,7 @@ type forecastView struct {
 	Blocker  string `json:"blocker"`
 }
 
-// drainReply is the answer to the start of a drain; result is how it ended, where the command followed it.
+// drainReply is the answer to the start of a drain; result is how it ended, if the command followed it.
 type drainReply struct {
 	Drain    string   `json:"drain"`
 	Index    uint64   `json:"index"`
@@ -217,7 +217,7 @@ func (c *cluster) node(t testing.TB, m *member) nodeView {
 	return nodeView{}
 }
 
-// living are the instances that have not ended; every one is also in known, with those that have.
+// living returns the instances of a job that have not ended.
 func (c *cluster) living(t testing.TB, job string) []instanceView {
 	t.Helper()
 	return list[instanceView](t, c, "/v1/instances?job="+job)
@@ -244,7 +244,7 @@ func (c *cluster) drain(t testing.TB, id string) drainView {
 	return d
 }
 
-// events are all events that are kept, the oldest first. The leader is asked: it has applied all that was acknowledged.
+// events returns all kept events, the oldest first. It asks the leader, which has applied everything acknowledged.
 func (c *cluster) events(t testing.TB) []eventView {
 	t.Helper()
 	var all []eventView
@@ -270,7 +270,7 @@ func (c *cluster) events(t testing.TB) []eventView {
 	return all
 }
 
-// leader is the server that leads, once there is one.
+// leader waits for a server that leads and returns it.
 func (c *cluster) leader(t testing.TB) *member {
 	t.Helper()
 	var found *member
@@ -286,7 +286,7 @@ func (c *cluster) leader(t testing.TB) *member {
 	return found
 }
 
-// waitEligible waits until these nodes take work.
+// waitEligible waits until these nodes accept work.
 func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("eligibility of %v", names(agents)), patience, func() error {
@@ -304,7 +304,8 @@ func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	})
 }
 
-// waitReady waits until a job has all that it wants, ready, and nothing more. What was lost with its node is nothing.
+// waitReady waits until a job has all instances that it wants, ready, and no others. Instances that were lost with
+// their node don't count.
 func (c *cluster) waitReady(t testing.TB, job string, count int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("readiness of all %d instances of %s", count, job), patience, func() error {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// remembering is a job whose program notes at each start which data it found in its volume.
+// remembering is a job whose program records at each start which data it found in its volume.
 const remembering = `job "db" {
   group "http" {
     count = 1
@@ -30,13 +30,13 @@ const remembering = `job "db" {
 `
 
 // A machine with a local volume is confirmed dead, the volume is restored elsewhere from a backup, the machine is
-// forgotten, returns with its old directory, and the second machine dies. No program is ever started on data that is
-// older than the newest of its volume, or on an empty directory. Only a person's --lose-data gives that up.
+// forgotten, returns with its old directory, and the second machine dies. No program is ever started on data older than
+// the newest of its volume, or on an empty directory. Only a person's --lose-data abandons the data.
 func TestVolumeForgottenMachine(t *testing.T) {
 	long(t)
 	c, first, seen := startRemembering(t)
 	backup := c.generation(t, first, "one")
-	c.generation(t, first, "two") // is not in the backup
+	c.generation(t, first, "two") // not in the backup
 
 	first.die(t)
 	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
@@ -55,7 +55,7 @@ func TestVolumeForgottenMachine(t *testing.T) {
 	second.die(t)
 	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
 	c.must(t, "node", "confirm-dead", second.name, "--force")
-	seen.stays(t, 3*time.Second) // "two" on the first machine is old, and no third one has anything
+	seen.stays(t, 3*time.Second) // "two" on the first machine is old, and no third machine has data
 	if out := c.must(t, "why", "db"); !strings.Contains(out, second.name) {
 		t.Errorf("nothing says where the data is:\n%s", out)
 	}
@@ -93,13 +93,13 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 	c.must(t, "job", "run", c.writeText(t, "db.hcl", fmt.Sprintf(remembering, seen, c.path("place"))))
 	c.waitReady(t, "db", 1)
 	home := c.member(c.living(t, "db")[0].Node)
-	if err := os.Truncate(seen, 0); err != nil { // it began empty, as it should
+	if err := os.Truncate(seen, 0); err != nil { // it was empty at first, as it should be
 		t.Fatal(err)
 	}
 	return c, home, starts(seen)
 }
 
-// generation is what the data of the volume is from now on; it returns a backup of it.
+// generation changes the volume's data to text; it returns a backup of it.
 func (c *cluster) generation(t *testing.T, home *member, text string) string {
 	t.Helper()
 	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"),
@@ -127,7 +127,7 @@ func (s starts) read() []string {
 	return strings.Fields(string(raw))
 }
 
-// want waits until the program has found this at its starts.
+// want waits until the program has found these data at its starts.
 func (s starts) want(t *testing.T, generations ...string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("starts on %q", generations), patience, func() error {
@@ -138,7 +138,7 @@ func (s starts) want(t *testing.T, generations ...string) {
 	})
 }
 
-// stays wants no other start for some time.
+// stays asserts that there is no further start for some time.
 func (s starts) stays(t *testing.T, during time.Duration) {
 	t.Helper()
 	before := s.read()

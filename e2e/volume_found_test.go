@@ -21,9 +21,9 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 	return c, first, second, seen, saved
 }
 
-// A volume moved since a snapshot was saved, and its instance does not run when that is restored. The restored state
-// knows the old home only: the instance is not started on a directory that is missing there. Where the data is can be
-// listed, and the command that is shown puts it to use.
+// A volume moved after a snapshot was saved, and its instance does not run when the snapshot is restored. The restored
+// state knows only the old home: the instance is not started there, on a directory that is missing. The data can be
+// listed, and the command that is shown brings it into use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
 	c, _, second, seen, saved := movedSinceSnapshot(t)
@@ -58,7 +58,7 @@ func TestVolumeFound(t *testing.T) {
 	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
-	// what it replaced is kept as an old copy now
+	// the replaced data is kept as an old copy now
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
 	}
@@ -66,8 +66,8 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
-// A volume moved since a snapshot was saved, and the newer copy is gone when that is restored. The restored state has
-// the copy in use that the move put aside: it is listed, and the command that is shown puts it back.
+// A volume moved after a snapshot was saved, and the newer copy is gone when the snapshot is restored. In the restored
+// state the copy that the move put aside is in use. It is listed, and the command that is shown puts it back.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
 	c, first, second, seen, saved := movedSinceSnapshot(t)
@@ -84,7 +84,7 @@ func TestVolumeFoundAside(t *testing.T) {
 	}
 }
 
-// attachCommand is the command by which volume find says to put the data on a node to use.
+// attachCommand is the command that volume find shows for bringing the data on a node into use.
 func (c *cluster) attachCommand(t *testing.T, m *member) []string {
 	t.Helper()
 	var command []string

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// sparseBytes is the size of a volume that is large, and takes little room.
+// sparseBytes is the size of a volume that is large but takes little disk space.
 const sparseBytes = 100 << 30
 
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
 // A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored on slow disks. In the middle of each
-// pass an agent is killed. At every moment exactly one copy is where instances find it, and in the end it is what was
-// written.
+// pass an agent is killed. At every moment exactly one copy is where instances find it, and in the end its content is
+// intact.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
 	require(t, "strace")
@@ -70,8 +70,8 @@ func TestVolumeSparse(t *testing.T) {
 	c.waitAttached(t, source)
 }
 
-// killAndStart kills an agent in the middle of a transfer and starts it again. Meanwhile the one copy that instances
-// would find is on home.
+// killAndStart kills an agent in the middle of a transfer and restarts it. Meanwhile the only copy that instances would
+// find is on home.
 func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	t.Helper()
 	victim.kill()
@@ -82,13 +82,13 @@ func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	victim.slowDisk(t)
 }
 
-// slowDisk makes each flush to the disk of a running process take a quarter of a second longer, until it ends.
+// slowDisk delays each flush of a running process to its disk by a quarter of a second, until the process ends.
 func (m *member) slowDisk(t *testing.T) {
 	t.Helper()
 	t.Cleanup(m.inject(t, "fsync,fdatasync,syncfs,sync_file_range", "delay_enter=250ms"))
 }
 
-// waitDone waits until a transfer has done so many bytes of a pass.
+// waitDone waits until a pass of a transfer has done the given number of bytes.
 func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), 3*time.Minute, func() error {
@@ -140,7 +140,7 @@ func checkSparse(t *testing.T, path string) {
 	}
 }
 
-// at64 writes to a place of a file.
+// at64 writes at a place of a file.
 type at64 struct {
 	f  *os.File
 	at int64

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// transferView is what the tests read of a transfer.
+// transferView has the fields of a transfer that the tests use.
 type transferView struct {
 	ID      string `json:"id"`
 	Phase   string `json:"phase"`
@@ -74,7 +74,7 @@ func (m *member) inVolumes(parts ...string) string {
 
 func (m *member) large() string { return m.inVolumes(theVolume, "large") }
 
-// fillVolume writes a file that no disk and no network invents, and returns its SHA-256.
+// fillVolume writes a file of random data, and returns its SHA-256.
 func fillVolume(t *testing.T, path string, size int64) string {
 	t.Helper()
 	f, err := os.Create(path)
@@ -106,7 +106,7 @@ func sumOf(t *testing.T, path string) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// waitTransfer waits for the end of a transfer, which must be success.
+// waitTransfer waits for the end of a transfer, which must succeed.
 func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 	t.Helper()
 	var v transferView
@@ -125,7 +125,7 @@ func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 	return v
 }
 
-// waitChunks waits until so many chunks of 4 MiB have arrived at the target.
+// waitChunks waits until the given number of chunks of 4 MiB have arrived at the target.
 func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.name), 3*time.Minute, func() error {
@@ -137,7 +137,7 @@ func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	})
 }
 
-// attached are the members where instances would find the volume.
+// attached returns the members where instances would find the volume.
 func (c *cluster) attached() (names []string) {
 	for _, m := range c.agents {
 		if _, err := os.Stat(m.inVolumes(theVolume)); err == nil {
@@ -218,7 +218,7 @@ func TestVolumeMigrate(t *testing.T) {
 		t.Errorf("volume: %+v", v)
 	}
 
-	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
+	c.must(t, "volume", "cancel", id) // the old copy is no longer wanted
 	waitFor(t, "the end of the old copy", patience, func() error {
 		if _, err := os.Stat(kept[0]); !errors.Is(err, os.ErrNotExist) {
 			return errors.Join(errors.New("it is still there"), err)
@@ -262,7 +262,7 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	if got := c.attached(); len(got) != 1 || got[0] != home.name {
 		t.Errorf("after a restore that failed the volume is attached on %v", got)
 	}
-	damage(t, archive, 17<<20) // and it is whole again
+	damage(t, archive, 17<<20) // whole again
 
 	c.must(t, "volume", "restore", backup, "--node", other.name, "--attach")
 	c.waitReady(t, "db", 1)
@@ -274,12 +274,12 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	}
 	checkOwner(t, other)
 
-	home.start(t) // it was not lost for good: its copy is the old one now
+	home.start(t) // it returns, and its copy is the old one now
 	c.waitAttached(t, other)
 }
 
-// checkOwner asserts that the file which the test, as root, wrote on another node belongs to the user of the slot here,
-// as the volume does.
+// checkOwner asserts that the file which the test wrote as root on another node belongs to the slot's user here, as the
+// volume does.
 func checkOwner(t *testing.T, m *member) {
 	t.Helper()
 	var owners [2]uint32
@@ -295,7 +295,7 @@ func checkOwner(t *testing.T, m *member) {
 	}
 }
 
-// damage turns one bit of a file around.
+// damage flips one bit of a file.
 func damage(t *testing.T, path string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// sampled is what a sampler saw.
+// sampled is the result of a sampler.
 type sampled struct {
 	samples  int
-	failed   int // looks that no server answered
+	failed   int // samples that no server answered
 	ready    int // the least ready count
 	alive    int // the least number of instances with a process, by the kernel
 	most     int // the greatest one
-	running  int // the greatest number of instances that are wanted
+	running  int // the greatest number of wanted instances
 	last     error
-	atLeast  string // the state in which ready was least
+	atLeast  string // the state when ready was least
 	longest  time.Duration
 	previous time.Time
 }
@@ -86,7 +86,7 @@ func (s sampled) String() string {
 		s.samples, s.longest.Round(time.Millisecond), s.failed, s.ready, s.alive, s.most)
 }
 
-// probed is what happened to requests of a prober.
+// probed is the result of a prober's requests.
 type probed struct {
 	sent, failed int
 	errors       []string
@@ -96,18 +96,18 @@ func (p probed) String() string {
 	return fmt.Sprintf("%d of %d requests failed %v", p.failed, p.sent, p.errors)
 }
 
-// probe asks a service 50 times a second, each time on a new connection and at the next of these agents, until the
+// probe sends 50 requests a second to a service, each on a new connection and to the next of these agents, until the
 // returned function is called.
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	return c.probeExcept(port, func(string) bool { return false }, agents...)
 }
 
-// probeExcept is probe that leaves out the agents that are named so at the moment, as people do with a machine that
-// they reboot.
+// probeExcept is like probe, but leaves out the agents that except names at the moment, as people do with a machine
+// that they reboot.
 func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, a := range agents { // an agent hears of a service a moment after its instances are ready
+	for _, a := range agents { // an agent learns of a service a moment after its instances are ready
 		url := "http://" + net.JoinHostPort(a.address, strconv.Itoa(port)) + "/"
 		for end := time.Now().Add(patience); fetch(client, url) != nil && time.Now().Before(end); {
 			<-time.After(20 * time.Millisecond)

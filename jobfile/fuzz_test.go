@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// placed is how an error names where it is.
+// placed matches the file's name in an error.
 var placed = regexp.MustCompile(`f\.hcl`)
 
-// refused holds that an error has a code and names the file.
+// refused checks that an error has a code and names the file.
 func refused(t *testing.T, err error) {
 	t.Helper()
 	known, ok := errors.AsType[*model.Error](err)
@@ -29,8 +29,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// FuzzParse: a job file is refused with its place, or gives a job that its canonical form gives too, and that fits
-// into an entry or is refused by its check.
+// FuzzParse: a job file is refused with the place of the mistake, or gives a job. Its canonical form gives the same
+// job, which fits into an entry or is refused by its check.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobKeys are the keys of a job file, of one job. The same tables decode a file, print one and make the reference.
+// jobKeys lists the keys of a job file. The same tables decode a file, print one and make the reference.
 func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	return []hclfile.Field{hclfile.Block("job",
 		hclfile.Label(&spec.Name),
@@ -16,7 +16,7 @@ func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	).Required()}
 }
 
-// groupKeys are in the order of the reference. A job that is printed begins with what runs and how it is reached.
+// groupKeys lists the keys in the order of the reference. A printed job begins with what runs and how it is reached.
 func groupKeys(g *model.GroupSpec) []hclfile.Field {
 	return hclfile.PrintFirst([]hclfile.Field{
 		hclfile.Label(&g.Name),
@@ -33,7 +33,7 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Block("restart", restartKeys(&g.Restart)...),
 		hclfile.Block("reschedule", rescheduleKeys(&g.Reschedule)...),
 		hclfile.Block("update", updateKeys(&g.Update)...),
-		hclfile.Names("budget", &g.Budgets), // shared ones; beside it may stand a block of its own
+		hclfile.Names("budget", &g.Budgets), // names of shared budgets; the group may also have a block budget
 		hclfile.Optional("budget", &g.Budget, model.BudgetSpec{}, budgetKeys),
 		hclfile.Block("eviction", evictionKeys(&g.Eviction)...),
 		hclfile.Block("replacement", replacementKeys(&g.Replacement)...),
@@ -195,7 +195,7 @@ func hookKeys(h *model.HookSpec) []hclfile.Field {
 	}
 }
 
-// leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false none.
+// leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false is none.
 func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	return hclfile.Attribute("exclusive", "true or false", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Flag(a, `exclusive { lease = "1m" }`); ok && v {
@@ -204,7 +204,7 @@ func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	})
 }
 
-// staticPort is the port number that an instance insists on.
+// staticPort is a fixed port number.
 func staticPort(to *int) hclfile.Field {
 	return hclfile.Number("static", to).Checked(func() (summary, detail string) {
 		if *to < 1 || *to > 65535 {

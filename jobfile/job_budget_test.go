@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A shared budget is named by an attribute, one's own is a block, and both may stand side by side.
+// An attribute names a shared budget, a block defines the job's own, and a job may have both.
 func TestParseJobBudgets(t *testing.T) {
 	tests := []struct {
 		name, keys string

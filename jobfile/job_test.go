@@ -92,7 +92,7 @@ func TestParseJob(t *testing.T) {
 	}
 }
 
-// Each mistake names its place and, where it can, the word that was meant; nothing is converted or ignored.
+// Each mistake is reported with its place and, where possible, the intended word. Nothing is converted or ignored.
 func TestParseJobMistakes(t *testing.T) {
 	group := func(lines string) string {
 		return "job \"web\" {\n  group \"http\" {\n    exec { command = \"/bin/true\" }\n" + lines + "\n  }\n}\n"
@@ -215,7 +215,7 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 }
 
-// What a group says of its role, and what a role makes of it.
+// The settings of a group about its role, and the defaults that each role gives.
 func TestParseRole(t *testing.T) {
 	const src = `
 job "store" {
@@ -277,7 +277,7 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 	}
 }
 
-// A file of another kind is answered with what it is.
+// For a file of another kind, the error says which kind it is.
 func TestFilesOfAnotherKind(t *testing.T) {
 	hint := func(err error) string {
 		var refusal *model.Error

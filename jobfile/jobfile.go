@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Parse reads a job file. name stands in error messages only. The result has no defaults filled in:
-// model.JobSpec.Expand does that. Errors are *model.Error with code invalid or not_supported, and hold every mistake, a
+// Parse reads a job file. name is only used in error messages. The result has no defaults filled in;
+// model.JobSpec.Expand does that. Errors are *model.Error with code invalid or not_supported, and list every mistake, a
 // line each.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
@@ -26,7 +26,7 @@ func Parse(name string, src []byte) (model.JobSpec, error) {
 	return spec, nil
 }
 
-// decode reads a job file without a look at what its values mean together.
+// decode reads a job file without checking the values against each other.
 func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
 	var spec model.JobSpec
 	d := &hclfile.Decoder{}
@@ -37,7 +37,8 @@ func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
 	return spec, d, nil
 }
 
-// Print writes a job as the job file that says all of it. What Parse reads from it is spec again, if that is expanded.
+// Print writes a job as a job file that states everything. For an expanded spec, Parse of the result returns the same
+// spec.
 func Print(spec model.JobSpec) (string, error) {
 	p := hclfile.Printer{Filled: filledIn}
 	return p.Print(jobKeys(&spec)...)
@@ -46,8 +47,8 @@ func Print(spec model.JobSpec) (string, error) {
 // Keys lists every key of a job file in the order of the tables that decode it.
 func Keys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
 
-// noJobFile is what to do about a file that is not a job file; "" if it looks like one. The body is nil if it could not
-// be parsed.
+// noJobFile returns a hint for a file that is not a job file; "" if it looks like one. The body is nil if the file
+// could not be parsed.
 func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
 	const example = "a job file is HCL; for an example: outspan job init"
 	switch {

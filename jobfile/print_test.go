@@ -13,20 +13,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pieces are what texts are made of that HCL could take for something else.
+// pieces are parts of texts that HCL could misread.
 var pieces = []string{
 	"a", "é", " ", "\"", "\\", "\\a", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u00a0", "$", "%", "{", "}", "${",
 	"%{", "$${", "${x}", "${slot}",
 	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
 }
 
-// generator makes values of which no field is empty: what a key of the tables leaves out is lost then.
+// generator makes values in which no field is empty: this shows any field that the tables of keys leave out.
 type generator struct {
 	rand  *rand.Rand
 	count int
 }
 
-// text is a text unlike every other one.
+// text returns a text that differs from every earlier one.
 func (g *generator) text() string {
 	g.count++
 	text := fmt.Sprintf("t%d", g.count)
@@ -47,7 +47,7 @@ func (g *generator) fill(v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int:
-		v.SetInt(1 + g.rand.Int64N(65535)) // ports, and what is no larger
+		v.SetInt(1 + g.rand.Int64N(65535)) // ports, and numbers no larger
 	case reflect.Int64:
 		v.SetInt(1 + g.rand.Int64N(1<<31))
 	case reflect.Uint64:
@@ -77,7 +77,7 @@ func (g *generator) fill(v reflect.Value) {
 	}
 }
 
-// Whatever a job says, in every field, it says as a file too.
+// Every field of a job survives being printed as a file and read again.
 func TestPrintKeepsEveryField(t *testing.T) {
 	for seed := range uint64(100) {
 		g := &generator{rand: rand.New(rand.NewPCG(seed, 0))}
@@ -105,7 +105,7 @@ func TestPrintKeepsEveryField(t *testing.T) {
 	}
 }
 
-// Zero values come back, too: what is left out of the file is what a file without it says.
+// Zero values survive, too: a key that is left out of the file has its zero value.
 func TestPrintKeepsDefaults(t *testing.T) {
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
 		Name: "http", Exec: model.ExecSpec{Command: "/bin/web"}, Ports: []model.PortSpec{{Name: "http"}},
@@ -129,7 +129,7 @@ func TestPrintKeepsDefaults(t *testing.T) {
 	}
 }
 
-// What is printed first is still in the reference's order there.
+// PrintFirst changes only the order of printing: hclfile.Keys keeps the reference's order.
 func TestPrintOrder(t *testing.T) {
 	text, err :=
 		Print(model.JobSpec{Name: "web",
@@ -157,7 +157,7 @@ func TestPrintOrder(t *testing.T) {
 	}
 }
 
-// What job validate prints means the same as what it read, whatever stands in its texts.
+// What job validate prints means the same as the file that it read, whatever its texts contain.
 func TestPrintKeepsTexts(t *testing.T) {
 	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},

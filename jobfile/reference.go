@@ -2,7 +2,7 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// What examples need beside them.
+// Other attributes and blocks that the examples need.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""
@@ -12,7 +12,7 @@ const (
 	onSSD      = onDisk + "\nvalue = \"ssd\""
 )
 
-// Texts has a text for each attribute that Keys lists. The texts of a block stand in a table of their own.
+// Texts returns a text for each attribute that Keys lists.
 func Texts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range blockTexts {
@@ -23,8 +23,8 @@ func Texts() map[string]hclfile.KeyText {
 	return all
 }
 
-// blockTexts are the blocks of a job file by their path. What runs, where and when it may stop, and how it changes
-// stand in three files.
+// blockTexts has the texts of the blocks of a job file, by path. Three files have the tables: what runs, where it runs
+// and when it may stop, and how it changes.
 var blockTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

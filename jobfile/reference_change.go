@@ -2,7 +2,7 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// stopTexts are about how it ends.
+// stopTexts are about how an instance ends.
 var stopTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means:   "asks the program to end",
@@ -18,7 +18,7 @@ var stopTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// restartTexts are about what follows a failure, in place.
+// restartTexts are about restarts in place after a failure.
 var restartTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means:   "restarts in place within the interval; after that it has failed",
@@ -34,7 +34,7 @@ var restartTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// rescheduleTexts are about what follows repeated failure, elsewhere.
+// rescheduleTexts are about moves to another node after repeated failure.
 var rescheduleTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of " +

@@ -18,7 +18,7 @@ var constraintTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// affinityTexts are about where they would rather go.
+// affinityTexts are about where instances should preferably go.
 var affinityTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "as of a constraint; nodes that fit are preferred",
@@ -35,7 +35,7 @@ var affinityTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// spreadTexts are about over what they are spread.
+// spreadTexts are about the attributes over which instances are spread.
 var spreadTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "instances are spread evenly over its values",
@@ -43,7 +43,7 @@ var spreadTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// distinctTexts are about what no two may share.
+// distinctTexts are about attributes that no two instances may share.
 var distinctTexts = map[string]hclfile.KeyText{
 	"attribute": {Means: "no two instances share its value", Example: `"node.id"`},
 }
@@ -69,7 +69,7 @@ var evictionTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// replacementTexts are about what replaces a lost one.
+// replacementTexts are about what replaces an instance.
 var replacementTexts = map[string]hclfile.KeyText{
 	"mode": {
 		Means:   "is a lost one replaced: `always`, `never`, `when`, `restart`. Default: by role",
@@ -90,7 +90,7 @@ var replacementTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// tolerationTexts are about how long trouble is waited out.
+// tolerationTexts are about how long an instance waits before it is replaced.
 var tolerationTexts = map[string]hclfile.KeyText{
 	"unreachable": {
 		Means:   "how long an instance on an offline node is waited for. Default: by role",

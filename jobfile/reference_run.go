@@ -75,7 +75,7 @@ var resourceTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// portTexts are about its ports.
+// portTexts are about an instance's ports.
 var portTexts = map[string]hclfile.KeyText{
 	"static": {
 		Means:   "a fixed port of the node; without it the agent picks a free one",
@@ -83,7 +83,7 @@ var portTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// serviceTexts are about the services that it backs.
+// serviceTexts are about the services of an instance.
 var serviceTexts = map[string]hclfile.KeyText{
 	"port": {
 		Means:   "the name of one of the group's ports",
@@ -95,7 +95,7 @@ var serviceTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// checkTexts are about what makes it ready.
+// checkTexts are about the checks that make an instance ready.
 var checkTexts = map[string]hclfile.KeyText{
 	"type": {
 		Means:   "`http` (2xx or 3xx is well), `tcp` (it connects) or `exec` (exit code 0)",
@@ -139,7 +139,7 @@ var checkTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// volumeTexts are about its data.
+// volumeTexts are about an instance's data.
 var volumeTexts = map[string]hclfile.KeyText{
 	"kind": {
 		Means: "`local`: one copy, where it was first made; `replicated`: the program copies it among its " +
@@ -153,7 +153,7 @@ var volumeTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// roleCheckTexts are about where facts come from.
+// roleCheckTexts are about the source of facts.
 var roleCheckTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "prints one flat JSON object of facts",
@@ -177,7 +177,7 @@ var roleCheckTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// peersTexts are about the list of the other members.
+// peersTexts are about the list of the group's other instances.
 var peersTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means: "sent to the program when the list in `OUTSPAN_PEERS` has changed: `SIGHUP`, `SIGUSR1` or " +
@@ -186,7 +186,7 @@ var peersTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// hookTexts are about programs before a stop and after a start.
+// hookTexts are about programs that run before a stop and after a start.
 var hookTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "program and arguments; it runs as the instance's user, in its environment",

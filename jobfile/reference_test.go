@@ -44,7 +44,7 @@ func parsed(t *testing.T, path, text string) model.JobSpec {
 	return spec.Expand()
 }
 
-// The reference has every key that the decoder takes, its examples are taken, and its defaults are the true ones.
+// The reference has every key that the decoder accepts, its examples are accepted, and its defaults are the true ones.
 func TestJobReference(t *testing.T) {
 	texts := Texts()
 	for _, key := range Keys() {

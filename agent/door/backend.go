@@ -16,18 +16,18 @@ const (
 	// A connection waits this long for a backend that can be reached; then it is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
-	// A backend that could not be reached is asked last for this long, doubling up to the most.
+	// A backend that could not be reached is tried last for downFor, doubling up to downForMost.
 	downFor     = time.Second
 	downForMost = 10 * time.Second
 )
 
-// served is one exposed service: its backends and who they are busy with. Safe for many goroutines.
+// served is one exposed service with its backends and connections. Safe for many goroutines.
 type served struct {
 	relay   *Relay
 	name    model.ServiceName
 	address string
 	close   func()        // ends the listener
-	slots   chan struct{} // one for each connection
+	slots   chan struct{} // a place for each connection
 
 	mu         sync.Mutex
 	listener   *net.TCPListener // nil while the port can't be taken
@@ -35,14 +35,14 @@ type served struct {
 	code       model.PortCode
 	generation uint64
 	backends   []*backend
-	changed    chan struct{}              // closed and replaced when the set moved
-	clients    map[*net.TCPConn]time.Time // those in flight, and since when
+	changed    chan struct{}              // closed and replaced when the backends change
+	clients    map[*net.TCPConn]time.Time // connections in flight, and since when
 	sources    map[netip.Addr]int
 	accepted   uint64
 	refused    uint64
 }
 
-// backend is one instance that serves. One that left the set is kept by its connections only.
+// backend is one instance that serves. A backend that left the set is referenced only by its connections.
 type backend struct {
 	model.Backend
 	local     bool
@@ -78,8 +78,8 @@ func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.changed = make(chan struct{})
 }
 
-// pick chooses the backend for one connection and counts it in: one that is not marked down before one that is, local
-// before remote, then the one with the fewest connections; among equals chance. nil: all were tried.
+// pick chooses the backend for one connection and counts the connection. It prefers a backend that is not marked down,
+// then a local one, then the one with the fewest connections; among equals it chooses at random. nil: all were tried.
 func (s *served) pick(tried map[*backend]bool) *backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *served) pick(tried map[*backend]bool) *backend {
 	return best
 }
 
-// compare is negative when b is the better choice.
+// compare returns a negative number if b is the better choice.
 func (b *backend) compare(c *backend, now time.Time) int {
 	switch {
 	case c == nil:
@@ -127,14 +127,14 @@ func order(first bool) int {
 
 func (b *backend) down(now time.Time) bool { return now.Before(b.downUntil) }
 
-// done counts a connection out.
+// done removes a connection from the backend's count.
 func (s *served) done(b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.active--
 }
 
-// failed marks a backend that could not be reached and counts the connection out.
+// failed marks a backend that could not be reached and removes the connection from its count.
 func (s *served) failed(b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *served) reached(b *backend) {
 	b.fails, b.downUntil = 0, time.Time{}
 }
 
-// connect calls backends until one answers. When all were tried it waits for the set to move, or for a moment, and
-// begins again, until connectTimeout is over.
+// connect dials backends until one answers. When all were tried, it waits a moment, or until the backends change, and
+// begins again. It gives up after connectTimeout.
 func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C,
 	b *backend, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -183,7 +183,7 @@ func connect[C any](ctx context.Context, s *served, dial func(context.Context, s
 	}
 }
 
-// count books the outcome of one connection: forwarded, or refused.
+// count counts the outcome of one connection: forwarded or refused.
 func (s *served) count(forwarded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

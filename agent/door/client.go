@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// answerWithin is how long a door may take to answer; then it is replaced.
+	// answerWithin is how long a door may take to answer; after that it is replaced.
 	answerWithin = 10 * time.Second
 	openWithin   = 20 * time.Second
 )
 
-// Client is an agent's way to its door. For one goroutine.
+// Client is an agent's connection to its door. For one goroutine.
 type Client struct {
 	dir, binary, version string
 
@@ -31,20 +31,20 @@ type Client struct {
 	children []int // doors that this process started
 }
 
-// NewClient makes the client of the door of a directory. The door is started from binary; it is replaced by a new one
-// if it has another version.
+// NewClient makes the client of the door in dir. The door is started from binary. A door of another version is
+// replaced.
 func NewClient(dir, binary, version string) *Client {
 	return &Client{dir: dir, binary: binary, version: version}
 }
 
-// Follow has the door carry out an order, and returns what it says of its services. news: the order is another one than
-// that of the last call. If no door runs, one is started, unless there is nothing for it to do. It blocks for less than
-// a minute.
+// Follow makes the door carry out an order, and returns the status of its services. news says that the order differs
+// from that of the last call. If no door runs, one is started, unless the order has no services. It blocks for less
+// than a minute.
 func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
 	c.reap()
 	c.told = c.told && !news
 	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
-		return nil, nil // a door that hears nothing ends by itself
+		return nil, nil // a door that hears nothing ends on its own
 	}
 	list, err := c.tell(ctx, o)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
 			return nil, err
 		}
 	}
-	if c.conn == nil { // none runs, and none is needed
+	if c.conn == nil { // no door runs, and none is needed
 		return nil, nil
 	}
 	r := request{Op: opStatus}
@@ -76,7 +76,7 @@ func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
 	return answer.Status, err
 }
 
-// connect finds the door, or starts one where there is none, or one of another version.
+// connect finds the door. If there is none, or one of another version, it starts a new one.
 func (c *Client) connect(ctx context.Context, o Order) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 	return err
 }
 
-// call sends a request. A door that does not answer is killed: the next call starts another one.
+// call sends a request. A door that does not answer is killed; the next call starts another one.
 func (c *Client) call(ctx context.Context, r request) (answer reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -162,7 +162,7 @@ func (c *Client) open(ctx context.Context) error {
 	return nil
 }
 
-// reap takes doors that have ended off the process table.
+// reap reaps doors that have ended, so that they leave no zombies.
 func (c *Client) reap() {
 	var left []int
 	for _, pid := range c.children {
@@ -174,11 +174,10 @@ func (c *Client) reap() {
 	c.children = left
 }
 
-// Busy reports whether a door that this process started has yet to end, so that Follow can take it off the process
-// table.
+// Busy reports whether a door that this process started is not reaped yet: Follow must be called again.
 func (c *Client) Busy() bool { return len(c.children) > 0 }
 
-// Close lets go of the door, which goes on.
+// Close disconnects from the door, which goes on.
 func (c *Client) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()

@@ -21,7 +21,7 @@ const (
 	opStatus   op = 1 // answered with version and status
 	opSet      op = 2 // Order; answered like opStatus
 	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
-	opTaken    op = 4 // from the next door, once it serves: this one listens no more
+	opTaken    op = 4 // from the next door, once it serves: this one stops listening
 )
 
 type request struct {
@@ -37,7 +37,7 @@ type reply struct {
 	Listeners int      `cbor:"5,keyasint"` // opHandOver: they follow as descriptors
 }
 
-// messageLimit bounds what is read at once: some 100,000 backends.
+// messageLimit bounds one message: some 100,000 backends.
 const messageLimit = 16 << 20
 
 // control is a door's side of its socket.
@@ -47,7 +47,7 @@ type control struct {
 	relay    *Relay
 	listener *net.UnixListener
 	socket   os.FileInfo
-	given    chan struct{} // closed when another door has the listeners
+	given    chan struct{} // closed when another door has taken the listeners
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
@@ -56,7 +56,8 @@ type control struct {
 	handed  bool
 }
 
-// listenControl makes the socket and then, in one step, the door of the directory out of this process.
+// listenControl makes the socket and renames it to fileControl. The rename makes this process the door of the
+// directory.
 func listenControl(dir, version string, relay *Relay) (*control, error) {
 	name := fmt.Sprintf("%s.%d", fileControl, os.Getpid())
 	path, closer, err := driver.ShortSocket(dir, name)
@@ -64,12 +65,12 @@ func listenControl(dir, version string, relay *Relay) (*control, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	_ = os.Remove(path) // of another process with this number
+	_ = os.Remove(path) // of an earlier process with this number
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on the control socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by then the name may be another door's
+	l.SetUnlinkOnClose(false) // by then another door may have the name
 	c := &control{dir: dir, version: version, relay: relay, listener: l, given: make(chan struct{}), last: time.Now()}
 	own := filepath.Join(dir, name)
 	if c.socket, err = os.Stat(own); err == nil {
@@ -145,7 +146,7 @@ func (c *control) serve(conn *net.UnixConn) {
 	}
 }
 
-// flaw says what can't be carried out in an order; "" if nothing.
+// flaw returns what can't be carried out in an order; "" if nothing.
 func (o Order) flaw() string {
 	names, ports := map[model.ServiceName]bool{}, map[int]bool{}
 	for _, s := range o.Services {

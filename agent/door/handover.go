@@ -16,16 +16,16 @@ import (
 const (
 	// handOverTimeout bounds each side of a hand-over.
 	handOverTimeout = 10 * time.Second
-	// descriptors go in messages of so many; the kernel takes 253.
+	// descriptorsAtOnce is the number of descriptors in one message; the kernel takes 253.
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the door that this one takes over from. It listens, too, until it is told that this one serves: no
-// connection is lost in between, and if this one fails it goes on. nil: there is none.
+// predecessor is the door that this one takes over from. It goes on listening until this one serves. So no connection
+// is lost in between, and the old door goes on if this one fails. nil: there is none.
 type predecessor struct{ conn *net.UnixConn }
 
-// takeOver gives the relay the order and the listeners of the door that is there. A door that is not there, or does not
-// answer, leaves nothing.
+// takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. A door
+// that does not answer is an error.
 func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	conn, err := dial(dir)
 	if err != nil {
@@ -55,10 +55,10 @@ func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	return p, nil
 }
 
-// taken tells the door before that it may go.
+// taken tells the earlier door to end.
 func (p *predecessor) taken() {
 	if p != nil {
-		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // one that has ended has gone already
+		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // it may have ended already
 		_ = p.conn.Close()
 	}
 }
@@ -105,8 +105,8 @@ func receive(conn *net.UnixConn, n int) (list []*net.TCPListener, err error) {
 	return list, nil
 }
 
-// handOver gives the listeners to the next door, and stops listening once that one serves. If it never says so nothing
-// has happened.
+// handOver gives the listeners to the next door, and stops listening once that one serves. If the next door never
+// confirms, nothing changes.
 func (c *control) handOver(conn *net.UnixConn) {
 	c.mu.Lock()
 	busy := c.handing
@@ -150,7 +150,7 @@ func (c *control) handOver(conn *net.UnixConn) {
 	}
 }
 
-// descriptors are copies of all listeners; the caller closes them.
+// descriptors returns copies of the descriptors of all listeners; the caller closes them.
 func (r *Relay) descriptors() (fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +165,7 @@ func (r *Relay) descriptors() (fds []int) {
 		if err != nil {
 			continue
 		}
-		_ = raw.Control(func(fd uintptr) { // one that was closed meanwhile is nobody's
+		_ = raw.Control(func(fd uintptr) { // fails if it was closed meanwhile
 			if dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
 				fds = append(fds, dup)
 			}

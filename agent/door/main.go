@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// forsaken is how long a door listens without hearing from an agent. Backends move meanwhile, and nobody tells it.
+	// forsaken is how long a door listens without hearing from an agent: its backends get out of date meanwhile.
 	forsaken = time.Hour
 	// unused is how long a door without ports, connections and requests waits for an order.
 	unused = 10 * time.Second
-	// fdReady is where the agent that starts a door waits for its first byte.
+	// fdReady is the descriptor on which the door sends one byte to the agent that started it, once it serves.
 	fdReady = 3
-	// fileControl is the door's socket in its directory. Whoever's socket has this name is the door of the directory.
+	// fileControl is the door's socket in its directory. The process whose socket has this name is the door of the
+	// directory.
 	fileControl = "control"
 )
 
-// Main is the hidden subcommand `door DIR VERSION`. It takes over from the door that is there, and returns when it has
+// Main is the hidden subcommand `door DIR VERSION`. It takes over from the running door, and returns when it has
 // nothing left to do.
 func Main(args []string) int {
 	if len(args) != 2 {
@@ -33,7 +34,7 @@ func Main(args []string) int {
 		return 2
 	}
 	driver.CloseInherited(fdReady)
-	// Caught, not ignored: what ends an agent does not end its door.
+	// Caught, not ignored: signals that end an agent must not end its door.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // ps would say "exe"
@@ -85,8 +86,9 @@ func (c *control) run() {
 	c.relay.Close()
 }
 
-// over reports whether the door can end. It stops listening first if nobody is responsible for it any more: its
-// directory was removed or has another door, or no agent was heard for long. What it has begun to forward is finished.
+// over reports whether the door can end. It first stops listening if nobody is responsible for it any more: its
+// directory was removed or has another door, or no agent was heard for the time forsaken. Connections in flight are
+// finished.
 func (c *control) over() bool {
 	silent := time.Since(c.heard())
 	if silent > forsaken || !c.owns() {

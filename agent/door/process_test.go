@@ -95,7 +95,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// doors are the processes of this directory.
+// doors returns the processes of this directory.
 func (r *rig) doors() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -109,7 +109,7 @@ func (r *rig) doors() (pids []int) {
 
 func (r *rig) client(version string) *Client { return NewClient(r.dir, "/proc/self/exe", version) }
 
-// follow is what an agent does at its start.
+// follow does what an agent does at its start.
 func (r *rig) follow(c *Client) Status {
 	r.t.Helper()
 	list, err := c.Follow(r.t.Context(), r.order, true)
@@ -120,7 +120,7 @@ func (r *rig) follow(c *Client) Status {
 	return list[0]
 }
 
-// end lets go of the door, as an agent that ends.
+// end disconnects from the door, as an agent that ends.
 func (r *rig) end(c *Client) {
 	c.Close()
 	r.ended = append(r.ended, c)
@@ -135,7 +135,7 @@ func ask(conn net.Conn) error {
 	return err
 }
 
-// call is one request over a connection of its own.
+// call makes one request over a new connection.
 func (r *rig) call() error {
 	conn, err := net.DialTimeout("tcp", r.at, 10*time.Second)
 	if err != nil {
@@ -145,8 +145,8 @@ func (r *rig) call() error {
 	return ask(conn)
 }
 
-// load makes requests, each over a connection of its own, until the returned function is called, which returns how many
-// and the first that failed.
+// load makes requests, each over a new connection, until stop is called, which returns their number and the first
+// failure.
 func (r *rig) load() (stop func() (int64, error)) {
 	var n, failed atomic.Int64
 	var first atomic.Value
@@ -250,7 +250,7 @@ func TestDoorThatFails(t *testing.T) {
 	}
 }
 
-// TestDoorEnds: nothing of a door is left when there are no ports, or when its directory was removed.
+// TestDoorEnds: a door ends completely when there are no ports, or when its directory was removed.
 func TestDoorEnds(t *testing.T) {
 	for name, finish := range map[string]func(*rig, *Client){
 		"no ports": func(r *rig, c *Client) {

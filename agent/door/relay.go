@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listenRetry is the pause after a port could not be taken, and the time within which a place is looked for again.
+// listenRetry is the pause after a port could not be taken, and between two tries to find a place.
 const listenRetry = time.Second
 
-// keepAlive finds a peer whose machine is gone, within 30 s.
+// keepAlive returns probes that find a vanished peer within 30 s.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
 
-// listen takes the service's port, from the door before or as soon as it is free, and forwards what comes, until ctx
+// listen takes the service's port, from the earlier door or as soon as it is free, and forwards connections until ctx
 // ends.
 func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	for ctx.Err() == nil {
@@ -43,7 +43,7 @@ func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	s.tell(nil, "", "")
 }
 
-// tell notes the listener and what is wrong with it, and logs when that changes.
+// tell notes the listener and what is wrong with it, and logs changes.
 func (s *served) tell(l *net.TCPListener, code model.PortCode, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func closedText(address string, err error) string {
 func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	defer func() { _ = l.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	for s.place(ctx) { // first: what has none waits in the kernel
+	for s.place(ctx) { // before accepting: a connection without a place waits in the kernel
 		client, err := l.AcceptTCP()
 		if err != nil {
 			<-s.slots
@@ -96,7 +96,7 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	}
 }
 
-// place takes a place for one connection. While there is none it closes connections that are idle for too long.
+// place takes a place for one connection. While none is free it closes connections that were idle for too long.
 func (s *served) place(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		select {
@@ -118,7 +118,7 @@ func (s *served) place(ctx context.Context) bool {
 	return false
 }
 
-// closeIdle resets the connections over which nothing went in either direction for the idle limit.
+// closeIdle resets the connections that carried nothing in either direction for the idle limit.
 func (s *served) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *served) closeIdle() {
 	}
 }
 
-// silence is for how long a connection has carried no data; 0 if that can't be known.
+// silence returns how long a connection has carried no data; 0 if that can't be known.
 func silence(c *net.TCPConn) time.Duration {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -144,7 +144,7 @@ func silence(c *net.TCPConn) time.Duration {
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
 }
 
-// enter counts a connection in, unless its address has too many.
+// enter counts a connection, unless its source address has too many.
 func (s *served) enter(client *net.TCPConn, source netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *served) leave(client *net.TCPConn, source netip.Addr) {
 // forward connects one client to a backend and copies until both have finished.
 func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
-	_ = client.SetKeepAliveConfig(keepAlive()) // without it a client that vanished is found when the places run out
+	_ = client.SetKeepAliveConfig(keepAlive()) // without it, clients that vanished keep their places
 	source := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	if !s.enter(client, source) {
 		_ = client.SetLinger(0)
@@ -203,8 +203,8 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	<-asked
 }
 
-// delivered waits until a client has got all that was sent to it, however slowly it reads, or until done is closed. It
-// returns false if the client takes nothing for the time that stalled allows.
+// delivered waits until the client has received all that was sent to it, however slowly it reads, or until done is
+// closed. It returns false if the client takes nothing for the time stalled.
 func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration) bool {
 	raw, err := client.SyscallConn()
 	if err != nil {
@@ -216,7 +216,7 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 		if raw.Control(func(fd uintptr) {
 			left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		}) != nil || err != nil || left == 0 {
-			return true // it has all, or it was closed
+			return true // it has everything, or it was closed
 		}
 		if left != before {
 			before, moved = left, time.Now()
@@ -232,8 +232,8 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 	}
 }
 
-// copyHalf copies one direction to its end and passes the end on. The kernel moves the bytes (splice), so no buffer
-// grows here.
+// copyHalf copies one direction to its end, and then closes the other side for writing. The kernel moves the bytes
+// (splice), so no buffer grows here.
 func copyHalf(to, from *net.TCPConn) error {
 	if _, err := io.Copy(to, from); err != nil {
 		return err
@@ -241,7 +241,7 @@ func copyHalf(to, from *net.TCPConn) error {
 	return to.CloseWrite()
 }
 
-// reset ends both sides so that neither takes what it got for the whole.
+// reset ends the connections with a reset, so that neither side takes a part for the whole.
 func reset(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)

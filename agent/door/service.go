@@ -16,28 +16,28 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits bound what a service takes and how long it waits for a client.
+// Limits bound the connections of a service and how long it waits for a client.
 type Limits struct {
-	Places     int           // connections of one service; further ones wait in the kernel's queue
-	PerSource  int           // connections of one service from one address; further ones are reset
-	Idle       time.Duration // when all places are taken, connections that were silent for as long are closed for new ones
-	HalfClosed time.Duration // for which a client may keep its half open after it has got all that the backend sent
-	Stalled    time.Duration // for which a client may take nothing of what it was sent once the backend has finished
+	Places     int           // connections of one service; more wait in the kernel's queue
+	PerSource  int           // connections of one service from one address; more are reset
+	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed
+	HalfClosed time.Duration // how long a client may keep its half open after it has received everything
+	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }
 
-// DefaultLimits are those of an agent. docs/operations.md names them.
+// DefaultLimits returns the limits of an agent. docs/operations.md lists them.
 func DefaultLimits() Limits {
 	return Limits{Places: 4096, PerSource: 2048, Idle: 5 * time.Minute, HalfClosed: time.Minute, Stalled: 10 * time.Minute}
 }
 
-// Order is what a relay is to do: the ports to listen on at an address, and the backends behind each.
+// Order says what a relay must do: the ports to listen on at an address, and the backends of each.
 type Order struct {
 	Node     model.NodeID                `cbor:"1,keyasint"` // whose backends are preferred
 	Address  string                      `cbor:"2,keyasint"`
 	Services []transport.ServiceBackends `cbor:"3,keyasint"`
 }
 
-// place is where a port is listened on, as the kernel writes it.
+// place returns the address to listen on for a port, as the kernel writes it.
 func (o Order) place(port int) string {
 	if ip, err := netip.ParseAddr(o.Address); err == nil {
 		return netip.AddrPortFrom(ip, uint16(port)).String()
@@ -49,7 +49,7 @@ func (o Order) place(port int) string {
 type Relay struct {
 	limits Limits
 	log    hclog.Logger
-	conns  context.Context // of forwarded connections, which a service's end does not cut
+	conns  context.Context // of forwarded connections, which the end of a service does not cut
 	hangUp context.CancelFunc
 	wg     sync.WaitGroup
 	open   atomic.Int64 // connections, also of services that have gone
@@ -57,7 +57,7 @@ type Relay struct {
 	mu        sync.Mutex
 	order     Order
 	services  map[model.ServiceName]*served
-	inherited map[string]*net.TCPListener // of the door before, by address, until a service takes it
+	inherited map[string]*net.TCPListener // from the earlier door, by address, until a service takes it
 }
 
 // NewRelay makes a relay that listens nowhere yet. Close ends it.
@@ -67,8 +67,7 @@ func NewRelay(limits Limits, log hclog.Logger) *Relay {
 		inherited: map[string]*net.TCPListener{}}
 }
 
-// Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has
-// gone.
+// Set makes listeners and backends match the order. Connections in flight go on, also those of a removed service.
 func (r *Relay) Set(o Order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,20 +99,20 @@ func (r *Relay) Set(o Order) {
 		}
 		s.set(o.Node, w)
 	}
-	for address, l := range r.inherited { // nobody wants them any more
+	for address, l := range r.inherited { // no service wants them
 		_ = l.Close()
 		delete(r.inherited, address)
 	}
 }
 
-// ordered is the newest order.
+// ordered returns the newest order.
 func (r *Relay) ordered() Order {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.order
 }
 
-// inherit takes over listeners. The next Set says which are still wanted.
+// inherit takes over listeners. The next Set decides which ones stay.
 func (r *Relay) inherit(listeners []*net.TCPListener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,11 +144,11 @@ type Status struct {
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
 	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
-	// of the problem, from a door that says it
+	// of the problem; empty from a door of an older release
 	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
-// Status tells of each service, in order of name.
+// Status returns each service, in order of name.
 func (r *Relay) Status() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// account is a user of this node, resolved to numbers.
+// account is a user of this node with its numbers looked up.
 type account struct {
 	Name   string `cbor:"1,keyasint"`
 	UID    int    `cbor:"2,keyasint"`
@@ -19,7 +19,7 @@ type account struct {
 	Switch bool   `cbor:"6,keyasint"` // the init step must change to it; only root can
 }
 
-// resolveAccount turns the user of a Spec into an account this agent may use.
+// resolveAccount turns the user of a Spec into an account that this agent may use.
 func resolveAccount(name string, cfg Config) (account, error) {
 	root := os.Geteuid() == 0
 	if name == "" && !root {
@@ -63,13 +63,13 @@ func (c Config) Account(user string) (uid int, groups []int, err error) {
 // UIDRange is a range of user ids, both ends included. The zero value is none.
 type UIDRange struct{ First, Last int }
 
-// String is the range as it stands in a configuration.
+// String returns the range as it is written in a configuration.
 func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv.Itoa(r.Last) }
 
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
-// allows reports whether a Spec may name this account. Of root AllowRoot decides.
+// allows reports whether a Spec may name this account. For root AllowRoot decides, not this.
 func (c Config) allows(a account) bool {
 	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
 		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)
@@ -115,7 +115,7 @@ func lookupAccount(name string) (account, error) {
 	return a, nil
 }
 
-// nogroup is the group of a uid without an account: the group of the same number may be one with rights, such as kmem.
+// nogroup is the group of a uid without an account. The group of the same number may be one with rights, such as kmem.
 const nogroup = 65534
 
 // lookupNumber accepts a uid, known to the user database or not.

@@ -15,14 +15,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// adoptTimeout bounds the wait for a shim that an agent had just started when it was killed.
+// adoptTimeout bounds the wait for a shim whose agent was killed right after it started the shim.
 const adoptTimeout = 5 * time.Second
 
-// Adopt finds what an earlier agent left on this node and returns it sorted by id: running instances are
-// watched again, ended ones carry their Exit. Call it once, right after New. It deletes half-made and damaged
-// state directories, after killing what still runs of them. Instances whose shim died, or that ran
-// before a reboot, come back as ended. Unclear are the ids of those that may run: see Readopt. CodeStateFailed if the
-// directory can't be read; ctx ends it early.
+// Adopt finds what an earlier agent left on this node and returns it sorted by id. Running instances are watched again;
+// ended ones carry their Exit. Call it once, right after New. It deletes half-made and damaged state directories, after
+// killing what still runs of them. Instances whose shim died, or that ran before a reboot, come back as ended. unclear
+// lists the ids of instances that may run: see Readopt. CodeStateFailed if the directory can't be read; when ctx ends,
+// Adopt returns its error.
 func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
 	entries, err := os.ReadDir(d.stateRoot())
 	if err != nil {
@@ -50,10 +50,10 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 	return tasks, unclear, nil
 }
 
-// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the
-// disk refused. It returns nil if nothing of it is left, and CodeShimSilent if that still can't be told, with the same
-// words as long as the cause is the same. It blocks for a second or so; where a damaged launch is found, for up to half
-// a minute.
+// Readopt looks again at an instance that Adopt listed as unclear: its shim may run but could not be reached, or the
+// disk refused. It returns nil if nothing of the instance is left. CodeShimSilent says that this still can't be
+// determined; its message stays the same as long as the cause does. It blocks for about a second; for a damaged launch,
+// up to half a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
@@ -67,7 +67,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// doubt keeps the cgroup of an instance that may run.
+// doubt keeps the cgroup of an instance that may run from being swept.
 func (d *Driver) doubt(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)
@@ -76,7 +76,7 @@ func (d *Driver) doubt(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away. Patience is how
+// adoptEntry handles one name in the state directory. nil without an error means that it was removed. patience is how
 // long a shim may take to begin.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
@@ -97,7 +97,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errRecordDamaged):
 		d.cfg.Logger.Warn("removing a state directory without a launch", "name", name, "error", err)
 		return nil, d.discard(ctx, dir)
-	case err != nil: // the disk may be right the next time
+	case err != nil: // the disk may work the next time
 		return nil, err
 	}
 	t, err := d.reopen(ctx, dir, l, patience)
@@ -111,7 +111,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience time.Duration) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
 		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
-			awaitEnd(shim, 5*time.Second) // it has only to let go
+			awaitEnd(shim, 5*time.Second) // it only has to exit
 		}
 		return newTask(d, dir, l, &e), nil
 	}
@@ -145,10 +145,9 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	return t, nil
 }
 
-// otherBoot decides about a launch that was made under another boot id than the present one. That alone proves no
-// reboot: containers on one kernel can be given ids of their own. A shim that holds its lock runs on this kernel, and
-// the launch becomes one of this boot id. Otherwise the instance has ended, and is returned as that, after what bears
-// its mark was killed.
+// otherBoot decides about a launch whose boot id differs from the present one. That alone proves no reboot: containers
+// on one kernel can have ids of their own. If a shim holds the lock, it runs on this kernel, and the launch gets the
+// present boot id. Otherwise what carries the run's token is killed, and the exit is returned.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -177,10 +176,10 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 	return &e, nil
 }
 
-// findShim returns the identities of the run's shim, dead or alive, and of its program; zero after giving the run
-// up because there never was a shim. A shim takes its lock first, then writes its identity, then starts the
-// program: a lock that is held means wait, and a free one without an identity means that nothing was started.
-// Should a disk have lost the identities, the shim itself tells them. It looks at least once.
+// findShim returns the identities of the run's shim, dead or alive, and of its program. They are zero if there never
+// was a shim; then the run is given up. A shim takes its lock first, then writes its identity, then starts the program.
+// So a held lock means wait, and a free lock without an identity means that nothing was started. If the disk lost the
+// identities, findShim asks the shim for them. It looks at least once.
 func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim,
 	main Identity, err error) {
 	for deadline := time.Now().Add(patience); ; {
@@ -199,7 +198,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 		if r, err := callShim(ctx, dir, request{Op: opWatch}, time.Second); err == nil && r.Shim.Alive() {
 			return r.Shim, r.Main, nil
 		}
-		if time.Now().After(deadline) && known { // frozen, perhaps; it is watched from here
+		if time.Now().After(deadline) && known { // frozen, perhaps; from now on it is watched
 			return shim, main, nil
 		}
 		if time.Now().After(deadline) {
@@ -211,8 +210,8 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 	}
 }
 
-// unshimmed looks again once the lock is ours: there is no living shim. Should a disk have lost its identity, what it
-// left is killed here.
+// unshimmed looks again once the lock is ours: no shim is alive. If a disk lost the shim's identity, what the shim left
+// is killed here.
 func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim,
 	main Identity, err error) {
 	defer lock.Close()
@@ -226,9 +225,9 @@ func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l l
 	return Identity{}, Identity{}, d.giveUp(dir, l)
 }
 
-// giveUp ends a launch whose agent was killed before the shim began. It is called with the shim's lock held; a
-// shim that comes late finds the directory renamed, or the exit. A first run leaves no trace; of a later one the
-// logs and the working directory are kept, and the run counts as failed.
+// giveUp ends a launch whose agent was killed before the shim began. It is called with the shim's lock held, so a shim
+// that comes late finds the directory renamed, or the exit. A first run leaves no trace. A later run counts as failed,
+// and its logs and working directory are kept.
 func (d *Driver) giveUp(dir stateDir, l launch) error {
 	if l.Run > 1 {
 		return WriteRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,
@@ -245,7 +244,7 @@ func (d *Driver) giveUp(dir stateDir, l launch) error {
 	return erase.Tree(dir.removedName())
 }
 
-// sweepWork removes working directories that belong to no instance any more.
+// sweepWork removes working directories that no instance uses any more.
 func (d *Driver) sweepWork() {
 	entries, err := os.ReadDir(d.cfg.WorkDir)
 	if err != nil {

@@ -82,8 +82,8 @@ func TestStopOutlivesAgent(t *testing.T) {
 	}
 }
 
-// A whole agent process is killed again and again in the middle of starting. Whatever moment it was: the next
-// agent either has the instance, or there is nothing of it.
+// A whole agent process is killed again and again in the middle of starting an instance. Whatever the moment was, the
+// next agent either has the instance, or nothing of it is left.
 func TestAgentKilledWhileStarting(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -106,7 +106,7 @@ func TestAgentKilledWhileStarting(t *testing.T) {
 			if !lines.Scan() || lines.Text() != "starting" {
 				t.Fatalf("the agent said %q", lines.Text())
 			}
-			time.Sleep(time.Duration(rng.IntN(30_000)) * time.Microsecond) // the moment is what is tried out
+			time.Sleep(time.Duration(rng.IntN(30_000)) * time.Microsecond) // the random moment is the point of the test
 			must(t, agent.Process.Kill())
 			_ = agent.Wait()
 
@@ -169,14 +169,14 @@ func TestGarbageStateDirs(t *testing.T) {
 	}
 }
 
-// A record that a bad disk changed under a running instance: it can't be adopted, so it is ended.
+// A bad disk changed a record under a running instance: it can't be adopted, so it is ended.
 func TestDamagedLaunchOfRunning(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
 		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
 		must(t, b.d.Close())
 		path := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "launch")
-		for _, n := range []int{0, 5} { // the second time there is nothing to find any more
+		for _, n := range []int{0, 5} { // the second time there is nothing to find
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			must(t, os.WriteFile(path, make([]byte, n), 0o600))
 			b.open()
@@ -191,8 +191,8 @@ func TestDamagedLaunchOfRunning(t *testing.T) {
 	})
 }
 
-// Each file of a running instance is cut and flipped: the instance is adopted or ended, never half of both, and
-// never is anything left.
+// Each file of a running instance is cut, or has bits flipped. The instance is then adopted or ended, never something
+// in between, and nothing is left.
 func TestDamagedFiles(t *testing.T) {
 	b := newBench(t)
 	for _, file := range []string{"launch", "shim", "main"} {
@@ -271,7 +271,7 @@ func TestAdoptUnderAnotherBootID(t *testing.T) {
 		main := task.Process().PID
 		shim := parent(t, main)
 		must(t, syscall.Kill(shim, syscall.SIGKILL))
-		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot it would not be this process's child
+		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot it would not be our child
 		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
 		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
 		b.open()

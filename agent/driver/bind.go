@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bind makes the directory Source appear at Target for one instance and for what is run beside it, and for nobody
-// else on the node. It needs Capabilities.Binds.
+// Bind makes the directory Source appear at Target, for one instance and the commands run beside it only. It needs
+// Capabilities.Binds.
 type Bind struct {
 	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
 	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links
@@ -23,7 +23,7 @@ type Bind struct {
 	Make bool `cbor:"3,keyasint,omitempty"`
 }
 
-// validateBinds looks at the names alone; what is on the disk is seen by the init step.
+// validateBinds checks the names only; the init step checks what is on the disk.
 func (s Spec) validateBinds() error {
 	for i, b := range s.Binds {
 		bad := func(format string, args ...any) error {
@@ -70,7 +70,7 @@ func (d *Driver) checkBinds(s Spec) error {
 	return nil
 }
 
-// mayMake returns the binds, each with whether its target may be made.
+// mayMake returns the binds with Make set where the target may be made.
 func (d *Driver) mayMake(binds []Bind) []Bind {
 	binds = slices.Clone(binds)
 	for i := range binds {
@@ -88,8 +88,8 @@ func within(path, dir string) bool {
 
 func overlap(a, b string) bool { return within(a, b) || within(b, a) }
 
-// probeBinds tries what Binds need, in a child that never runs: the kernel gives it its mounts before it finds that
-// there is no such program.
+// probeBinds tries what Binds need in a child that never runs a program: the kernel gives the child its own mounts
+// before it finds that there is no such program.
 func probeBinds() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root")
@@ -103,8 +103,8 @@ func probeBinds() error {
 	return err
 }
 
-// mount gives the calling thread, and so the program that it becomes, the plan's mounts: those of the process that
-// it runs beside, or new ones.
+// mount gives the calling thread, and so the program that it becomes, the plan's mounts. For a command beside an
+// instance these are the program's mounts; otherwise they are made.
 func (p plan) mount() error {
 	if len(p.Binds) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (p plan) mount() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// A mount may be shared with the rest of the node; from here nothing passes either way.
+	// A mount may be shared with the rest of the node; from here on nothing propagates either way.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
@@ -129,22 +129,22 @@ func (p plan) mount() error {
 	return nil
 }
 
-// joinMounts enters the mount namespace of a process. It reports false when the program has gone into one that it
-// made by itself: who is not root can do so within a user namespace of its own, and could then lay out any file
-// system for a step that still has the agent's rights.
+// joinMounts enters the mount namespace of a process. It returns false if the program has entered a namespace that it
+// made on its own. Any user can make one inside a user namespace, and lay out any file system there, while this step
+// still has the agent's rights.
 func joinMounts(beside Identity) (bool, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", beside.PID))
 	if err != nil {
 		return false, fmt.Errorf("find the mounts of the program: %w", err)
 	}
 	defer ns.Close()
-	if !beside.Alive() { // asked after opening: another process may have its number by now
+	if !beside.Alive() { // checked after opening: another process may have its number by now
 		return false, errors.New("enter the mounts of the program: it has ended")
 	}
 	if ours, err := ownedByUs(ns); err != nil || !ours {
 		return false, err
 	}
-	// Threads share root and working directory; the kernel wants neither shared.
+	// Threads share their root and working directory; the kernel requires a thread that shares neither.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return false, fmt.Errorf("part from the other threads: %w", err)
 	}
@@ -154,11 +154,11 @@ func joinMounts(beside Identity) (bool, error) {
 	return true, nil
 }
 
-// ownedByUs reports whether a namespace was made with the rights of our own user namespace.
+// ownedByUs reports whether a namespace belongs to our own user namespace.
 func ownedByUs(ns *os.File) (bool, error) {
 	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
 	if errors.Is(err, unix.EPERM) {
-		return false, nil // it is none of ours, nor of our descendants
+		return false, nil // it belongs to another user namespace
 	}
 	if err != nil {
 		return false, fmt.Errorf("find the owner of the program's mounts: %w", err)
@@ -174,7 +174,8 @@ func ownedByUs(ns *os.File) (bool, error) {
 	return owner.Dev == own.Dev && owner.Ino == own.Ino, nil
 }
 
-// mount works on open directories, so that nobody can put a symbolic link in its way. Descriptors end with the exec.
+// mount works on open directories, so that nobody can put a symbolic link in its way. The descriptors are closed on
+// exec.
 func (b Bind) mount() error {
 	source, err := unix.Open(b.Source, openDirectory, 0)
 	if err != nil {
@@ -191,7 +192,7 @@ func (b Bind) mount() error {
 	if err := unix.Mount(descriptorPath(source), descriptorPath(target), "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	// Options are taken by a second call only, and replace all: what the source's own mount refuses stays refused.
+	// The kernel takes options only in a second call, which replaces all: limits of the source's own mount are kept.
 	mounted, err := unix.Openat(parent, filepath.Base(b.Target), openDirectory, 0)
 	if err != nil {
 		return fmt.Errorf("open the mount: %w", err)
@@ -208,15 +209,15 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// DefaultVolumePaths are where directories for volumes may be made unless the agent's configuration says otherwise:
-// where nothing of the machine is, or where anybody may make one. A new directory elsewhere may mean something to a
-// program that runs as root, as in /etc/cron.d.
+// DefaultVolumePaths returns the directories below which targets for volumes may be made, unless the agent's
+// configuration says otherwise. Either the system keeps nothing there, or any user may make directories there. A new
+// directory elsewhere, such as /etc/cron.d, may mean something to a program that runs as root.
 func DefaultVolumePaths() []string {
 	return []string{"/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"}
 }
 
-// openTarget walks from the root to path, name by name, makes what is missing if it may, and follows no symbolic link:
-// one could lead root's hand anywhere. It returns the last two directories.
+// openTarget walks from the root to path, name by name. It makes missing directories if it may. It follows no symbolic
+// link, since a link could lead a root process anywhere. It returns the last two directories.
 func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
 		return -1, -1, err
@@ -243,7 +244,7 @@ func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	return parent, dir, nil
 }
 
-// notDirectory says in words why a step of openTarget failed.
+// notDirectory returns an error that explains why a step of openTarget failed.
 func notDirectory(parent int, name, at string, err error) error {
 	if !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return fmt.Errorf("open %s: %w", at, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const nobody = 65534 // a user of its own, with an account or without
+const nobody = 65534 // a user with an account
 
 // A program starts in its own directory, although its user can't pass through the parents.
 func TestOwnDirBehindClosedParent(t *testing.T) {
@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a directory of data behind a closed parent, and a place for it on a mount that is shared
-// with the whole node, as most mounts of most nodes are.
+// binding is a bench with a directory of data below a closed parent, and a target for it on a mount that is shared with
+// the whole node, as most mounts are.
 type binding struct {
 	*bench
 	data, place string
@@ -77,7 +77,7 @@ func newBinding(t *testing.T, change ...func(*driver.Config)) *binding {
 	return b
 }
 
-// bound is a spec of another user with the data at its place, which scripts know as $P.
+// bound returns a spec of another user with the data bound at the target, which scripts know as $P.
 func (b *binding) bound(script string) driver.Spec {
 	return b.sh(script, asNobody, func(s *driver.Spec) {
 		s.Env = map[string]string{"P": b.place}
@@ -85,7 +85,7 @@ func (b *binding) bound(script string) driver.Spec {
 	})
 }
 
-// mountedIn tells which processes have something mounted at the place; "self" is what the test itself sees.
+// mountedIn returns the processes that have something mounted at the target; "self" is this test's own view.
 func (b *binding) mountedIn() []string {
 	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	var found []string
@@ -173,7 +173,7 @@ func TestBindTwoAtOnePlace(t *testing.T) {
 	}
 }
 
-// A program that arranges mounts of its own, as any user can, does not arrange them for what has the agent's rights.
+// A program that arranges its own mounts, as any user can, does not affect a command that has the agent's rights.
 func TestBindOfProgramInItsOwnMounts(t *testing.T) {
 	b := newBinding(t)
 	task := b.start(b.bound(`echo real > $P/log
@@ -255,7 +255,7 @@ func TestBindRefused(t *testing.T) {
 	}
 }
 
-// Who may not mount says so, and refuses.
+// An agent that may not mount says so, and refuses.
 func TestBindNeedsRoot(t *testing.T) {
 	b := newBench(t)
 	c := b.d.Capabilities()
@@ -278,8 +278,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// What a node lets instances make for their volumes is below volume_paths: by default where nothing of the machine is.
-// What exists can be used everywhere.
+// Instances may have directories made for their volumes only below volume_paths; by default these are where the system
+// keeps nothing. Existing directories can be used everywhere.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
 	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep",

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRef is the stored form of an instance's cgroup: where it is in each hierarchy. It is all that a shim or
-// a later agent needs to open it again.
+// cgroupRef is the stored form of an instance's cgroup: where it is in each hierarchy. A shim or a later agent needs
+// nothing else to open it.
 type cgroupRef struct {
 	Version int               `cbor:"1,keyasint"` // 0 = none, 1 or 2
 	Dirs    map[string]string `cbor:"2,keyasint"` // controller -> directory; for v2 the only key is ""
@@ -29,10 +29,10 @@ type usage struct {
 	oomKills int64
 }
 
-// controllers is what differs between the two versions.
+// controllers hides what differs between the two versions.
 type controllers interface {
 	limit(Limits) error
-	killAll(*cgroup) error // one pass; what forks in between is seen by the next
+	killAll(*cgroup) error // one pass; the next pass sees what forked in between
 	usage() (usage, error)
 }
 
@@ -88,7 +88,7 @@ func makeCgroupDir(dir string) error {
 	return err
 }
 
-// joinFiles are the files into which a process writes "0" to enter.
+// joinFiles returns the files into which a process writes "0" to enter.
 func (c *cgroup) joinFiles() []string {
 	var list []string
 	for _, d := range c.dirs() {
@@ -128,7 +128,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// empty reports whether no process is inside. An unreadable cgroup isn't empty: stopped must be known.
+// empty reports whether no process is inside. An unreadable cgroup doesn't count as empty.
 func (c *cgroup) empty() bool {
 	if c == nil {
 		return true
@@ -142,14 +142,14 @@ func (c *cgroup) killEach() error {
 	pids, err := c.procs()
 	for _, pid := range pids {
 		if pid != os.Getpid() {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is as good
+			_ = syscall.Kill(pid, syscall.SIGKILL) // an error means that it has ended
 		}
 	}
 	return err
 }
 
-// remove deletes the empty cgroup with what the program made below. The kernel may hold on to one for a moment
-// after its last process, so it tries for up to a second.
+// remove deletes the empty cgroup and those that the program made below it. The kernel may hold on to a cgroup for a
+// moment after its last process, so it tries for up to a second.
 func (c *cgroup) remove() error {
 	var errs []error
 	for _, d := range c.dirs() {

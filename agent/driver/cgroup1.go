@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cgroup1 is the directory of each controller of version 1: memory, cpu, cpuacct, pids, freezer; any may be
-// missing.
+// cgroup1 maps each controller of version 1 (memory, cpu, cpuacct, pids, freezer) to its directory. Any may be missing.
 type cgroup1 map[string]string
 
 func (c cgroup1) limit(l Limits) error {

@@ -68,7 +68,7 @@ func TestOOM(t *testing.T) {
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
 	}
-	// Killed by somebody else is not out of memory.
+	// A kill by another process is not out of memory.
 	_, e = b.run("kill -KILL $$", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonSignaled || e.OOMKilled {
 		t.Errorf("exit after kill -9 = %+v", e)
@@ -162,7 +162,7 @@ func cgroupsOf(t *testing.T, pid int) map[string]string {
 	return m
 }
 
-// Another process of the machine is moved into the cgroup: the instance has ended only when that is gone too.
+// A process from outside is moved into the cgroup: the instance has ended only when that process is gone too.
 func TestStrangerInCgroup(t *testing.T) {
 	b := newBench(t)
 	needCgroup(t, b)
@@ -198,7 +198,7 @@ func TestStatsWithoutCgroup(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// What a shim costs a node.
+// The memory that a shim takes on a node.
 func TestShimMemory(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("head -c 2000000 /dev/zero; exec sleep 1000"))

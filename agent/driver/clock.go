@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime is a point on CLOCK_BOOTTIME: nanoseconds since the machine was started, time in suspend included.
-// Every process of the machine reads the same clock, no clock change moves it, and it goes on while a process
-// is frozen, which is why leases are absolute points on it and not durations.
+// BootTime is a point on CLOCK_BOOTTIME: nanoseconds since the machine started, time in suspend included. Every process
+// of the machine reads the same clock. No clock change moves it, and it goes on while a process is frozen. Therefore
+// leases are absolute points on it and not durations.
 type BootTime int64
 
 // BootNow returns the present point.
@@ -29,7 +29,7 @@ func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
 // String implements fmt.Stringer: the time since the machine was started.
 func (b BootTime) String() string { return time.Duration(b).String() }
 
-// poll looks every step until cond holds, at most limit, and reports whether it did.
+// poll checks cond every step until it holds, for at most limit, and reports whether it held.
 func poll(limit, step time.Duration, cond func() bool) bool {
 	end, tick := time.NewTimer(limit), time.NewTicker(step)
 	defer end.Stop()
@@ -94,7 +94,7 @@ func (t *bootTimer) extend(until BootTime) error {
 	return nil
 }
 
-// expired reports whether the end has passed; an extension that came later than that comes too late.
+// expired reports whether the end has passed; from then on no extension counts.
 func (t *bootTimer) expired() bool { return t.until != 0 && BootNow() >= t.until }
 
 func (t *bootTimer) close() {

@@ -25,7 +25,7 @@ type Reason string
 
 // The reasons. All but ReasonExited and ReasonStopped are failures, whatever the exit code is.
 const (
-	ReasonExited           Reason = "exited"             // the program ended by itself; see the exit code
+	ReasonExited           Reason = "exited"             // the program ended on its own; see the exit code
 	ReasonSignaled         Reason = "signaled"           // a signal that this package did not send ended it
 	ReasonStopped          Reason = "stopped"            // asked to stop, and everything ended within the grace
 	ReasonKilled           Reason = "killed"             // asked to stop without grace

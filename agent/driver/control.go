@@ -54,7 +54,7 @@ func (r reply) err() error {
 // frameLimit bounds what a shim or an agent reads at once.
 const frameLimit = 64 << 10
 
-// WriteFrame sends length and CBOR within two seconds.
+// WriteFrame writes v as CBOR with its length in front. It gives up after two seconds.
 func WriteFrame(c net.Conn, v any) error {
 	body, err := cbor.Marshal(v)
 	if err != nil {
@@ -67,7 +67,7 @@ func WriteFrame(c net.Conn, v any) error {
 	return err
 }
 
-// ReadFrame reads length and CBOR; a frame above limit bytes is refused.
+// ReadFrame reads a length and that much CBOR into v; a frame above limit bytes is refused.
 func ReadFrame(c io.Reader, v any, limit uint32) error {
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -84,8 +84,8 @@ func ReadFrame(c io.Reader, v any, limit uint32) error {
 	return cbor.Unmarshal(body, v)
 }
 
-// ShortSocket returns a path of a few bytes for the socket of this name in dir, and what to close after use. Socket
-// addresses hold 108 bytes and directories may be deeper than that; /proc/self/fd leads around it.
+// ShortSocket returns a short path for the socket called name in dir, and what to close after use. Socket addresses
+// hold 108 bytes and directories may be deeper, so the path leads through /proc/self/fd.
 func ShortSocket(dir, name string) (string, io.Closer, error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -105,7 +105,7 @@ func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", path)
 }
 
-// call is a request on its way to the shim's only goroutine that decides.
+// call is a request on its way to the shim's main goroutine, which makes all decisions.
 type call struct {
 	req   request
 	reply chan reply // capacity 1
@@ -202,13 +202,13 @@ func (s *controlServer) serve(c *net.UnixConn) {
 	}
 }
 
-// PeerAllowed admits root and our own user. The directory is 0700; this holds should it be opened wider.
+// PeerAllowed admits root and our own user. The directory is 0700; this check also holds if somebody opens it wider.
 func PeerAllowed(c *net.UnixConn) bool {
 	cred, err := peer(c)
 	return err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
 }
 
-// Listener identifies the process that listens at the other end of a connection, also when it does not answer.
+// Listener identifies the process that listens at the other end of a connection, even if it does not answer.
 func Listener(c *net.UnixConn) (Identity, error) {
 	cred, err := peer(c)
 	if err != nil {
@@ -259,7 +259,7 @@ func callShim(ctx context.Context, dir stateDir, req request, timeout time.Durat
 	return r, r.err()
 }
 
-// noShim reports whether err of callShim means that nobody listens any more.
+// noShim reports whether an error of callShim means that no shim listens any more.
 func noShim(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.EOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

@@ -15,8 +15,7 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// sweepWithFew is an agent that may have few files open and finds the working directory of an instance that it does not
-// know.
+// sweepWithFew acts as an agent with a low limit on open files that finds the working directory of an unknown instance.
 func sweepWithFew(dir string) int {
 	few := unix.Rlimit{Cur: 80, Max: 80}
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few)
@@ -34,12 +33,12 @@ func sweepWithFew(dir string) int {
 	return 0
 }
 
-// A working directory in which a program nested more directories than its agent may have open goes all the same.
+// A working directory with more nested directories than its agent may have open is removed too.
 func TestDeepWorkDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	top := filepath.Join(dir, "work", "i1")
 	must(t, os.MkdirAll(top, 0o700))
-	defer func() { _ = erase.Tree(top) }() // the test's own cleaning up can't
+	defer func() { _ = erase.Tree(top) }() // the test's own cleanup can't
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	for range 300 {

@@ -18,37 +18,37 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Config says where a Driver keeps its things and what it allows.
+// Config says where a Driver keeps its files and what it allows.
 type Config struct {
 	// Dir holds state/ (0700, one directory per instance) and, by default, the working directories. Required.
 	// One Driver at a time may use it. It must be on a local disk.
 	Dir string
-	// WorkDir holds the working directories of instances without a Dir of their own, each owned by the
-	// instance's user. Default Dir/work. Below parents that other users can't search, their programs start in it
-	// all the same, but reach it only as ".", not by its full path.
+	// WorkDir holds the working directories of instances without a Dir of their own, each owned by the instance's user.
+	// Default Dir/work. If other users can't pass a parent directory, their programs still start in it, but reach it only
+	// as ".", not by its full path.
 	WorkDir string
 	// CgroupParent is the path below each cgroup mount for this agent's instances, such as "outspan/n1"; two
 	// agents of one machine need different ones. "" turns cgroups off. It is removed by Close when empty.
 	CgroupParent string
-	// Executable is the binary that dispatches `shim` and `shim-init`. Default: this process's own, also when
-	// the file was replaced by an upgrade meanwhile.
+	// Executable is the binary that dispatches `shim` and `shim-init`. Default: this process's own, even if an upgrade
+	// replaced the file meanwhile.
 	Executable string
 	// AllowRoot lets instances that name it run as uid 0. Default: refused with root_not_allowed.
 	AllowRoot bool
-	// AllowUsers, by name or uid, and those with a uid from MinUID on are the users that a Spec may name; with neither,
-	// any. Others are refused with user_not_allowed. DefaultUser is not asked about.
+	// AllowUsers, by name or uid, and users with a uid from MinUID on are the users that a Spec may name; without both,
+	// any user. Others are refused with user_not_allowed. Neither restricts DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// OwnUIDs are user ids that the agent gives to instances: a Spec may name them too.
+	// OwnUIDs are user ids that the agent gives to instances: a Spec may also name them.
 	OwnUIDs UIDRange
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
 	// VolumePaths are the directories in which targets of Binds are made when they are missing; each may be missing
 	// itself. Targets that exist can be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
 	VolumePaths []string
-	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.
+	// StartTimeout bounds one start, from fork to exec. Default 20 s; a short one makes starts fail on a busy node.
 	StartTimeout time.Duration
-	// Logger receives what concerns no single call. Default: none.
+	// Logger receives messages that belong to no single call. Default: none.
 	Logger hclog.Logger
 }
 
@@ -88,7 +88,7 @@ type Driver struct {
 	mu    sync.Mutex
 	tasks map[ID]*Task
 	busy  map[ID]bool // a start or removal is going on
-	// unclear has the cgroups of instances that Adopt named so.
+	// unclear has the cgroups of instances that Adopt listed as unclear.
 	unclear map[ID]cgroupRef
 }
 
@@ -146,17 +146,17 @@ func (d *Driver) stateRoot() string { return filepath.Join(d.cfg.Dir, "state") }
 
 func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot(), string(id))) }
 
-// Capabilities says what this node enforces.
+// Capabilities returns what this node enforces.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
-// CheckCgroups returns nil if cgroups can still be made, or could not when the driver was made. It blocks for at most a
-// second or so.
+// CheckCgroups returns nil if cgroups can still be made, or if none could be made when the driver was created. It
+// blocks for about a second at most.
 func (d *Driver) CheckCgroups() error { return d.host.check() }
 
-// WorkDir is where the instance's own working directory is or will be, if its Spec names no other.
+// WorkDir returns the instance's own working directory, whether it exists yet or not; a Spec may name another one.
 func (d *Driver) WorkDir(id ID) string { return filepath.Join(d.cfg.WorkDir, string(id)) }
 
-// Task returns the instance of that id, running or ended, if it was started or adopted and not yet removed.
+// Task returns the instance with that id, running or ended, if it was started or adopted and not yet removed.
 func (d *Driver) Task(id ID) (*Task, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,7 +176,7 @@ func (d *Driver) Close() error {
 	return d.lock.Close()
 }
 
-// cgroupsInUse lists the cgroup directories of all known instances, and of unclear ones as far as anything tells.
+// cgroupsInUse lists the cgroup directories of all known instances, and of unclear ones where they are known.
 func (d *Driver) cgroupsInUse() map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +193,7 @@ func (d *Driver) cgroupsInUse() map[string]bool {
 	return keep
 }
 
-// claim marks id as being worked on, so that a start, a restart and a removal of it can't overlap.
+// claim reserves id, so that a start, a restart and a removal of it can't overlap.
 func (d *Driver) claim(id ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,7 +225,7 @@ func (d *Driver) add(t *Task) {
 	}()
 }
 
-// resolve turns a Spec into a launch: everything that depends on this node is decided here.
+// resolve turns a Spec into a launch. Everything that depends on this node is decided here.
 func (d *Driver) resolve(spec Spec) (launch, error) {
 	spec = spec.withDefaults()
 	if err := spec.validate(); err != nil {

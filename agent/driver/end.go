@@ -18,9 +18,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After
-// that Readopt can tell what became of it, unless the disk refuses. CodeShimSilent says that something may run on,
-// CodeStillRunning that the instance is known: Task.Stop ends it. It blocks for up to half a minute.
+// End kills everything of an instance that Adopt listed as unclear, its shim first, even if the shim does not answer.
+// After that Readopt can determine what became of it, unless the disk refuses. CodeShimSilent: something may still run.
+// CodeStillRunning: the instance is adopted; use Task.Stop. It blocks for up to half a minute.
 func (d *Driver) End(ctx context.Context, id ID) error {
 	if err := d.claim(id); err != nil {
 		return err
@@ -52,8 +52,7 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 			Ended:   time.Now().UnixMilli()})
 }
 
-// Launched returns what an instance was started with, also one that Adopt named as unclear; false if that can't be
-// read.
+// Launched returns the Spec that an instance was started with, also for an unclear one; false if it can't be read.
 func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	l, err := d.dir(id).readLaunch()
 	if err != nil || l.Spec.ID != id {
@@ -62,7 +61,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// advise says what a person can do about an instance when nobody can tell whether it runs.
+// advise adds a hint for a person, when nobody can tell whether an instance runs.
 func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
@@ -70,8 +69,8 @@ func advise(refused *model.Error, why error) *model.Error {
 	return refused.WithHint("stop the instance to end what may run of it")
 }
 
-// discard removes a directory whose launch is lost, after killing what runs of it. While that can't be told it returns
-// an error, and the directory stays.
+// discard removes a directory whose launch is lost, after killing what runs of it. If that may have failed, it returns
+// an error and the directory stays.
 func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	lock, err := d.endRun(ctx, dir, &launch{})
 	if err != nil {
@@ -81,15 +80,15 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns
-// with the lock. What l does not say, because the launch can't be read, is taken from the other files and from the
-// processes, and put into l. After an error something may run on. It blocks for up to half a minute.
+// endRun kills the shim that holds the lock of a directory, and every process with the token of its run, and returns
+// with the lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
+// processes. After an error something may still run. It blocks for up to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
-	l.Boot = boot // who bears its token runs on this kernel, whatever the boot id was
+	l.Boot = boot // a process with its token runs on this kernel, whatever the boot id was
 	shim, main := dir.traces(l)
 	lock, err := dir.lock()
 	if errors.Is(err, errLocked) {
@@ -111,7 +110,7 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File,
 		return nil, err
 	}
 	if l.Token == "" && shim.PID == 0 {
-		return lock, nil // nothing was ever started, as far as anything tells
+		return lock, nil // as far as can be seen, nothing was ever started
 	}
 	if err := killLeftovers(ctx, *l, shim, main); err != nil {
 		lock.Close()
@@ -125,7 +124,7 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File,
 	return lock, nil
 }
 
-// silentShim is the error of a shim that holds its lock and can't be reached.
+// silentShim is the error for a shim that holds its lock and can't be reached.
 type silentShim struct{ pid int } // 0 = unknown
 
 func (e silentShim) Error() string {
@@ -135,8 +134,8 @@ func (e silentShim) Error() string {
 	return fmt.Sprintf("its shim, process %d, holds the lock, but does not answer", e.pid)
 }
 
-// traces returns what the directory tells of the processes of its newest run, as far as they are of this boot, and
-// completes l by their copies of it.
+// traces returns the processes that the directory names for its newest run, if they are of this boot. It fills in the
+// token and cgroup of l from their files.
 func (d stateDir) traces(l *launch) (shim, main Identity) {
 	for file, id := range map[string]*Identity{fileShim: &shim, fileMain: &main} {
 		var r runIdentity
@@ -153,8 +152,8 @@ func (d stateDir) traces(l *launch) (shim, main Identity) {
 	return shim, main
 }
 
-// holder finds the shim that holds the directory's lock: the one that was noted, the one that listens at the control
-// socket, or the one that was started with the directory's name. It need not answer. Zero if nothing tells it.
+// holder finds the shim that holds the directory's lock: the noted one, the one that listens at the control socket, or
+// the one started with the directory's name. It need not answer. Zero if none can be found.
 func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	if noted.Alive() {
 		return noted
@@ -183,13 +182,13 @@ func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	return Identity{}
 }
 
-// ours reports whether a process runs as the agent's user: instances could have a command line like that of a shim.
+// ours reports whether a process runs as the agent's user: an instance could imitate the command line of a shim.
 func ours(pid int) bool {
 	var st syscall.Stat_t
 	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// endShim ends a shim and what is below it: by the shim itself if it answers, for it knows best what belongs to it. It
+// endShim ends a shim and the processes below it. It asks the shim first, which knows best what belongs to it. It
 // blocks for up to 12 s.
 func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	list, _ := processes()
@@ -203,7 +202,7 @@ func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	}
 }
 
-// tokenOf reads the token of a run from the environment of what its shim started; "" if nothing has one.
+// tokenOf reads the token of a run from the environment of processes that its shim started; "" if none has one.
 func tokenOf(shim Identity) string {
 	list, err := processes()
 	if err != nil {

@@ -21,15 +21,15 @@ type Command struct {
 	Env    map[string]string // added to the instance's
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
-	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves
-	// such a command behind.
+	// Alone first kills what still runs of an earlier command with the same Env. An agent that was killed may have left
+	// one.
 	Alone bool
 }
 
 // Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits, and returns its exit
-// code (128 + signal when one ended it). It blocks until c has ended; when ctx ends, c and its process group are
-// killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not
-// be executed.
+// code (128 + signal when one ended it). It blocks until c has ended. When ctx ends, c and its process group are
+// killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not be
+// executed. CodeStillRunning: earlier commands were killed and have not ended.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
@@ -88,9 +88,9 @@ func (c *commands) stuck() int {
 	return max(c.alive-c.followed, 0)
 }
 
-// killEarlier kills the processes of the instance that have all of env in their environment, and what descends from
-// them, and returns when they are gone. All are stopped before the first is killed: a script whose step was killed
-// would go on with its next one.
+// killEarlier kills the processes of the instance that have all of env in their environment, with their descendants,
+// and returns when they are gone. All are stopped before the first is killed: otherwise a script would go on with its
+// next step when one step was killed.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {
@@ -111,7 +111,7 @@ func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, v := range victims {
-				_ = v.signal(sig) // gone already is as good
+				_ = v.signal(sig) // an error means that it has ended
 			}
 		}
 		switch {
@@ -134,7 +134,8 @@ func hasAllEnv(pid int, entries []string) bool {
 	return true
 }
 
-// runOnce runs the plan to its end. It calls ended once, when the process has, which may be after it returned.
+// runOnce runs the plan to its end. It calls ended once, when the process has ended, which may be after runOnce
+// returned.
 func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func()) (int, error) {
 	outR, outW, err := os.Pipe()
 	if err != nil {
@@ -168,7 +169,7 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 	} else {
 		ended()
 	}
-	// A process that left the group may hold the pipes; its output is of no interest any more.
+	// A process that left the group may hold the pipes open; its output doesn't matter any more.
 	timer := time.AfterFunc(time.Second, func() { outR.Close(); errR.Close() })
 	defer timer.Stop()
 	<-copied
@@ -180,9 +181,9 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 // answer, takes longer.
 const abandonAfter = time.Second
 
-// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. One
-// that does not end although it was killed is left behind after abandonAfter: whoever wants to stop the instance must
-// not wait for it. It is reaped when it ends; ended is called then.
+// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. A
+// step that does not end although it was killed is abandoned after abandonAfter, so that it can't delay a stop of the
+// instance. It is reaped when it ends; only then ended is called.
 func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	type outcome struct {
 		code int
@@ -191,7 +192,7 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	done := make(chan outcome, 1)
 	go func() {
 		code, err := i.follow(ctx)
-		ended() // first: who gets the result may run the next command
+		ended() // first: the receiver of the result may run the next command
 		done <- outcome{code, err}
 	}()
 	select {
@@ -216,7 +217,7 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 	kill := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !reaped { // until then the number of the group can't be another's
+		if !reaped { // until it is reaped, no other group can have its number
 			_ = syscall.Kill(-i.pid, syscall.SIGKILL)
 		}
 	}
@@ -226,7 +227,7 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 		kill()
 	}
 	waitNoReap(i.pid)
-	kill() // what it left in its group
+	kill() // the rest of its group
 	mu.Lock()
 	var ws syscall.WaitStatus
 	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // a zombie: does not block

@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// What takes too long is killed with its children, and holds nobody up by its output.
+// A command that takes too long is killed with its children, and its open output delays nobody.
 func TestExecTimeout(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("exec sleep 1000"))
@@ -59,7 +59,7 @@ func TestExecTimeout(t *testing.T) {
 		n := len(processesOf("no directory", map[driver.ID]bool{task.ID(): true}))
 		return n == 1
 	})
-	// One that succeeds may leave nothing either.
+	// A command that succeeds must leave nothing running either.
 	code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"sh", "-c", "sleep 1000 & exit 0"}})
 	if err != nil || code != 0 {
 		t.Errorf("%d, %v", code, err)
@@ -72,8 +72,8 @@ func TestExecTimeout(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// A command that can't be killed, as in uninterruptible sleep, holds nobody up: not who asked for it, and not the
-// signal that stops the program. Until it has ended no other one is started beside it.
+// A command that can't be killed, as in uninterruptible sleep, blocks neither its caller nor the signal that stops the
+// program. Until it has ended, no other command is started beside it.
 func TestExecThatCantBeKilled(t *testing.T) {
 	frozen := fmt.Sprintf("/sys/fs/cgroup/freezer/outspan-test-%d", os.Getpid())
 	if os.Geteuid() != 0 || os.Mkdir(frozen, 0o755) != nil {
@@ -119,7 +119,7 @@ func TestExecThatCantBeKilled(t *testing.T) {
 	wait(t, task)
 }
 
-// A command that an agent left when it was killed is ended before it is run again; others are left alone.
+// A command that a killed agent left running is ended before it is run again; others are left alone.
 func TestExecAlone(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))
@@ -150,7 +150,7 @@ func TestExecAlone(t *testing.T) {
 	})
 }
 
-// What is said beside the program stands in its log, in whole lines, and the program's log ends when the instance does.
+// Notes are in the program's log, in whole lines, and the program's log ends when the instance does.
 func TestNote(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("trap 'exit 0' TERM; echo first >&2; while :; do sleep 0.01; done"))
@@ -162,7 +162,7 @@ func TestNote(t *testing.T) {
 	wantCode(t, task.Note(t.Context(), long+"x"), driver.CodeInvalidSpec)
 	begin := time.Now()
 	stop(t, task, syscall.SIGTERM, 5*time.Second)
-	if took := time.Since(begin); took >= 2*time.Second { // for so long the shim waits for a log that is held open
+	if took := time.Since(begin); took >= 2*time.Second { // the shim would wait this long for a log that is held open
 		t.Errorf("the end took %v: the log was held open", took)
 	}
 	wantCode(t, task.Note(t.Context(), "late\n"), driver.CodeNotRunning)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzStat: the command name of a process is whatever the process says. It never leads to another field.
+// FuzzStat: a process chooses its command name freely. It never changes another field.
 func FuzzStat(f *testing.F) {
 	const rest = " S 1 7 7 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 99 1000 5 18446744073709551615 1 1 0 0 0\n"
 	for _, name := range []string{"sh", "a b", ") S 9 9", "((", "", "\x00\n"} {
@@ -24,7 +24,7 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-// FuzzRecord: what a record file has become is found out; what is taken is what was written.
+// FuzzRecord: damage of a record file is found; what is accepted is what was written.
 func FuzzRecord(f *testing.F) {
 	for _, id := range []Identity{{}, {PID: 7, Start: 99, Boot: "boot"}} {
 		data, err := encodeRecord(id)

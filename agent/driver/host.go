@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities says what this node can enforce. Notes hold one line for each thing that it can't, made to be
-// shown to a person, such as "memory caps not enforced: no cgroup access (...)".
+// Capabilities says what this node can enforce. Notes has a line for a person about each thing that it can't, such as
+// "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
 	CgroupVersion int  // 0 = none: processes are accounted by the subreaping shim alone
-	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are told apart
+	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
 	CPUWeight     bool // Limits.CPUShares counts
 	PidsMax       bool // Limits.PidsMax counts
 	OtherUsers    bool // instances may run as another user than the agent
@@ -33,7 +33,7 @@ type cgroupHost struct {
 	parents map[string]string // controller -> directory of parent; for v2 the only key is ""
 }
 
-// ref names the cgroup of one run. The token keeps apart what other agents of this machine may call the same.
+// ref names the cgroup of one run. The token separates it from one with the same id of another agent on this machine.
 func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	if h == nil {
 		return cgroupRef{}
@@ -62,7 +62,7 @@ func (h *cgroupHost) check() error {
 	return nil
 }
 
-// sweep removes cgroups below the parent, all but keep, that no process is in: rmdir refuses the others.
+// sweep removes the empty cgroups below the parent, except those in keep. rmdir refuses cgroups with processes.
 func (h *cgroupHost) sweep(keep map[string]bool) {
 	if h == nil {
 		return
@@ -95,7 +95,7 @@ func (h *cgroupHost) removeParents(parent string) {
 	}
 }
 
-// detectHost finds out what can be enforced by trying it on a cgroup made for that.
+// detectHost finds out what can be enforced by trying it on a cgroup made for the purpose.
 func detectHost(parent string) (*cgroupHost, Capabilities) {
 	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
 	if !caps.OtherUsers {
@@ -204,7 +204,7 @@ func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 
 // hostV2 makes the parent and enables the controllers on the way down to it.
 func hostV2(mount, parent string) (*cgroupHost, error) {
-	// Moving a process needs the right to write here as well, which mkdir does not show.
+	// Moving a process into a cgroup needs the right to write here too, which mkdir does not test.
 	if err := unix.Access(filepath.Join(mount, "cgroup.procs"), unix.W_OK); err != nil {
 		return nil, fmt.Errorf("write %s/cgroup.procs: %w", mount, err)
 	}
@@ -221,18 +221,19 @@ func hostV2(mount, parent string) (*cgroupHost, error) {
 	return &cgroupHost{version: 2, parents: map[string]string{"": dir}}, nil
 }
 
-// enableControllers does so one by one: a missing one must not hinder the others. What it reached is seen by probe.
+// enableControllers enables them one by one, so that a missing one doesn't prevent the others. probe finds out which
+// work.
 func enableControllers(dir string) {
 	for _, c := range []string{"+memory", "+cpu", "+pids"} {
 		_ = writeCgroupString(dir, "cgroup.subtree_control", c)
 	}
 }
 
-// probe makes a cgroup, sets each limit and removes it again.
+// probe makes a cgroup, tries each limit, and removes the cgroup again.
 func (h *cgroupHost) probe(caps *Capabilities) error {
 	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
 	g := ref.open()
-	defer func() { _ = g.remove() }() // what stays is swept by Close
+	defer func() { _ = g.remove() }() // Close sweeps what stays
 	if err := g.create(Limits{}); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names one process for all time: a pid alone is used again, a pid with its start time isn't within
-// one boot, and the boot id tells boots apart.
+// Identity names one process for all time. A pid alone is used again. A pid with its start time is unique within one
+// boot, and the boot id tells boots apart.
 type Identity struct {
 	PID   int    `cbor:"1,keyasint"`
 	Start uint64 `cbor:"2,keyasint"` // field 22 of /proc/PID/stat: clock ticks since boot
@@ -43,8 +43,8 @@ func (i Identity) stat() (procStat, bool) {
 	return st, true
 }
 
-// signal sends sig to exactly this process. The pidfd is opened before the identity is checked, so a pid that
-// was used again in between can't be hit.
+// signal sends sig to exactly this process. The pidfd is opened before the identity is checked, so a later process with
+// the same pid can't be hit.
 func (i Identity) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if err == nil {
@@ -61,7 +61,7 @@ func (i Identity) signal(sig syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// Kill ends exactly this process, and waits for a moment until it has ended.
+// Kill kills exactly this process, and waits up to 5 s until it has ended.
 func (i Identity) Kill() error {
 	err := i.signal(syscall.SIGKILL)
 	awaitEnd(i, 5*time.Second)
@@ -89,7 +89,7 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// procStat is what /proc/PID/stat says, as far as it is used here.
+// procStat has the fields of /proc/PID/stat that are used here.
 type procStat struct {
 	pid, ppid, pgrp, session int
 	state                    byte

@@ -27,7 +27,7 @@ type plan struct {
 	Shim    int               `cbor:"7,keyasint"` // the program dies with this parent; 0 = it doesn't
 	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
 	Binds   []Bind            `cbor:"9,keyasint"`
-	// the process whose mounts are those of Binds; zero = they are to be made
+	// the process whose mounts the step joins; zero = it makes the Binds
 	Beside Identity `cbor:"10,keyasint"`
 }
 
@@ -37,9 +37,9 @@ const (
 	fdPlan   = 4
 )
 
-// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, mounts, gives up its rights and becomes
-// the program, in this order, so that no instruction of the program runs outside its limits. It returns only when
-// that failed; the message went to the shim.
+// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, mounts, gives up its rights and becomes the
+// program, in this order, so that no instruction of the program runs outside its limits. It returns only if that
+// failed, after it sent the message to the shim.
 func InitMain([]string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
@@ -51,7 +51,7 @@ func InitMain([]string) int {
 	return 125
 }
 
-// becomeProgram returns only with the error that hindered it.
+// becomeProgram returns only if it failed.
 func becomeProgram(status io.Writer) error {
 	p, err := readPlan()
 	if err != nil {
@@ -60,8 +60,8 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	// The driver's own directory is the user's wherever it is, also below parents that are closed to the user. Into
-	// one that somebody named, the user must get by itself.
+	// The driver made its own directory for the user, so the step enters it before it drops its rights: its parents may be
+	// closed to the user. A directory that somebody named must be reachable with the user's own rights.
 	if p.OwnDir {
 		if err := os.Chdir(p.Dir); err != nil {
 			return fmt.Errorf("enter the working directory: %w", err)
@@ -113,7 +113,7 @@ func (p plan) enter() error {
 			return fmt.Errorf("join the cgroup: %w", err)
 		}
 	}
-	// The shim is spared by the out-of-memory killer; its program must not be. Raising is always allowed.
+	// The out-of-memory killer spares the shim; it must not spare the program. Raising the score is always allowed.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	unix.Umask(0o022)
 	if err := p.mount(); err != nil {
@@ -131,11 +131,11 @@ func (p plan) enter() error {
 	return nil
 }
 
-// dropRights changes user and gives up ever gaining rights again.
+// dropRights changes the user and makes sure that rights can't be gained again.
 func (p plan) dropRights() error {
 	a := p.Account
 	if a.Switch {
-		// Programs that reopen /dev/stdout need to own the pipe behind it.
+		// Programs that reopen /dev/stdout need to own its pipe.
 		_ = unix.Fchown(1, a.UID, a.GID)
 		_ = unix.Fchown(2, a.UID, a.GID)
 		if err := syscall.Setgroups(a.Groups); err != nil {
@@ -151,11 +151,11 @@ func (p plan) dropRights() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return dieWith(p.Shim) // changing user cleared it
+	return dieWith(p.Shim) // changing the user cleared it
 }
 
-// dieWith asks the kernel to kill this process when its shim dies: without a shim nobody counts, logs or fences
-// it, and the agent that would clean up may be away.
+// dieWith asks the kernel to kill this process when its shim dies. Without a shim nobody counts, logs or fences it, and
+// the agent that would clean up may be away.
 func dieWith(shim int) error {
 	if shim == 0 {
 		return nil
@@ -189,9 +189,9 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
 }
 
-// CloseInherited closes the descriptors above last that whoever started the agent left open in it. Held by a shim
-// they would keep a stranger's pipe or file open for as long as the instance runs. Go's own are closed on exec, so
-// one that is not came from outside.
+// CloseInherited closes the descriptors above last that the parent of the agent left open in it. A shim would keep such
+// a pipe or file open for as long as the instance runs. Go's own descriptors are closed on exec, so one that isn't came
+// from outside.
 func CloseInherited(last int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -208,9 +208,9 @@ func CloseInherited(last int) {
 	}
 }
 
-// resetSignals gives the program default handlers and an empty mask. A signal that our parents ignore (nohup; some
-// interpreters, the two that the C library keeps for itself) would stay ignored across execve. Package signal can't
-// reset all of them, so the kernel is asked.
+// resetSignals gives the program default handlers and an empty mask. Otherwise a signal that a parent ignores would
+// stay ignored across execve (nohup, or the two signals that the C library reserves). Package signal can't reset all of
+// them, so this calls the kernel.
 func resetSignals() {
 	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
 	for sig := uintptr(1); sig <= 64; sig++ {

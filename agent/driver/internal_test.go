@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A child that takes longer to end than anybody waited is reaped all the same.
+// A child that takes longer to end than the wait is still reaped.
 func TestReapLate(t *testing.T) {
 	cmd := exec.Command("sleep", "0.5")
 	if err := cmd.Start(); err != nil {
@@ -132,8 +132,8 @@ func TestRecordDamage(t *testing.T) {
 	}
 }
 
-// A launch without a shim and with nobody holding the lock: an agent was killed before it forked. A shim that comes
-// late must not run it.
+// A launch without a shim, and whose lock is free: an agent was killed before it forked. A shim that comes late must
+// not run it.
 func TestLateShim(t *testing.T) {
 	for run := 1; run <= 2; run++ {
 		lateShim(t, run)
@@ -173,11 +173,11 @@ func lateShim(t *testing.T, run int) {
 
 func TestMemberOf(t *testing.T) {
 	list := []procStat{
-		{pid: 100, pgrp: 100, session: 100, start: 50},  // the leader of old
+		{pid: 100, pgrp: 100, session: 100, start: 50},  // the earlier leader
 		{pid: 101, pgrp: 101, session: 100, start: 60},  // its session
 		{pid: 102, pgrp: 100, session: 7, start: 60},    // its group
-		{pid: 103, pgrp: 103, session: 103, start: 60},  // a stranger
-		{pid: 200, pgrp: 200, session: 200, start: 900}, // a stranger with a number used before
+		{pid: 103, pgrp: 103, session: 103, start: 60},  // another process
+		{pid: 200, pgrp: 200, session: 200, start: 900}, // another process with a reused number
 		{pid: 201, pgrp: 201, session: 200, start: 901},
 	}
 	member := memberOf(list, Identity{PID: 100, Start: 50}, Identity{PID: 200, Start: 55}, Identity{})

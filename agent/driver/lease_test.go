@@ -47,7 +47,7 @@ func TestLeaseRenewed(t *testing.T) {
 	for range 6 {
 		until = driver.BootNow().Add(leaseLength)
 		must(t, task.Renew(t.Context(), until))
-		// an answer that was overtaken shortens nothing
+		// an older renewal that arrives late shortens nothing
 		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength)))
 		time.Sleep(400 * time.Millisecond) // what is tested is time itself
 		if !task.Alive() {
@@ -60,7 +60,7 @@ func TestLeaseRenewed(t *testing.T) {
 	}
 }
 
-// The agent is away: the shim keeps the time alone.
+// The agent is away: the shim watches the lease alone.
 func TestLeaseWithoutAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

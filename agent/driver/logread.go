@@ -30,10 +30,10 @@ type LogReader struct {
 	marks  logMarks
 }
 
-// OpenLog opens a stream for reading at offset, counted in bytes from the beginning of the stream; negative
-// counts from its present end. An offset in a part that was rotated away starts at the oldest byte there is:
-// compare with Offset. Read returns io.EOF at the end, or with follow only once the instance has ended; it
-// blocks until then and returns the error of ctx when that ends. Works on ended instances until Remove.
+// OpenLog opens a stream for reading at offset, counted in bytes from the beginning of the stream; a negative offset
+// counts from its present end. If that part was rotated away, reading starts at the oldest byte left: compare with
+// Offset. Read returns io.EOF at the end of the stream. With follow it blocks there until the instance has ended; if
+// ctx ends first, it returns the error of ctx. OpenLog works on ended instances until Remove.
 func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool) (*LogReader, error) {
 	if !s.Valid() {
 		return nil, model.Refuse(CodeInvalidSpec, "log stream %q does not exist", s).WithHint("use stdout or stderr")
@@ -69,14 +69,14 @@ func (r *LogReader) seek(offset int64) error {
 	return nil
 }
 
-// Offset is the place in the stream of the byte that the next Read returns first.
+// Offset returns the position in the stream of the byte that the next Read returns first.
 func (r *LogReader) Offset() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.offset
 }
 
-// Close frees the reader and ends a Read that waits. Later Reads return context.Canceled.
+// Close frees the reader and ends a blocked Read. Later Reads return context.Canceled.
 func (r *LogReader) Close() error {
 	r.cancel()
 	r.mu.Lock()
@@ -89,7 +89,7 @@ func (r *LogReader) Close() error {
 // Read implements io.Reader.
 func (r *LogReader) Read(b []byte) (int, error) {
 	for len(b) > 0 {
-		ended := !r.follow || closed(r.ended) // before reading: what was written until then is seen
+		ended := !r.follow || closed(r.ended) // before reading: what was written before the end is read
 		n, more, err := r.step(b)
 		if n > 0 || err != nil {
 			return n, err
@@ -133,7 +133,7 @@ func (r *LogReader) readOnce(b []byte) (int, error) {
 	return n, err
 }
 
-// next opens the file that holds offset. It reports false when there is none but the present one.
+// next opens the file that holds offset. It returns false if that is the present file, or there is none.
 func (r *LogReader) next() (bool, error) {
 	files, err := logFiles(r.dir, r.stream)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *LogReader) next() (bool, error) {
 
 func (r *LogReader) open(f logFile) (bool, error) {
 	if r.file != nil && f.base > r.offset {
-		// Bytes are about to be skipped: only if the present file did not grow since it was read.
+		// Bytes may be skipped only if the present file did not grow since it was read.
 		if st, err := r.file.Stat(); err != nil || r.base+st.Size() > r.offset {
 			return err == nil, err
 		}

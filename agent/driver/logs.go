@@ -28,8 +28,8 @@ func (s Stream) Valid() bool { return s == Stdout || s == Stderr }
 func (s Stream) String() string { return string(s) }
 
 // A stream is a sequence of bytes counted from 0 over all runs of the instance. It is cut into files named
-// STREAM.OFFSET, where OFFSET (20 digits) is the place of the file's first byte. So a name never changes, the
-// end is offset + size, and a reader needs nothing but names: no index that a crash could leave stale.
+// STREAM.OFFSET, where OFFSET (20 digits) is the position of the file's first byte. So a name never changes, the end is
+// offset + size, and no index exists that a crash could leave stale.
 type logFile struct {
 	path string
 	base int64
@@ -69,11 +69,11 @@ type logWriter struct {
 	size   int64
 
 	clock  *logClock // of both streams
-	marks  *os.File  // when what was written; nil: it can't be noted
-	marked int64     // the last of them, in file
+	marks  *os.File  // times of the bytes in file; nil: they can't be written
+	marked int64     // the time of the last mark in file
 }
 
-// openLogWriter goes on where an earlier run ended.
+// openLogWriter appends to what an earlier run wrote.
 func openLogWriter(dir string, s Stream, p LogPolicy, clock *logClock) (*logWriter, error) {
 	w := &logWriter{dir: dir, stream: s, policy: p, clock: clock}
 	files, err := logFiles(dir, s)
@@ -97,7 +97,7 @@ func openLogWriter(dir string, s Stream, p LogPolicy, clock *logClock) (*logWrit
 		return nil, err
 	}
 	w.base, w.size = last.base, st.Size()
-	w.marks, _ = openMarks(last.path) // the log goes on without
+	w.marks, _ = openMarks(last.path) // without marks the log still works
 	return w, nil
 }
 
@@ -108,7 +108,7 @@ func (w *logWriter) create(base int64) error {
 	}
 	w.closeMarks()
 	w.file, w.base, w.size, w.marked = f, base, 0, 0
-	w.marks, _ = openMarks(f.Name()) // the log goes on without
+	w.marks, _ = openMarks(f.Name()) // without marks the log still works
 	return nil
 }
 
@@ -118,8 +118,7 @@ func (w *logWriter) closeMarks() {
 	}
 }
 
-// Write appends all of b, in as many files as it takes. Files end at a line end where that leaves them at least
-// half full.
+// Write appends all of b, to as many files as needed. A file ends at a line end if it is then at least half full.
 func (w *logWriter) Write(b []byte) (int, error) {
 	written, other := w.clock.begin(w.stream)
 	defer w.clock.end()
@@ -142,7 +141,7 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// fit says how much of b goes into the present file, and whether the file is full after it.
+// fit returns how much of b goes into the present file, and whether the file is full after it.
 func (w *logWriter) fit(b []byte) (int, bool) {
 	room := max(0, w.policy.MaxBytes-w.size)
 	if int64(len(b)) <= room {
@@ -180,8 +179,8 @@ func (w *logWriter) close() {
 	w.closeMarks()
 }
 
-// pumpLog copies from the program's pipe until no process holds its other end. A full disk loses log lines and
-// says so in the log when there is room again; it never stops the program.
+// pumpLog copies from the program's pipe until no process holds its other end. If the disk is full, bytes are lost; the
+// log says how many once there is room again. The program is never stopped.
 func pumpLog(pipe io.Reader, w *logWriter) {
 	defer w.close()
 	buf := make([]byte, 16<<10)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Each log file has a second file of marks beside it. A mark says when the bytes from a place on were written. The time
-// of a line is that of its first byte. Logs of older versions have no marks, so their lines have no times.
+// Each log file has a second file of marks beside it. A mark says when the bytes from a position on were written. The
+// time of a line is that of its first byte. Logs of older versions have no marks, so their lines have no times.
 const (
 	marksSuffix = ".times"
 	markSize    = 16                      // bytes: place in the file, Unix ns
@@ -20,16 +20,16 @@ const (
 
 type logMark struct{ at, written int64 }
 
-// logClock gives times to what the two streams of one program write. Its times only grow, whatever the machine's clock
-// does. The lock is held until the stamped bytes are in their file, so a reader finds everything older than what it
-// has read.
+// logClock gives times to the writes of a program's two streams. Its times only grow, whatever the machine's clock
+// does. The lock is held until the stamped bytes are in their file, so a reader finds everything older than what it has
+// read.
 type logClock struct {
 	mu     sync.Mutex
 	last   int64
 	stream Stream // that wrote last
 }
 
-// begin stamps a write; other says that the other stream wrote before it.
+// begin stamps a write; other says that the previous write was of the other stream.
 func (c *logClock) begin(s Stream) (written int64, other bool) {
 	c.mu.Lock()
 	c.last = max(c.last+1, time.Now().UnixNano())
@@ -39,7 +39,7 @@ func (c *logClock) begin(s Stream) (written int64, other bool) {
 
 func (c *logClock) end() { c.mu.Unlock() }
 
-// openMarks opens the marks of a log file, without a torn one that a crash left.
+// openMarks opens the marks of a log file, and cuts off one that a crash left torn.
 func openMarks(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+marksSuffix, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -56,8 +56,8 @@ func openMarks(path string) (*os.File, error) {
 	return f, nil
 }
 
-// mark notes when the next byte is written, if that is not near enough to the last mark. A mark that can't be
-// written is left out: the log goes on.
+// mark notes when the next byte is written, unless the last mark is recent enough. A mark that can't be written is left
+// out.
 func (w *logWriter) mark(written int64, other bool) {
 	if w.marks == nil || w.marked != 0 && !other && written-w.marked < markEvery {
 		return
@@ -79,7 +79,7 @@ type logMarks struct {
 	list []logMark
 }
 
-// holds reports whether the byte at an offset is of this file; newest is where the newest known file begins.
+// holds reports whether the byte at an offset is in this file; newest is where the newest known file begins.
 func (m *logMarks) holds(offset, newest int64) bool {
 	switch {
 	case m.file == nil || offset < m.base:
@@ -90,7 +90,7 @@ func (m *logMarks) holds(offset, newest int64) bool {
 	return offset < newest || m.base >= newest
 }
 
-// more reads marks that came since.
+// more reads marks that were added since.
 func (m *logMarks) more() {
 	if m.file == nil {
 		return
@@ -110,7 +110,7 @@ func (m *logMarks) more() {
 	}
 }
 
-// at is when the byte at a place of the file was written; zero if nobody noted it.
+// at returns when the byte at a position in the file was written; zero if that is unknown.
 func (m *logMarks) at(place int64) time.Time {
 	if n := len(m.list); n == 0 || m.list[n-1].at < place {
 		m.more()
@@ -129,8 +129,8 @@ func (m *logMarks) close() {
 	*m = logMarks{base: -1}
 }
 
-// WrittenAt is when the byte at an offset was written, as the shim of the program noted it; zero if it did not, or
-// if the byte is not kept any more. It is for the goroutine that reads.
+// WrittenAt returns when the byte at an offset was written, as the program's shim noted it. It is zero if the shim did
+// not, or if the byte is not kept any more. Call it from the goroutine that reads.
 func (r *LogReader) WrittenAt(offset int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *LogReader) WrittenAt(offset int64) time.Time {
 	return r.marks.at(offset - r.marks.base)
 }
 
-// openMarks takes the marks of the file that holds offset.
+// openMarks opens the marks of the file that holds offset.
 func (r *LogReader) openMarks(offset int64) {
 	files, err := logFiles(r.dir, r.stream)
 	i := sort.Search(len(files), func(i int) bool { return files[i].base > offset }) - 1

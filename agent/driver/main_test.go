@@ -54,7 +54,7 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent of its own process, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
+	case "agent": // an agent in a process of its own, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
 		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -92,7 +92,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// openDir is a directory that other users may enter, as t.TempDir is not.
+// openDir returns a directory that other users may enter, unlike t.TempDir.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "driver-test-") //nolint:usetesting // t.TempDir is closed to other users
@@ -137,7 +137,7 @@ func (b *bench) open() {
 	b.d = d
 }
 
-// restart is an agent that ends and comes back: the tasks it finds.
+// restart acts as an agent that ends and comes back, and returns the adopted tasks.
 func (b *bench) restart() []*driver.Task {
 	b.t.Helper()
 	must(b.t, b.d.Close())
@@ -155,7 +155,7 @@ func (b *bench) adopt() []*driver.Task {
 	return tasks
 }
 
-// sh is a spec for a shell script; its id is unlike that of any other test.
+// sh returns a spec for a shell script; its id is unique among the tests.
 func (b *bench) sh(script string, change ...func(*driver.Spec)) driver.Spec {
 	s := driver.Spec{ID: driver.ID(fmt.Sprintf("%s-%d", filepath.Base(filepath.Dir(b.cfg.Dir)), len(b.ids))),
 		Command: "/bin/sh", Args: []string{"-c", script}}
@@ -216,7 +216,7 @@ func (b *bench) says(task *driver.Task, text string) {
 	})
 }
 
-// finish stops and removes everything, then looks for anything that is left.
+// finish stops and removes everything, then checks that nothing is left.
 func (b *bench) finish() {
 	for id := range b.ids {
 		task, ok := b.d.Task(id)
@@ -238,8 +238,8 @@ func (b *bench) finish() {
 	b.nothingLeft()
 }
 
-// nothingLeft asks the kernel and the disk, not the driver. A shim that the driver has adopted is no child of it: such
-// a shim has written how its program ended, and may be about to end.
+// nothingLeft asks the kernel and the disk, not the driver. An adopted shim is no child of the driver: it may have
+// written how its program ended, and still be about to end.
 func (b *bench) nothingLeft() {
 	b.t.Helper()
 	isShim := func(pid int) bool {
@@ -294,7 +294,7 @@ func processesOf(dir string, ids map[driver.ID]bool) []int {
 	return found
 }
 
-// running is the tests' own idea of a living process: there, and not a zombie.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NoteLimit is how many bytes one note may have: the kernel writes so many to a pipe in one piece.
+// NoteLimit is the largest note in bytes: the kernel writes up to this many to a pipe in one piece.
 const NoteLimit = 4096
 
-// noteTimeout bounds how long a shim waits for room in the pipe: whoever empties it may wait for a disk, and the shim
-// has leases to watch.
+// noteTimeout bounds how long a shim waits for room in the pipe: its reader may wait for a disk, and the shim has
+// leases to watch.
 const noteTimeout = 20 * time.Millisecond
 
-// Note puts text, whole lines of at most NoteLimit bytes together, into the instance's stderr log, between what the
-// program writes. It is for what runs beside the program on its behalf. It blocks for a moment at most; what could not
-// be written is lost. CodeNotRunning: the instance has ended. CodeInvalidSpec: the text is too long, or the instance's
-// shim is of an older release and takes none.
+// Note writes text, whole lines of at most NoteLimit bytes together, into the instance's stderr log, between what the
+// program writes. Hooks use it. It blocks for a moment at most; what can't be written is lost. CodeNotRunning: the
+// instance has ended. CodeInvalidSpec: the text is too long, or the instance's shim is of an older release without
+// notes.
 func (t *Task) Note(ctx context.Context, text string) error {
 	if len(text) > NoteLimit {
 		return model.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
@@ -33,8 +33,8 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe once more, as a separate description: the program must not see that
-// ours doesn't block.
+// openNotes opens the write end of the stderr pipe a second time, as a separate file description, so that the program
+// doesn't get a non-blocking pipe.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,7 +43,7 @@ func openNotes(pipe *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "notes"), nil
 }
 
-// note writes what the agent has to say into the stderr pipe.
+// note writes the agent's text into the stderr pipe.
 func (s *shim) note(text string) reply {
 	if len(text) > NoteLimit {
 		return reply{Code: CodeInvalidSpec, Message: "the note is too long"}

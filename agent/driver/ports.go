@@ -8,9 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ports knows which instance has which TCP ports of one address: one owner each at a time. The servers hand them out.
-// It keeps nothing on disk: after a restart the agent claims what its instances have with Claim. Safe for many
-// goroutines.
+// Ports records which instance has which TCP ports of one address, one owner each. The servers hand them out. It keeps
+// nothing on disk: after a restart the agent calls Claim for the ports of its instances. Safe for many goroutines.
 type Ports struct {
 	addr netip.Addr
 
@@ -21,8 +20,7 @@ type Ports struct {
 // NewPorts manages the ports of addr.
 func NewPorts(addr netip.Addr) *Ports { return &Ports{addr: addr, owner: make(map[uint16]ID)} }
 
-// Reserve gives owner a port. CodePortTaken if it has another
-// owner or can't be bound.
+// Reserve gives owner a port. CodePortTaken if it has another owner or can't be bound.
 func (p *Ports) Reserve(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,8 +38,8 @@ func (p *Ports) Reserve(owner ID, port uint16) error {
 	return nil
 }
 
-// Claim gives owner a port that the journal says is its own; the owner may be listening on it, so it isn't
-// bound. CodePortTaken if the journal named two owners.
+// Claim gives owner a port that the journal says is its own. It doesn't bind the port, since the owner may be
+// listening. CodePortTaken if it has another owner.
 func (p *Ports) Claim(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +61,8 @@ func (p *Ports) Release(owner ID) {
 	}
 }
 
-// bindable tries it. Between this and the instance's own bind a stranger may come first; the instance then fails
-// and is started again with others.
+// bindable tries to bind the port. Another process may take it before the instance does; the instance then fails and is
+// started again.
 func (p *Ports) bindable(port uint16) bool {
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.addr, port)))
 	if err != nil {

@@ -43,7 +43,7 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// A port on which a stranger listens, at any address, is refused, unless the journal says that the listener is the
+// A port on which another process listens, at any address, is refused, unless the journal says that the listener is the
 // owner.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
@@ -60,7 +60,7 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first))
 }
 
-// Of many instances that are told to use the same port at the same time one has it, until it gives it back.
+// If many instances are told to use the same port at the same time, one gets it, until it releases it.
 // proves A11 A12: what the servers give to one instance the agent lets no other one have.
 func TestOnePortOneOwner(t *testing.T) {
 	addr, first := freePorts(t, 1)

@@ -60,8 +60,8 @@ func WriteRecord(path string, v any) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// writeVolatile is WriteRecord for what means nothing after a reboot, such as the identity of a process: whole or
-// old for every reader, but not forced to the disk, which makes a start cheaper.
+// writeVolatile is WriteRecord for data that means nothing after a reboot, such as the identity of a process. Readers
+// see the old value or the new one, but it is not forced to the disk, which makes a start cheaper.
 func writeVolatile(path string, v any) error {
 	return replaceRecord(path, v, func(*os.File) error { return nil })
 }
@@ -94,8 +94,8 @@ func replaceRecord(path string, v any, sync func(*os.File) error) error {
 	return nil
 }
 
-// ReadRecord fills v with what WriteRecord wrote. The error is os.ErrNotExist when there is no such file; any other
-// means that the file can't be trusted.
+// ReadRecord fills v with what WriteRecord wrote. The error is os.ErrNotExist if there is no such file; after any other
+// error the file can't be trusted.
 func ReadRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

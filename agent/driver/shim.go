@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdReport is where the agent that starts a shim listens for its startReport.
+// fdReport is the descriptor on which the shim sends its startReport to the agent that started it.
 const fdReport = 3
 
 // initTimeout bounds the init step: longer than any healthy exec, shorter than Config.StartTimeout.
 const initTimeout = 10 * time.Second
 
-// shim is the process that owns one run of an instance. One goroutine, the one of ShimMain, decides everything.
+// shim is the process that owns one run of an instance. One goroutine, that of ShimMain, makes all decisions.
 type shim struct {
 	dir     stateDir
 	launch  launch
@@ -74,7 +74,7 @@ func openReport() reportPipe {
 	return reportPipe{os.NewFile(fdReport, "report")}
 }
 
-// send is best effort: the agent may be gone, and the shim goes on without it.
+// send may fail: the agent may be gone, and the shim goes on without it.
 func (r reportPipe) send(rep startReport) {
 	if r.file == nil {
 		return
@@ -116,8 +116,8 @@ func newShim(dir stateDir) (*shim, error) {
 	return s, nil
 }
 
-// shieldProcess makes the process outlive whatever the agent's surroundings do to it, and the parent of every
-// orphan among its descendants.
+// shieldProcess makes this process survive the signals that may end the agent, and makes it the parent of every orphan
+// among its descendants.
 func shieldProcess() chan os.Signal {
 	// Caught, not ignored: an ignored signal would be ignored by the program as well.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
@@ -126,7 +126,7 @@ func shieldProcess() chan os.Signal {
 	signal.Notify(sigchld, unix.SIGCHLD)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // ps would say "exe"
-	// Out of memory, the kernel takes the program first. Only root may do this.
+	// When memory runs out, the kernel kills the program first. Only root may do this.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	return sigchld
 }
@@ -171,7 +171,7 @@ func (s *shim) spawn() error {
 	if err != nil {
 		return err
 	}
-	// Not reaped before the loop runs, so the identity can be read whatever became of it.
+	// The child is reaped only by the loop in run, so its identity can be read even if it has ended.
 	if s.main, err = identify(step.pid); err == nil {
 		err = s.writeIdentity(fileMain, s.main)
 	}
@@ -186,7 +186,7 @@ func (s *shim) spawn() error {
 	return err
 }
 
-// abort records a failed start and takes its traces away.
+// abort records a failed start and cleans up after it.
 func (s *shim) abort(cause error) {
 	if s.ctl != nil {
 		s.ctl.close()
@@ -197,7 +197,7 @@ func (s *shim) abort(cause error) {
 	s.writeExit(exitRecord{Reason: ReasonStartFailed, Code: -1, Message: cause.Error()})
 }
 
-// run decides, one thing at a time, until nothing of the instance is left.
+// run handles one event at a time until nothing of the instance is left.
 func (s *shim) run() {
 	s.end.graceTimer = stoppedTimer()
 	s.end.again = stoppedTimer()
@@ -238,13 +238,13 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
-	if err := syscall.Kill(-s.main.PID, sig); err != nil { // not reaped: the group number is still its own
+	if err := syscall.Kill(-s.main.PID, sig); err != nil { // not reaped: no other group can have its number
 		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}
 }
 
-// renew refuses once the end has passed, even if the timer was not seen yet: the holder must die.
+// renew refuses once the lease has ended, even if the timer was not handled yet: the instance must die.
 func (s *shim) renew(until BootTime) reply {
 	if s.lease.expired() || s.end.killing != "" {
 		return reply{Code: CodeNotRunning, Message: "the lease has ended and the instance is being killed"}

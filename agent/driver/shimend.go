@@ -19,7 +19,7 @@ type ending struct {
 	deadline   time.Time // of the grace
 	killing    Reason    // why everything is being killed; "" = it isn't
 	graceTimer *time.Timer
-	again      *time.Timer // the next pass of a kill, or the next look for strangers in the cgroup
+	again      *time.Timer // the next pass of a kill, or the next look for other processes in the cgroup
 }
 
 func stoppedTimer() *time.Timer {
@@ -28,8 +28,8 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// reap collects every child that ended and reports whether nothing of the instance is left: no child, which for
-// a subreaper means no descendant, and no process in the cgroup.
+// reap collects every child that ended and reports whether nothing of the instance is left: no child, which for a
+// subreaper means no descendant, and no process in the cgroup.
 func (s *shim) reap() bool {
 	for {
 		var ws syscall.WaitStatus
@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.again.Reset(20 * time.Millisecond) // strangers that joined it: their end sends no signal
+			s.end.again.Reset(20 * time.Millisecond) // processes of others joined it; their end sends no signal
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -50,7 +50,7 @@ func (s *shim) reap() bool {
 	}
 }
 
-// mainEnded lets what the program leaves behind have the stop signal and the grace too.
+// mainEnded sends the stop signal to what the program left behind, which gets the grace too.
 func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	s.end.exited, s.end.status, s.end.ended = true, ws, time.Now()
 	s.end.beforeKill = s.end.killing == ""
@@ -63,7 +63,8 @@ func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	}
 }
 
-// signalRest signals the processes that the program left. Its own group is skipped if it had the signal already.
+// signalRest signals the processes that the program left. The program's own group is skipped if it got the signal
+// already.
 func (s *shim) signalRest(sig syscall.Signal) {
 	list, err := s.members()
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *shim) members() ([]procStat, error) {
 	return found, nil
 }
 
-// stop begins the end that an agent asked for. Asked again, the earlier end of the graces counts.
+// stop begins the end that an agent asked for. When it is asked again, the earlier deadline counts.
 func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	if s.end.killing != "" {
 		return
@@ -119,7 +120,7 @@ func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	}
 	if first && !s.end.exited {
 		_ = syscall.Kill(-s.main.PID, sig)
-		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // one that is stopped could not react
+		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // a stopped one could not react
 	}
 	s.setGrace(grace)
 }
@@ -146,14 +147,14 @@ func (s *shim) killAgain() {
 	}
 	if s.end.killing != "" {
 		if s.cg != nil {
-			_ = s.cg.ctrl.killAll(s.cg) // seen by the next look
+			_ = s.cg.ctrl.killAll(s.cg) // the next pass sees whether it worked
 		}
 		s.killDescendants()
 	}
 	s.end.again.Reset(20 * time.Millisecond)
 }
 
-// killDescendants stops them first, until no new one shows up, so that nothing can fork while it is killed.
+// killDescendants stops all first, until no new one shows up, so that none can fork while it is killed.
 func (s *shim) killDescendants() {
 	seen := make(map[int]bool)
 	for range 10 {
@@ -177,7 +178,8 @@ func (s *shim) killDescendants() {
 	}
 }
 
-// finish records the end. The order matters: logs, exit, cgroup; then the connections break, which tells agents.
+// finish records the end. The order matters: logs, exit, cgroup; then the connections break, by which agents learn of
+// it.
 func (s *shim) finish() {
 	s.logs.drain(2 * time.Second)
 	s.writeExit(s.verdict())
@@ -191,7 +193,7 @@ func (s *shim) finish() {
 	s.ctl.close()
 }
 
-// verdict finds the reason of the end.
+// verdict determines the reason of the end.
 func (s *shim) verdict() exitRecord {
 	e, ws := s.end, s.end.status
 	r := exitRecord{Started: e.started.UnixMilli(), Code: ws.ExitStatus()}
@@ -204,7 +206,7 @@ func (s *shim) verdict() exitRecord {
 		}
 	}
 	byItself := !e.stopAsked && e.beforeKill
-	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // itself, or a shell tells of its child
+	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // itself, or reported by a shell
 	switch {
 	case e.killing == ReasonFenced:
 		r.Reason = ReasonFenced

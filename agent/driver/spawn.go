@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan makes the init step's instructions for running argv as the instance's user, inside its limits.
+// plan returns the init step's instructions for running argv as the instance's user, inside its limits.
 func (l launch) plan(argv []string) plan {
 	p := plan{Argv: argv, Env: l.Env, Dir: l.Dir, Account: l.Account, Rlimits: l.Spec.Limits.Rlimits,
 		OwnDir: l.OwnDir, Binds: l.Spec.Binds}
@@ -22,7 +22,7 @@ func (l launch) plan(argv []string) plan {
 	return p
 }
 
-// initStep is a forked init step on its way to become the program.
+// initStep is a forked init step that is about to become the program.
 type initStep struct {
 	pid    int
 	status *os.File
@@ -61,8 +61,8 @@ func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 // initEnv keeps the init step to few threads, since it may enter a tight process limit.
 func initEnv() []string { return []string{"GOMAXPROCS=1", "GOTRACEBACK=none"} }
 
-// marks picks out of the program's environment the entries by which processes of a run are recognised: the init
-// step carries them from its first instruction.
+// marks returns the entries of the program's environment that identify processes of a run. The init step has them from
+// its first instruction.
 func (p plan) marks() []string {
 	var list []string
 	for _, e := range p.Env {
@@ -109,8 +109,8 @@ func (i initStep) await(timeout time.Duration) error {
 	return initResult(string(b))
 }
 
-// initResult reads the whole of what an init step said: "R" and the end of file mean that execve closed the
-// pipe; "R" may be followed by an error if execve came back.
+// initResult interprets all output of an init step. "R" and the end of file mean that execve closed the pipe. An error
+// may follow "R" if execve came back.
 func initResult(said string) error {
 	ready := len(said) > 0 && said[0] == 'R'
 	if ready {
@@ -128,7 +128,7 @@ func initResult(said string) error {
 // logPumps are the two pipes of the program and the goroutines that empty them.
 type logPumps struct {
 	stdout, stderr *os.File // write ends, until started
-	notes          *os.File // write end of the stderr pipe for what is not the program's, until drain
+	notes          *os.File // write end of the stderr pipe for notes of the agent, until drain
 	readers        []*os.File
 	done           chan struct{}
 	running        int

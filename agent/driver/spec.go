@@ -33,7 +33,7 @@ func (id ID) Valid() bool {
 // String implements fmt.Stringer.
 func (id ID) String() string { return string(id) }
 
-// Smallest limits that still let the init step reach the program, which runs inside the cgroup for a moment.
+// The smallest limits with which the init step still works: it runs inside the cgroup for a moment.
 const (
 	MinMemoryBytes = 4 << 20
 	MinPids        = 16
@@ -48,7 +48,7 @@ type Spec struct {
 	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
 	// name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
 	User string `cbor:"5,keyasint"`
-	// working directory, must exist; "" = one of its own that goes with Remove
+	// working directory, must exist; "" = one of its own, which Remove deletes
 	Dir    string     `cbor:"6,keyasint"`
 	Limits Limits     `cbor:"7,keyasint"`
 	Stop   StopPolicy `cbor:"8,keyasint"`
@@ -74,8 +74,8 @@ type Rlimit struct {
 	Hard uint64 `cbor:"2,keyasint"`
 }
 
-// StopPolicy says how an instance is stopped when Stop names nothing else, and how what the program leaves
-// behind is ended when the program has ended by itself.
+// StopPolicy says how an instance is stopped when Stop names nothing else, and how processes that outlive the program
+// are ended.
 type StopPolicy struct {
 	Signal syscall.Signal `cbor:"1,keyasint"` // 0 = SIGTERM
 	Grace  time.Duration  `cbor:"2,keyasint"` // 0 = 10 s; for "at once" call Stop with grace 0
@@ -83,7 +83,7 @@ type StopPolicy struct {
 
 // LogPolicy bounds the logs of each of the two streams to MaxBytes * MaxFiles.
 type LogPolicy struct {
-	Dir      string `cbor:"1,keyasint"` // "" = inside the state directory, goes with Remove; otherwise the caller's
+	Dir      string `cbor:"1,keyasint"` // "" = inside the state directory, deleted by Remove; otherwise the caller's
 	MaxBytes int64  `cbor:"2,keyasint"` // per file; 0 = 10 MiB; at least 1 KiB
 	MaxFiles int    `cbor:"3,keyasint"` // per stream; 0 = 3
 }
@@ -134,7 +134,7 @@ func (s Spec) validate() error {
 	return s.Limits.validate(s.ID)
 }
 
-// validateStrings refuses what execve would cut or misread.
+// validateStrings refuses strings that execve would cut or misread.
 func (s Spec) validateStrings() error {
 	for _, a := range append([]string{s.Command, s.Dir}, s.Args...) {
 		if strings.ContainsRune(a, 0) {
@@ -143,7 +143,7 @@ func (s Spec) validateStrings() error {
 	}
 	for k, v := range s.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			// The value may be a secret, so only the name is told.
+			// The value may be a secret, so the message has only the name.
 			return model.Refuse(CodeInvalidSpec, "environment variable %q of instance %s can't be set", k, s.ID)
 		}
 	}
@@ -209,7 +209,7 @@ func ParseSignal(name string) (syscall.Signal, error) {
 		WithHint("use a name such as SIGTERM or SIGINT")
 }
 
-// environ renders env sorted, so that the stored launch of equal specs is equal.
+// environ returns env as a sorted list, so that equal specs have equal launches.
 func environ(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for k, v := range env {

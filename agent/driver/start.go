@@ -14,13 +14,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Start runs spec under a new shim and returns when the program itself has been executed; at most
-// Config.StartTimeout. The instance outlives ctx and the agent.
+// Start runs spec under a new shim and returns when the program itself has been executed, within Config.StartTimeout.
+// The instance outlives ctx and the agent.
 //
-// An instance of this id that has ended is started again: its logs go on, its own working directory stays.
-// One that runs is refused with CodeStillRunning. Other codes: CodeInvalidSpec, CodeRootNotAllowed,
-// CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed with the step that failed. After an
-// error nothing of the instance runs, and a first start leaves nothing on disk.
+// An ended instance of this id is started again: its logs go on, its own working directory stays. A running one is
+// refused with CodeStillRunning. Other codes: CodeInvalidSpec, CodeRootNotAllowed, CodeUserNotAllowed, CodeUserUnknown,
+// CodeStateFailed, and CodeStartFailed with the step that failed. After an error nothing of the instance runs, and a
+// first start leaves nothing on disk.
 func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	return t, nil
 }
 
-// prepare makes the state directory under another name and renames it, so that one with the name of an instance
-// is always whole.
+// prepare makes the state directory under another name and renames it, so that a directory with the name of an instance
+// is always complete.
 func (d *Driver) prepare(dir stateDir, l launch) error {
 	if _, err := os.Lstat(string(dir)); err == nil {
 		return errors.New("a state directory of this id exists that was not adopted")
@@ -84,7 +84,7 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 	return err
 }
 
-// prepareAgain replaces the launch. Files of the earlier run carry a lower run number and are ignored from here.
+// prepareAgain replaces the launch. Files of the earlier run have a lower run number and are ignored from now on.
 func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	if err := makeInstanceDirs(l); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	return WriteRecord(dir.path(fileLaunch), l)
 }
 
-// undo removes what a failed start left: all of it at the first start; at a later one the run is recorded as
-// failed, so that logs stay readable and the instance may be tried again.
+// undo removes what a failed start left. After a first start it removes everything. After a later one it records the
+// run as failed, so that logs stay readable and the instance may be tried again.
 func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 	c := l.Cgroup.open()
 	if left, err := leftovers(l, Identity{}, Identity{}); err != nil || len(left) > 0 || !c.empty() {
@@ -162,14 +162,14 @@ type startReport struct {
 	Main    Identity `cbor:"2,keyasint"`
 }
 
-// shimEnv keeps a shim small: one thread of Go code, an eager collector. Nothing of the agent's environment,
-// which may hold secrets, goes with it.
+// shimEnv keeps a shim small: one thread of Go code, an eager collector. It passes on nothing of the agent's
+// environment, which may hold secrets.
 func shimEnv() []string {
 	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
 }
 
-// forkShim starts the shim in a session of its own: no signal of a terminal, nor of the agent's process group,
-// reaches it. What it prints goes to shim.log.
+// forkShim starts the shim in a session of its own, so that signals of a terminal or of the agent's process group don't
+// reach it. Its output goes to shim.log.
 func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -190,14 +190,14 @@ func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("start the shim %s: %w", d.cfg.Executable, err)
 	}
-	id, err := identify(pid) // our child: not reaped, so it can be identified even when it has ended
+	id, err := identify(pid) // our child is not reaped, so it can be identified even if it has ended
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify the shim: %w", err)
 	}
 	return id, nil
 }
 
-// abandon kills a shim that did not report, and all that it may have started.
+// abandon kills a shim that did not report, and everything that it may have started.
 func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 	_ = shim.signal(syscall.SIGKILL)
 	awaitEnd(shim, 5*time.Second)
@@ -214,9 +214,9 @@ func awaitEnd(id Identity, d time.Duration) {
 	}
 }
 
-// reapChild takes a zombie child off the process table, within d. A process shows as a zombie a moment before its last
-// thread has ended; only then it can be waited for. It waits for exactly this pid, and only after seeing that it is
-// this zombie and ours, so it can't take what another part of the agent waits for.
+// reapChild reaps a zombie child, within d. A process shows as a zombie a moment before its last thread has ended, and
+// only then it can be waited for. It waits for exactly this pid, after checking that the process is this zombie and our
+// child. So it can't take the status that another part of the agent waits for.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()
@@ -228,8 +228,8 @@ func reapChild(id Identity, d time.Duration) {
 	})
 }
 
-// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until that is gone or ctx
-// ends.
+// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until the process is gone
+// or ctx ends.
 func reapLate(ctx context.Context, id Identity) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {

@@ -56,7 +56,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// What the program itself sees of how it was started.
+// What a program inherits: its working directory, user, limits, environment and descriptors.
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")
@@ -78,7 +78,7 @@ func TestSurroundings(t *testing.T) {
 			"SigIgn:\t0000000000000000",
 			"SigBlk:\t0000000000000000", "\n77\n0\n0022\n0\n", "GREETING=hello world",
 			"OUTSPAN_INSTANCE_ID=" + string(task.ID()),
-			"OUTSPAN_DIR=" + task.Dir(), "\n0\n1\n2\n3\n", // 3 is of ls itself
+			"OUTSPAN_DIR=" + task.Dir(), "\n0\n1\n2\n3\n", // 3 is ls's own
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in:\n%s", want, out)
@@ -119,7 +119,7 @@ func TestOwnSession(t *testing.T) {
 		syscall.SIGQUIT, syscall.SIGUSR1} {
 		must(t, syscall.Kill(shim, sig))
 	}
-	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // answered by the shim, after it took the others
+	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // the shim answers it after the others
 	if !task.Alive() || !running(shim) {
 		t.Fatal("a signal to the shim ended it")
 	}
@@ -248,7 +248,7 @@ func TestUsers(t *testing.T) {
 	b.says(task, "54321\n65534\n65534\n")
 }
 
-// A job file may name the users that the node allows, and no other. The default user is not asked about.
+// A job file may name only users that the node allows. The default user is not restricted.
 func TestAllowUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -366,7 +366,7 @@ func TestStartGivenUp(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error = %v", err)
 	}
-	// So short that it ends somewhere between fork and exec.
+	// So short that it ends between fork and exec.
 	for i := range 8 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
 		spec := b.sh("exec sleep 1000")

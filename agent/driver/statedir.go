@@ -20,7 +20,7 @@ import (
 //	main      identity of the program
 //	exit      how it ended; written by the shim, or by the agent when the shim is lost
 //	control   unix socket of the shim
-//	shim.log  what the shim itself had to say (normally nothing)
+//	shim.log  output of the shim itself (normally none)
 //	logs/     stdout.<offset>, stderr.<offset>
 const (
 	fileLaunch  = "launch"
@@ -32,14 +32,14 @@ const (
 	fileShimLog = "shim.log"
 	dirLogs     = "logs"
 
-	// Names with these prefixes are no instances: half made, or half removed. Adopt deletes them.
+	// Names with these prefixes are not instances but half made or half removed ones. Adopt deletes them.
 	prefixNew     = ".new-"
 	prefixRemoved = ".removed-"
 )
 
 type stateDir string
 
-// removedName is what the directory is called while it is being deleted.
+// removedName returns the name of the directory while it is being deleted.
 func (d stateDir) removedName() string {
 	return filepath.Join(filepath.Dir(string(d)), prefixRemoved+filepath.Base(string(d)))
 }
@@ -61,14 +61,14 @@ type launch struct {
 	Cgroup  cgroupRef `cbor:"10,keyasint"`
 }
 
-// marker is the environment entry by which processes of this run are found when nothing else is left.
+// marker returns the environment entry that finds processes of this run when no other trace is left.
 func (l launch) marker() string { return envRun + "=" + l.Token }
 
 // runIdentity is the content of the files shim and main.
 type runIdentity struct {
 	Run int      `cbor:"1,keyasint"`
 	ID  Identity `cbor:"2,keyasint"`
-	// Copies of what the launch says, for killing the run when the launch can't be read any more.
+	// Copies from the launch, for killing the run when the launch can't be read.
 	Token  string    `cbor:"3,keyasint"`
 	Cgroup cgroupRef `cbor:"4,keyasint"`
 }
@@ -105,8 +105,7 @@ func (d stateDir) readLaunch() (launch, error) {
 	return l, nil
 }
 
-// readIdentity returns the identity in file of this run; false when there is none, one of an earlier run, or a
-// damaged one.
+// readIdentity returns the identity in file; false if there is none, if it is damaged, or if it is of another run.
 func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	var r runIdentity
 	if err := ReadRecord(d.path(file), &r); err != nil || r.Run != run {
@@ -115,12 +114,12 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	return r.ID, true
 }
 
-// reboot makes a launch and its identities those of the boot id that the launch has now.
+// reboot rewrites a launch and its identities with the boot id that l has now.
 func (d stateDir) reboot(l launch) error {
 	for _, file := range []string{fileShim, fileMain} {
 		var r runIdentity
 		if err := ReadRecord(d.path(file), &r); err != nil || r.Run != l.Run {
-			continue // missing or damaged: the shim tells it
+			continue // missing or damaged: the shim will be asked
 		}
 		r.ID.Boot = l.Boot
 		if err := WriteRecord(d.path(file), r); err != nil {
@@ -138,7 +137,7 @@ func (d stateDir) readExit(run int) (Exit, bool) {
 	return r.exit(), true
 }
 
-// lock takes the shim's lock without waiting. The file is closed on exec, so only the taker holds it.
+// lock takes the shim's lock without waiting. The file is closed on exec, so no child keeps the lock.
 func (d stateDir) lock() (*os.File, error) { return lockFile(d.path(fileLock)) }
 
 var errLocked = errors.New("locked by another process")
@@ -158,7 +157,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// tokenLength is how long the token of a run is, in hexadecimal digits.
+// tokenLength is the length of a run's token, in hexadecimal digits.
 const tokenLength = 32
 
 func randomToken() string {

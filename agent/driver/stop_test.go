@@ -91,7 +91,7 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// A program that ends by itself takes what it left behind with it, and the end is known only after that.
+// When a program ends on its own, what it left behind is ended too, and only then the end is reported.
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -106,7 +106,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// What is left behind may end in order.
+// Processes that outlive the main process get the stop signal, and may end in order.
 func TestLeftBehindIsAsked(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		begin := time.Now()
@@ -180,7 +180,7 @@ func TestHungShim(t *testing.T) {
 	})
 }
 
-// marked leaves out of pids, without cgroups, those that hid from all that is left when the shim is dead.
+// marked removes from pids, when there are no cgroups, the processes that nothing links to a dead shim.
 func marked(pids []int, b *bench) []int {
 	if b.cfg.CgroupParent == "" {
 		for _, pid := range pids {
@@ -248,8 +248,8 @@ func TestShimLostWithoutAgent(t *testing.T) {
 	})
 }
 
-// What a stranger left open in the agent must not be held by shim or program: whoever waits for its end would
-// wait for the instance.
+// Shim and program must not hold a descriptor that was left open in the agent: whoever waits for its end would wait for
+// the instance.
 func TestInheritedDescriptor(t *testing.T) {
 	b := newBench(t)
 	r, w, err := os.Pipe()

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Exit says how an instance ended. Nothing of it is left running then.
+// Exit says how an instance ended. Nothing of the instance runs any more.
 type Exit struct {
 	Reason    Reason
 	Code      int            // of the program; 128 + signal when one ended it; -1 when nobody saw its end
@@ -23,7 +23,7 @@ type Exit struct {
 	EndedAt   time.Time      // wall clock
 }
 
-// Failed reports whether the end was other than a program's own exit with code 0 or a clean stop.
+// Failed reports whether the end was neither a clean stop nor an exit with code 0.
 func (e Exit) Failed() bool {
 	return !(e.Reason == ReasonStopped || e.Reason == ReasonExited && e.Code == 0)
 }
@@ -53,22 +53,22 @@ func newTask(d *Driver, dir stateDir, l launch, exit *Exit) *Task {
 	return t
 }
 
-// ID is the instance's id.
+// ID returns the instance's id.
 func (t *Task) ID() ID { return t.launch.Spec.ID }
 
-// Spec is what runs, with defaults filled in.
+// Spec returns what runs, with defaults filled in.
 func (t *Task) Spec() Spec { return t.launch.Spec }
 
-// Run counts the starts of this instance on this node, from 1.
+// Run returns the number of starts of this instance on this node, from 1.
 func (t *Task) Run() int { return t.launch.Run }
 
-// Dir is the working directory.
+// Dir returns the working directory.
 func (t *Task) Dir() string { return t.launch.Dir }
 
-// User is the uid that the program runs as.
+// User returns the uid that the program runs as.
 func (t *Task) User() int { return t.launch.Account.UID }
 
-// Process is the identity of the program's main process; zero if it was never known.
+// Process returns the identity of the program's main process; zero if it was never known.
 func (t *Task) Process() Identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,14 +78,14 @@ func (t *Task) Process() Identity {
 	return t.main
 }
 
-// Alive reports whether the main process runs: same pid, same start time, same boot, not a zombie. Descendants
-// may outlive it for the length of the grace; only Done says that nothing is left.
+// Alive reports whether the main process runs: same pid, same start time, same boot, not a zombie. Descendants may
+// outlive it during the grace; only Done says that nothing is left.
 func (t *Task) Alive() bool { return !closed(t.done) && t.Process().Alive() }
 
 // Done is closed when no process of the instance is left and Exit is known.
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Wait blocks until Done or until ctx ends, whose error it returns then.
+// Wait blocks until Done. If ctx ends first, it returns the error of ctx.
 func (t *Task) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-t.done:
@@ -96,7 +96,7 @@ func (t *Task) Wait(ctx context.Context) (Exit, error) {
 	}
 }
 
-// Exit says how it ended; false while it runs.
+// Exit returns how the instance ended; false while it runs.
 func (t *Task) Exit() (Exit, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +115,8 @@ func (t *Task) finish(e Exit) {
 	}
 }
 
-// record writes the exit where a later agent finds it, then finishes. A disk that refuses costs the record, not
-// the end: the agent knows it, and a later one would find the shim gone.
+// record writes the exit for a later agent, then finishes. If the disk refuses, only the record is lost: this agent
+// knows the end, and a later agent would find the shim gone.
 func (t *Task) record(e Exit) {
 	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled,
 		Message: e.Message, Ended: e.EndedAt.UnixMilli()}
@@ -135,13 +135,13 @@ func (t *Task) Signal(ctx context.Context, sig syscall.Signal) error {
 	return t.ask(ctx, request{Op: opSignal, Signal: int(sig)})
 }
 
-// Renew moves the end of the lease to until; an earlier one than the present is ignored. A renewal that arrives
-// after the end is refused with CodeNotRunning: the shim has begun to kill. Other codes as for Signal.
+// Renew moves the end of the lease to until; an end before the present one is ignored. A renewal that arrives after the
+// end is refused with CodeNotRunning: the shim has begun to kill. Other codes as for Signal.
 func (t *Task) Renew(ctx context.Context, until BootTime) error {
 	return t.ask(ctx, request{Op: opLease, Until: until})
 }
 
-// ask is one request to the shim.
+// ask sends one request to the shim.
 func (t *Task) ask(ctx context.Context, req request) error {
 	if closed(t.done) {
 		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
@@ -200,8 +200,9 @@ func (t *Task) stats() (Stats, error) {
 	return s, nil
 }
 
-// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory. It
-// needs an instance that has ended (CodeStillRunning) and may be called again after an error (CodeStateFailed).
+// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory.
+// CodeStillRunning: the instance has not ended. CodeStateFailed: something could not be deleted; it may be called
+// again.
 func (t *Task) Remove() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -223,8 +224,8 @@ func (t *Task) Remove() error {
 	return nil
 }
 
-// RemoveWork deletes the instance's own working directory and keeps its logs. It needs an instance that has ended
-// (CodeStillRunning) and will not be started again, and may be called again.
+// RemoveWork deletes the instance's own working directory and keeps its logs. Call it for an ended instance
+// (CodeStillRunning otherwise) that will not be started again. It may be called again.
 func (t *Task) RemoveWork() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -246,7 +247,7 @@ func (t *Task) removeWork() error {
 	return nil
 }
 
-// remove takes the state directory away last, and under another name: what a crash leaves is finished by Adopt.
+// remove deletes the state directory last, and under another name, so that Adopt can finish after a crash.
 func (t *Task) remove() error {
 	if c := t.launch.Cgroup.open(); c != nil {
 		if err := c.remove(); err != nil {

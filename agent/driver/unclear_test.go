@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// unclear has an instance whose shim hangs and whose identity the disk has lost, and a driver that can't tell of it.
+// unclear has an instance whose shim hangs and whose identity the disk has lost, and a driver that can't tell what
+// became of it.
 func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int) {
 	t.Helper()
 	task = b.start(b.sh("echo said; " + script))
@@ -75,7 +76,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	eventually(t, "the end of the program", func() bool { return !running(task.Process().PID) })
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
 	must(t, os.Remove(filepath.Join(dir, "shim")))
-	for range 2 { // the second time the launch can't be read, but the copies in the file main
+	for range 2 { // the second time the launch can't be read, but its copies in the file main can
 		b.open()
 		_, ids, err := b.d.Adopt(t.Context())
 		if err != nil || len(ids) != 1 || cgroups(task.ID()) != want || want == 0 {
@@ -100,7 +101,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	must(t, os.RemoveAll(b.d.WorkDir(task.ID())))
 }
 
-// The end of an unclear instance takes everything that bears its mark, and keeps its logs.
+// The end of an unclear instance kills every process with its token, and keeps its logs.
 func TestEndOfUnclear(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {

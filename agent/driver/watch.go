@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch learns of the end: it holds a connection to the shim, which breaks when the shim ends for whatever
+// watch waits for the end of the instance. It holds a connection to the shim, which breaks when the shim ends for any
 // reason. It returns when the task is finished or ctx ends.
 func (t *Task) watch(ctx context.Context) {
 	pause := 5 * time.Millisecond
@@ -35,7 +35,7 @@ func (t *Task) watch(ctx context.Context) {
 			t.lost(ctx)
 			return
 		}
-		// It lives but does not listen: it begins, ends, or was stopped by a signal. Look again, ever more rarely.
+		// The shim lives but does not listen: it is starting, ending, or stopped by a signal. Look again, ever more rarely.
 		if !sleep(ctx, pause) {
 			return
 		}
@@ -43,7 +43,7 @@ func (t *Task) watch(ctx context.Context) {
 	}
 }
 
-// holdConnection returns when the shim has gone, could not be reached, or ctx ends.
+// holdConnection returns when the shim has gone or can't be reached, or when ctx ends.
 func (t *Task) holdConnection(ctx context.Context) {
 	c, err := dialControl(ctx, t.dir)
 	if err != nil {
@@ -54,10 +54,10 @@ func (t *Task) holdConnection(ctx context.Context) {
 	if WriteFrame(c, request{Op: opWatch}) != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c) // the one answer; after it nothing comes but the end
+	_, _ = io.Copy(io.Discard, c) // the one answer; after it only the end comes
 }
 
-// lost ends an instance whose shim was killed: everything that it left is killed first, for as long as it takes.
+// lost ends an instance whose shim was killed. First it kills everything that the shim left, however long that takes.
 func (t *Task) lost(ctx context.Context) {
 	log := t.driver.cfg.Logger
 	log.Warn("shim lost, killing what it left", "instance", t.ID(), "shim", t.shim.PID)
@@ -96,7 +96,7 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 			return fmt.Errorf("processes of it can't be killed (%w)", errors.Join(err, os.ErrDeadlineExceeded))
 		}
 		if c != nil {
-			_ = c.ctrl.killAll(c) // seen by the next look
+			_ = c.ctrl.killAll(c) // the next look shows whether it worked
 		}
 		for _, p := range left {
 			_ = p.signal(syscall.SIGKILL)
@@ -107,10 +107,10 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 	}
 }
 
-// leftovers finds the living processes of a run whose shim is dead: those with its token in their environment,
-// without a cgroup also those in the session or group of the shim or the program, and the descendants of all of
-// these. Without a cgroup a process that cleaned its environment, left the session and lost its parent before
-// the shim died is not found.
+// leftovers finds the living processes of a run whose shim is dead. They have its token in their environment. Without a
+// cgroup it also finds those in the session or group of the shim or the program. All their descendants count too.
+// Without a cgroup one case is missed: a process that cleaned its environment, left the session and lost its parent
+// before the shim died.
 func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 	if boot, err := bootID(); err != nil || boot != l.Boot {
 		return nil, err
@@ -142,9 +142,9 @@ func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 	return found, nil
 }
 
-// memberOf tells who is in the session or process group that one of the leaders made. The kernel gives a number
-// out again only when neither a process, nor a group, nor a session has it; so as long as no younger process
-// has the leader's number, the members are the leader's.
+// memberOf returns a test for processes in the session or process group of one of the leaders. The kernel reuses a
+// number only when no process, group or session has it. So as long as no younger process has the leader's number, the
+// members are the leader's.
 func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	var valid []Identity
 	for _, id := range leaders {
@@ -160,14 +160,14 @@ func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	}
 }
 
-// shimPatience is how long a shim may take to answer a stop before it counts as hung: long for a busy node, since
-// a hung shim is killed in the end.
+// shimPatience is how long a shim may take to answer a stop before it counts as hung. It is long enough for a busy
+// node, because a hung shim is killed in the end.
 const shimPatience = 4 * time.Second
 
-// Stop ends the instance: sig to its process group, then after grace SIGKILL to everything that is left. It
-// blocks until nothing is left and returns nil then; when ctx ends first it returns its error, and the shim goes
-// on alone. sig 0 is the Spec's; grace below 0 is the Spec's, 0 kills at once. Calling it again is fine: the
-// earlier end of the two graces counts.
+// Stop ends the instance: sig to its process group, then after grace SIGKILL to everything that is left. It blocks
+// until nothing is left and then returns nil. When ctx ends first, it returns the error of ctx, and the shim goes on
+// alone. sig 0 means the Spec's signal. A negative grace means the Spec's grace; 0 kills at once. It may be called
+// again: the earlier of the two deadlines counts.
 //
 // If the shim is dead or hangs, the agent does all this itself; the reason of the exit is then shim_lost.
 func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
@@ -187,7 +187,7 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 		if errors.As(err, &silent) && silent.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 			t.stopWithoutShim(ctx, sig, grace)
 		}
-		// The shim needs no more help; should it hang from now on, ask again and find out.
+		// The shim needs no more help. If it hangs later, the loop asks again and finds out.
 		select {
 		case <-t.done:
 		case <-ctx.Done():
@@ -198,8 +198,8 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	return nil
 }
 
-// stopWithoutShim is for a shim that lives but does not answer. It ends with killing the shim, after which the
-// watch kills the rest.
+// stopWithoutShim handles a shim that lives but does not answer. It kills the shim in the end, after which watch kills
+// the rest.
 func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace time.Duration) {
 	t.driver.cfg.Logger.Warn("shim does not answer, stopping without it", "instance", t.ID(), "shim", t.shim.PID)
 	if main := t.Process(); grace > 0 && main.Alive() {
@@ -213,7 +213,7 @@ func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace ti
 	_ = t.shim.signal(syscall.SIGKILL)
 }
 
-// sleep waits for d and reports whether ctx is still alive.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -23,19 +23,19 @@ const (
 	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )
 
-// A file is rewritten when it is twice as large as after its last rewriting, and compactSlack on top of that.
+// A file is rewritten when it is larger than twice its size after the last rewrite plus compactSlack.
 const compactSlack = 64 << 10
 
 // compactOps is how many values go into one record of a rewritten file.
 const compactOps = 1000
 
-// Sync says when a write is on disk.
+// Sync says when a write reaches the disk.
 type Sync int
 
 // The policies.
 const (
 	SyncEach  Sync = iota // before the call returns; the default
-	SyncNever             // when the kernel likes; a power cut may lose acknowledged writes or need a new journal
+	SyncNever             // when the kernel decides; a power cut may lose acknowledged writes, or damage the journal
 )
 
 // Journal is an open journal. Safe for many goroutines.
@@ -50,12 +50,12 @@ type Journal struct {
 	size   int64 // of the file up to its last whole record
 	base   int64 // size of the file when it was last rewritten
 	values map[string][]byte
-	failed error // of the first write that did not get through
+	failed error // since a failed write: what the file holds is unknown
 }
 
-// Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off
-// at the end is dropped: it was never acknowledged. CodeDamaged: something in the middle is wrong, which no crash
-// does; the caller decides to move the file away. CodeLocked, CodeFailed otherwise.
+// Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off at the
+// end is dropped: it was never acknowledged. CodeDamaged: something in the middle is wrong, which no crash causes; the
+// caller may move the file away. Other codes: CodeLocked, CodeFailed.
 func Open(path string, sync Sync) (*Journal, error) {
 	j := &Journal{path: path, sync: sync, values: make(map[string][]byte)}
 	if err := j.takeLock(); err != nil {
@@ -71,7 +71,7 @@ func Open(path string, sync Sync) (*Journal, error) {
 	return j, nil
 }
 
-// takeLock locks a file of its own, since compaction replaces the journal's.
+// takeLock locks a separate file, since compaction replaces the journal's.
 func (j *Journal) takeLock() error {
 	lock, err := os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -86,7 +86,7 @@ func (j *Journal) takeLock() error {
 	return nil
 }
 
-// load reads the file, cuts a torn tail off, and leaves the journal ready for writing.
+// load reads the file, cuts off a torn tail, and leaves the journal ready for writing.
 func (j *Journal) load() error {
 	b, err := os.ReadFile(j.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func (j *Journal) apply(seq uint64, ops []Op) {
 	}
 }
 
-// cut removes what stands behind the last whole record.
+// cut removes what follows the last whole record.
 func (j *Journal) cut() error {
 	if err := j.file.Truncate(j.size); err != nil {
 		return fmt.Errorf("cut the journal: %w", err)
@@ -175,17 +175,18 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not. A later write may succeed.
+// Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not on disk; a later write may
+// succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
 
-// Delete removes key; one that isn't there is fine. Otherwise as Put.
+// Delete removes key; a missing key is no error. Otherwise as Put.
 func (j *Journal) Delete(key string) error {
 	return j.Write(Op{Key: key, Delete: true})
 }
 
-// Write makes all changes together: after a crash either all are there or none. Otherwise as Put.
+// Write makes all changes together: after a crash either all or none are there. Otherwise it is like Put.
 func (j *Journal) Write(ops ...Op) error {
 	if len(ops) == 0 {
 		return nil
@@ -214,7 +215,7 @@ func (j *Journal) Write(ops ...Op) error {
 	return nil
 }
 
-// mend makes a new file of what was acknowledged, if it is unknown what the old one holds.
+// mend writes a new file of everything acknowledged, if the content of the old one is unknown.
 func (j *Journal) mend() error {
 	if j.failed == nil || j.lock == nil {
 		return j.failed
@@ -226,8 +227,8 @@ func (j *Journal) mend() error {
 	return j.failed
 }
 
-// append writes b behind the last record. What a refused write left is cut off again. If even that fails, or the
-// kernel reported a lost page (fsync), what is on disk is unknown: the next write makes a new file.
+// append writes b after the last record. What a failed write left is cut off again. If even that fails, or the kernel
+// reports a lost page (fsync), the content of the file is unknown, and the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
@@ -270,13 +271,13 @@ func (j *Journal) rewrite() error {
 	}
 	j.file, j.seq, j.size, j.base = f, seq, int64(len(b)), int64(len(b))
 	if err := syncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
-		j.failed = err // a power cut may bring the old file back, without what is written from here
+		j.failed = err // a power cut may bring back the old file, without later writes
 		return err
 	}
 	return nil
 }
 
-// compacted is the content of a new file, and the sequence of its last record. It has at least one record.
+// compacted returns the content of a new file, and the sequence of its last record. It has at least one record.
 func (j *Journal) compacted() ([]byte, uint64, error) {
 	b, seq := []byte(header), j.seq
 	keys := slices.Sorted(maps.Keys(j.values))
@@ -324,7 +325,7 @@ func (j *Journal) All() map[string][]byte {
 	return all
 }
 
-// Close ends the use of the file. Everything acknowledged is in it.
+// Close closes the file. Everything acknowledged is in it.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

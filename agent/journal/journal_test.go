@@ -116,7 +116,7 @@ func history(t *testing.T, path string) (content []byte, ends []int64, states []
 	return content, ends, states
 }
 
-// A crash leaves the file cut off at any byte behind its first record, which came with the rename.
+// A crash leaves the file cut off at any byte after its first record, which came with the rename.
 func TestCutAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -152,8 +152,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// A flipped byte is either refused by name, or was in the last record and reads as a write cut off: never a
-// state that was not written.
+// A flipped byte is either refused with a code, or was in the last record and looks like a write cut off. It never
+// gives a state that was not written.
 func TestFlipEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -183,7 +183,7 @@ func TestFlipEveryByte(t *testing.T) {
 	}
 }
 
-// Blocks of zeros at the end are what some file systems leave of a write that was cut off by a power cut.
+// Some file systems leave blocks of zeros at the end after a power cut.
 func TestZeroTail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	content, _, states := history(t, path)

@@ -13,8 +13,8 @@ import (
 //
 //	mark (2) | length of body (4) | CRC-32C of sequence and body (4) | sequence (8) | body (CBOR)
 //
-// Sequences grow by one from record to record. A file is made under another name and renamed when its first
-// records are on disk, so one without a whole record is no work of a crash.
+// Sequences grow by one from record to record. A file is made under another name and renamed when its first records are
+// on disk, so no crash leaves a file without a whole record.
 const (
 	header     = "outspan journal 1\n"
 	recordMark = 0xA55E
@@ -50,7 +50,7 @@ func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
 	return frameRecord(seq, body), nil
 }
 
-// frameRecord puts the head before a body.
+// frameRecord puts the head in front of a body.
 func frameRecord(seq uint64, body []byte) []byte {
 	b := make([]byte, recordHead, recordHead+len(body))
 	binary.BigEndian.PutUint16(b, recordMark)
@@ -80,8 +80,8 @@ func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
 	return binary.BigEndian.Uint64(b[10:]), ops, size, nil
 }
 
-// recordAfter reports whether a whole record newer than seq stands anywhere in b. Writes are synced one by one, so
-// a cut-off write has nothing after it; if something is there, the damage has another cause.
+// recordAfter reports whether b contains a whole record newer than seq. Writes are synced one by one, so nothing
+// follows a write that a crash cut off; if something does, the damage has another cause.
 func recordAfter(b []byte, seq uint64) bool {
 	for i := 0; i+recordHead <= len(b); i++ {
 		if binary.BigEndian.Uint16(b[i:]) != recordMark {

@@ -13,15 +13,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The files of an archive, in a directory of its own below the backup directory. data.tar is a plain tar; the manifest
-// has the SHA-256 of each chunk of it, and manifest.json.sha256 that of the manifest, in the form of sha256sum.
+// The files of an archive, which has its own directory below the backup directory. data.tar is a plain tar. The
+// manifest has the SHA-256 of each chunk of it; manifest.json.sha256 has that of the manifest, in the form of
+// sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
 	archiveSum      = "manifest.json.sha256"
 	archiveFormat   = 1
 
-	maxArchiveManifest = 256 << 20 // bytes; that of 10 TiB has 200 MB
+	maxArchiveManifest = 256 << 20 // bytes; the manifest of 10 TiB has 200 MB
 	maxArchiveBytes    = 12 << 40  // of the files in it, holes included: their sums fit into the manifest
 )
 
@@ -35,15 +36,15 @@ type archive struct {
 	Live      bool           `json:"live"` // taken while an instance ran
 	CreatedMS int64          `json:"created_unix_ms"`
 	Bytes     int64          `json:"bytes"` // of data.tar
-	// that its files took on the disk; less than their sizes where they had holes
+	// disk space of its files; less than their sizes if they had holes
 	DiskBytes  int64    `json:"disk_bytes"`
 	ChunkBytes int64    `json:"chunk_bytes"`
 	OwnUID     int      `json:"own_uid,omitempty"` // of the instances that used the volumes; see userOf
 	Sums       []string `json:"sha256"`            // of each chunk
 }
 
-// readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found,
-// integrity_check_failed.
+// readArchive reads and checks a manifest. want is the sum that was reported when the manifest was written; "" = not
+// checked. Codes: not_found, integrity_check_failed.
 func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	var a archive
 	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
@@ -68,7 +69,7 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file unless it is larger than most. Code: integrity_check_failed.
+// readBounded reads a file of at most most bytes. Code: integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -82,7 +83,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return raw, err
 }
 
-// write puts the manifest and its sum beside the data and returns the sum.
+// write writes the manifest and its sum next to the data and returns the sum.
 func (a *archive) write(dir string) (string, error) {
 	raw, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
@@ -101,19 +102,19 @@ func (a *archive) write(dir string) (string, error) {
 	return text, writeWhole(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"))
 }
 
-// checking reads an archive's data and hands out only bytes whose chunk has the right sum.
+// checking reads an archive's data and returns only bytes whose chunk has the right sum.
 type checking struct {
 	from *skipping
 	a    *archive
 	each func(done int64) error
 	next int    // chunk
-	buf  []byte // of the present one, unless that is a hole
-	have []byte // what is left of it
+	buf  []byte // of the present chunk, unless that is a hole
+	have []byte // the rest of the present chunk
 	done int64
-	data int64 // of those done, in chunks that are not zeros
+	data int64 // bytes of done in chunks that are not zeros
 
-	lend bool // zeros need not be written into what Read is given
-	lent int  // how many were not
+	lend bool // Read may skip writing zeros into its buffer
+	lent int  // number of bytes skipped
 }
 
 // Read implements io.Reader.
@@ -179,7 +180,7 @@ func (c *checking) load() error {
 	return c.each(c.done)
 }
 
-// checkData reads the whole data of an archive once, for its sums alone.
+// checkData reads the whole data of an archive once, to check its sums.
 func checkData(dir string, a *archive, each func(int64) error) error {
 	f, err := os.Open(filepath.Join(dir, archiveData))
 	if err != nil {
@@ -189,7 +190,7 @@ func checkData(dir string, a *archive, each func(int64) error) error {
 	return (&checking{from: &skipping{f: f}, a: a, each: each}).rest()
 }
 
-// rest reads on to the end, for the sums alone.
+// rest reads on to the end, to check the sums.
 func (c *checking) rest() error {
 	for {
 		switch err := c.load(); {

@@ -55,7 +55,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
-	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // a new one was begun meanwhile
+	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data was begun meanwhile
 		t.Fatal(err)
 	}
 	setEpochs(t, other.path(slotPath), "1")
@@ -96,7 +96,7 @@ func TestBackupLive(t *testing.T) {
 	n.await("b1", model.SideVerified)
 }
 
-// Directories and files come and go while a live backup reads the volume, as a database's segments do. Each backup
+// Directories and files come and go while a live backup reads the volume, as with a database's segments. Each backup
 // ends, and can be restored.
 func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	n := newNode(t, nil)
@@ -136,7 +136,7 @@ func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	}
 }
 
-// Damage of an archive is found before anything of it is used, and named.
+// A damaged archive is detected before any part of it is used, and the error names the file.
 func TestRestoreDamaged(t *testing.T) {
 	damage := func(file string, at int64) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {

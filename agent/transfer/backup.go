@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// archiveDir is the directory of one backup. Code: not_supported.
+// archiveDir returns the directory of one backup. Code: not_supported.
 func (t *task) archiveDir(id model.BackupID) (string, error) {
 	if t.m.cfg.BackupDir == "" {
 		return "", model.Refuse(model.CodeNotSupported, "this node has no backup directory").
@@ -25,7 +25,8 @@ func (t *task) archiveDir(id model.BackupID) (string, error) {
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
 
-// backup writes the volumes to an archive, reads that back and gives it its name. A try that was cut off starts over.
+// backup writes the volumes to an archive, reads it back, and then gives it its final name. An interrupted try starts
+// over.
 func (t *task) backup(ctx context.Context) error {
 	dir, err := t.archiveDir(model.BackupID(t.ID))
 	if err != nil {
@@ -59,7 +60,7 @@ func (t *task) backup(ctx context.Context) error {
 		err = move(partial, dir)
 	}
 	if err != nil {
-		_ = erase.Tree(partial) // the next try removes the rest
+		_ = erase.Tree(partial) // the next try removes what is left
 		return asCode(err, "write the backup")
 	}
 	return t.backupDone(dir)
@@ -120,8 +121,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out,
-// cut, or filled up.
+// writeEntry adds one file. A file of a live volume may vanish, grow or shrink meanwhile: it is then left out, cut, or
+// filled up with zeros.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime),
 		Format: tar.FormatPAX}
@@ -163,7 +164,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tarMode is a mode in the bits of tar, and fromTar the way back.
+// tarMode converts a mode to the bits of tar; fromTar converts it back.
 func tarMode(m fs.FileMode) int64 {
 	bits := int64(m.Perm())
 	if m&fs.ModeSticky != 0 {

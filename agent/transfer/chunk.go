@@ -15,11 +15,11 @@ const chunkBytes = 4 << 20
 
 type sum = [sha256.Size]byte
 
-// content is the contents of a tree as one row of bytes.
+// content is the contents of a tree's files as one stream of bytes.
 type content struct {
 	root  *os.Root
 	files []*entry
-	ends  []int64 // of each file in the row
+	ends  []int64 // of each file in the stream
 }
 
 func newContent(root *os.Root, entries []entry) *content {
@@ -43,7 +43,7 @@ func (c *content) total() int64 {
 
 func (c *content) chunks() int { return int((c.total() + chunkBytes - 1) / chunkBytes) }
 
-// length of a chunk: all have chunkBytes but the last.
+// length returns the length of a chunk: chunkBytes, except for the last.
 func (c *content) length(i int) int64 { return min(chunkBytes, c.total()-int64(i)*chunkBytes) }
 
 // each visits the pieces of files that a chunk consists of.
@@ -51,7 +51,7 @@ func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
 	return c.pieces(int64(i)*chunkBytes, c.length(i), visit)
 }
 
-// pieces visits the pieces of files that so many bytes of the row consist of.
+// pieces visits the pieces of files in left bytes of the stream from an offset on.
 func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) error) error {
 	for f := sort.Search(len(c.ends), func(f int) bool { return c.ends[f] > from }); left > 0; f++ {
 		e := c.files[f]
@@ -84,7 +84,7 @@ func (c *content) read(i int, buf []byte) ([]byte, error) {
 	return buf, asCode(err, "read the volume")
 }
 
-// write puts a chunk where it belongs. Pieces that are all zero stay holes.
+// write writes a chunk into its files. Pieces that are all zero stay holes.
 func (c *content) write(i int, data []byte) error {
 	err := c.each(i, func(e *entry, at, n int64) error {
 		piece := data[:n]
@@ -103,7 +103,7 @@ func (c *content) write(i int, data []byte) error {
 	return asCode(err, "write the copy")
 }
 
-// punch leaves a hole, unless something was written there before.
+// punch leaves a hole, or writes zeros if other data was written there before.
 func punch(f *os.File, at, n int64) error {
 	if hole(f, at, n) {
 		return nil
@@ -117,7 +117,7 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks zeros. ended is asked now and then.
+// clear makes n chunks zeros. It calls ended now and then, and stops at its error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
@@ -134,10 +134,10 @@ func (c *content) clear(i, n int, ended func() error) error {
 	return asCode(err, "write the copy")
 }
 
-// holeChunks is how many chunks are found to be a hole in one step at most: 1 TiB.
+// holeChunks is the most chunks that are found to be a hole in one step: 1 TiB.
 const holeChunks = 1 << 18
 
-// holes is how many whole chunks from one on have no byte on the disk: all are zeros.
+// holes returns how many whole chunks from i on have no data on the disk: all are zeros.
 func (c *content) holes(i int) int {
 	from := int64(i) * chunkBytes
 	end := from
@@ -158,14 +158,14 @@ func (c *content) holes(i int) int {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errNoHole) {
-		return 0 // whoever reads it is told
+		return 0 // reading it will return the error
 	}
 	return int((end - from) / chunkBytes)
 }
 
 var errNoHole = errors.New("there is data")
 
-// reading reads the chunks of a row one after another for their sums. Those of a hole cost one look together.
+// reading reads the chunks of a stream one after another for their sums. The chunks of a hole need only one look.
 type reading struct {
 	*content
 	next  int // chunk

@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The epoch of the data in a volume's directory stands beside it, in NAME@copy: no volume can have such a name. It is
+// The epoch of the data in a volume's directory is in a file beside it, NAME@copy: no volume can have that name. It is
 // written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or NAME@EPOCH.1 if
-// there is one already.
+// that exists already.
 
-// Epoch is that of the data in a volume's directory, in digits; "" if none was ever noted.
+// Epoch returns the epoch of the data in a volume's directory, in digits; "" if none was ever noted.
 func Epoch(dir string) (string, error) {
 	text, err := os.ReadFile(dir + "@copy")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +26,7 @@ func Epoch(dir string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// SetEpoch notes it; it is on the disk when this returns.
+// SetEpoch notes the epoch; it is on the disk when this returns.
 func SetEpoch(dir, epoch string) error { return writeWhole(dir+"@copy", []byte(epoch+"\n")) }
 
 // ForgetEpoch removes the note; it is gone from the disk when this returns.
@@ -40,8 +40,8 @@ func ForgetEpoch(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// Empty reports whether a directory holds nothing, or isn't there. It reads at most one name: programs fill these
-// directories.
+// Empty reports whether a directory is empty or missing. It reads at most one name, since programs may have filled the
+// directory.
 func Empty(dir string) (bool, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,11 +80,11 @@ func aside(dir, epoch string, n int) string {
 	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
 }
 
-// volume is where one of the task's volumes stands, and the epoch of the data that the task is about.
+// volume is one of the task's volumes: its directory, and the epoch of the data that the task is about.
 type volume struct {
 	name, dir string
 	epoch     string
-	here      bool // its directory holds that data
+	here      bool // the directory holds the data of that epoch
 }
 
 func (t *task) volumes() ([]volume, error) {
@@ -104,7 +104,8 @@ func (t *task) volumes() ([]volume, error) {
 	return all, nil
 }
 
-// mustBeHere refuses to hand out data that the servers don't mean. Codes: not_found, integrity_check_failed.
+// mustBeHere refuses to hand out data of an epoch that the servers did not order. Codes: not_found,
+// integrity_check_failed.
 func (t *task) mustBeHere() error {
 	all, err := t.volumes()
 	if err != nil {

@@ -21,7 +21,7 @@ func filled(t *testing.T) (n *node, slot string) {
 	return n, slot
 }
 
-// A source that was away for the whole cooling time is told only to drop: then the old data is removed where it stands.
+// A source that was away for the whole cooling time gets only the order to drop. The old data is then removed in place.
 func TestDropWithoutRetire(t *testing.T) {
 	n, slot := filled(t)
 	n.order(order(transport.TaskDrop, "t1"))
@@ -33,7 +33,7 @@ func TestDropWithoutRetire(t *testing.T) {
 	}
 }
 
-// Retire and drop name the epoch of the old copy: what stands there since is not touched.
+// Retire and drop name the epoch of the old copy: data that came later is not touched.
 func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "5")
@@ -50,8 +50,8 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	}
 }
 
-// An instance that still runs on the old data keeps a drop from removing it; what was put aside before is not in the
-// way of the instance that runs now.
+// An instance that still runs on the old data keeps a drop from removing it. Data that was put aside earlier does not
+// disturb the instance that runs now.
 func TestDropWaitsForTheInstance(t *testing.T) {
 	n, slot := filled(t)
 	if user := n.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
@@ -66,7 +66,7 @@ func TestDropWaitsForTheInstance(t *testing.T) {
 	n.await("t2", model.SideDropped)
 }
 
-// What stands in a slot from before is not taken for a copy that was lost after it was verified.
+// Older data in a slot is not mistaken for a copy that was lost after it was verified.
 func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	n, slot := filled(t)
 	want := pictures(t, slot)
@@ -79,7 +79,7 @@ func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	}
 }
 
-// An old copy that was put aside, or stands where it stood, is put to use again and gets the new epoch.
+// An old copy, put aside or still in its place, is used again and gets the new epoch.
 func TestAttachOldCopy(t *testing.T) {
 	for _, retired := range []bool{true, false} {
 		n, slot := filled(t)
@@ -104,8 +104,7 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
-// A volume in which nothing was ever written leaves an empty directory behind; it is not in the way of a copy that
-// comes back.
+// A volume that was never written to leaves an empty directory. It does not block a copy that comes back.
 func TestAttachOverEmptyDirectory(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))
@@ -125,7 +124,7 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	}
 }
 
-// The agent ends after it noted the epoch and before the copy is in its place: the next try goes on.
+// The agent ends after it noted the epoch and before the copy is in its place. The next try completes it.
 func TestAttachInterrupted(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))
@@ -143,7 +142,7 @@ func TestAttachInterrupted(t *testing.T) {
 	}
 }
 
-// A node hands out and backs up only the data that the servers mean.
+// A node hands out and backs up only the data that the servers refer to.
 func TestServeOnlyTheNewest(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "7")

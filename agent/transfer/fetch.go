@@ -25,11 +25,12 @@ import (
 
 const (
 	chunkTimeout = time.Minute
-	sumsTimeout  = 24 * time.Hour // both sides read everything meanwhile; the servers give up when nothing moves
-	chunkTries   = 3              // of one that arrives damaged
+	sumsTimeout  = 24 * time.Hour // both sides read everything; the servers give up when there is no progress
+	chunkTries   = 3              // for a chunk that arrives damaged
 )
 
-// fetch copies the volumes of a peer beside our own and verifies that; it goes on where an earlier try ended.
+// fetch copies the volumes of a peer into a staging directory and verifies the copy. It goes on where an earlier try
+// ended.
 func (t *task) fetch(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -65,7 +66,7 @@ func (t *task) fetch(ctx context.Context) error {
 	return t.finish(c.root, &c.manifest, c.sums)
 }
 
-// verified returns the sum of a copy that is complete.
+// verified returns the sum of a complete copy.
 func (t *task) verified() (string, bool) {
 	b, err := os.ReadFile(t.staging(t.ID, "verified"))
 	return string(bytes.TrimSpace(b)), err == nil && len(b) > 0
@@ -84,7 +85,7 @@ func (t *task) stagedBytes() int64 {
 	return newContent(nil, m.Entries).total()
 }
 
-// finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
+// finish sets a complete copy's owners and modes, syncs it to the disk, and marks it as verified.
 func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	if err := t.readdress(m); err != nil {
 		return err
@@ -110,11 +111,10 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	return nil
 }
 
-// syncEvery bounds what is only in the memory of a machine, so that no sync takes so long that the servers take the
-// transfer for stalled.
+// syncEvery bounds what is not yet synced, so that no sync takes so long that the servers think the transfer stalled.
 const syncEvery = 1 << 30
 
-// settle puts the copy on the disk now and then.
+// settle syncs the copy to the disk from time to time.
 func (t *task) settle(done int64) error {
 	if done-t.synced < syncEvery {
 		return nil
@@ -142,7 +142,7 @@ type copying struct {
 	sums     []byte   // of the chunks that have arrived
 }
 
-// openCopy asks the source what there is, and makes room for it. What was begun of another manifest is thrown away.
+// openCopy asks the source for its list of files, and makes room for them. A copy of another list is removed.
 func (t *task) openCopy(ctx context.Context) (*copying, error) {
 	list, err := t.bringList(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func (t *task) beginStaging(list *listFile, total int64) error {
 	return asCode(writeWholeBy(t.staging(t.ID, "manifest"), list.copyTo), "note what is copied")
 }
 
-// usedBytes is what a copy takes on the disk: holes stay holes.
+// usedBytes returns what a copy takes on the disk: holes stay holes.
 func usedBytes(entries []entry) (n int64) {
 	for i := range entries {
 		n += entries[i].Used
@@ -204,7 +204,7 @@ func usedBytes(entries []entry) (n int64) {
 	return n
 }
 
-// roomFor refuses what would fill the disk. Code: no_capacity_disk.
+// roomFor refuses a copy that would fill the disk. Code: no_capacity_disk.
 func (t *task) roomFor(total int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(t.m.cfg.Volumes, &st); err != nil {
@@ -221,13 +221,13 @@ func (c *copying) close() {
 		_ = c.root.Close() // only read from here on
 	}
 	if c.log != nil {
-		_ = c.log.Close() // what it says is checked against the copy when it is used again
+		_ = c.log.Close() // the sums are checked against the copy when they are used again
 	}
 }
 
 func (c *copying) done() int { return len(c.sums) / sha256.Size }
 
-// resume keeps of an earlier try the chunks whose bytes on our disk still are what arrived.
+// resume keeps the chunks of an earlier try whose bytes on the disk still match their sums.
 func (c *copying) resume(ctx context.Context) error {
 	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
 	good, in := 0, c.content.reading()
@@ -239,7 +239,7 @@ func (c *copying) resume(ctx context.Context) error {
 		c.t.progress(model.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // what was not looked at may be good
+		return ctx.Err() // unchecked chunks may be good
 	}
 	if good > 0 {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
@@ -249,7 +249,8 @@ func (c *copying) resume(ctx context.Context) error {
 	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
 }
 
-// take brings one chunk over, or all chunks of a hole. One that arrives damaged is asked for again, a few times.
+// take copies one chunk, or all chunks of a hole. A chunk that arrives damaged is asked for again, up to chunkTries
+// times.
 func (c *copying) take(ctx context.Context, i int) error {
 	for try := 1; ; try++ {
 		data, head, err := c.t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
@@ -283,7 +284,7 @@ func (c *copying) damaged(i int, how string) error {
 	return model.Refuse(model.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
 }
 
-// verify reads the copy back from our disk, has the source do the same, and compares.
+// verify reads the copy back from the disk, makes the source do the same, and compares.
 func (c *copying) verify(ctx context.Context) error {
 	again, err := c.t.readList(ctx, io.Discard)
 	if err != nil {
@@ -301,7 +302,7 @@ func (c *copying) verify(ctx context.Context) error {
 	defer resp.Body.Close()
 	c.sums = c.sums[:0]
 	from, in := bufio.NewReaderSize(resp.Body, sumsAtOnce), c.content.reading()
-	for i := range c.content.chunks() { // both sides read at once, and it is told how far they are
+	for i := range c.content.chunks() { // both sides read at the same time, and report progress
 		var theirs sum
 		if _, err := io.ReadFull(from, theirs[:]); err != nil {
 			return c.t.brokeOff(err)
@@ -322,7 +323,7 @@ func (c *copying) verify(ctx context.Context) error {
 	return nil
 }
 
-// get asks the source for one answer, as a whole.
+// get asks the source for one answer and returns all of it.
 func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -345,8 +346,8 @@ func (t *task) brokeOff(err error) error {
 	return again(model.Refuse(model.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
 }
 
-// open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes
-// out yet, passes; that it refuses them does not.
+// open sends a request to the source; the caller closes the answer. If the source can't be reached, or does not hand
+// out the volumes yet, the error allows another try; if it refuses, it doesn't.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet,
 		"https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)

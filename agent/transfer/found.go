@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// find looks whether the data that is to be attached is on this disk, and only once. Codes: not_found, conflict.
+// find checks that the data to attach is on this disk, exactly once. Codes: not_found, conflict.
 func (t *task) find(context.Context) error {
 	all, err := t.volumes()
 	if err != nil {
@@ -37,7 +37,7 @@ func (t *task) find(context.Context) error {
 	return nil
 }
 
-// List names the data of volumes below a directory: what stands in its place and what was put aside. Empty directories
+// List lists the data of volumes below a directory: data in its place and data that was put aside. Empty directories
 // and data without an epoch are left out.
 func List(volumes string) ([]transport.VolumeData, error) {
 	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
@@ -51,7 +51,7 @@ func List(volumes string) ([]transport.VolumeData, error) {
 			continue
 		}
 		written, err := newest(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have moved since
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have moved meanwhile
 			return nil, err
 		}
 		if !written.IsZero() {
@@ -62,12 +62,12 @@ func List(volumes string) ([]transport.VolumeData, error) {
 	return list, nil
 }
 
-// dataAt reads which data a directory has by its name, and by the epoch noted beside it.
+// dataAt returns which data a directory has, from its name and the epoch noted beside it.
 func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	slotDir, base := filepath.Split(dir)
 	name, epoch, aside := strings.Cut(base, "@")
 	if !aside {
-		epoch, _ = Epoch(dir) // unreadable is as unknown
+		epoch, _ = Epoch(dir) // unreadable counts as unknown
 	}
 	slot, err := strconv.Atoi(filepath.Base(slotDir))
 	if err != nil || !model.ValidName(name) {
@@ -80,7 +80,7 @@ func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	return d, err == nil && d.Epoch > 0
 }
 
-// newest is when something directly in a directory was last written; zero if it is empty.
+// newest returns when something directly in a directory was last written; zero if it is empty.
 func newest(dir string) (at time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -92,7 +92,7 @@ func newest(dir string) (at time.Time, err error) {
 	}
 	defer d.Close()
 	for {
-		entries, err := d.ReadDir(1024) // programs fill these directories: never all names at once
+		entries, err := d.ReadDir(1024) // programs may have filled the directory: not all names at once
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil && info.ModTime().After(at) {
 				at = info.ModTime()

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What stands in its place and what was put aside is listed by its epoch; an empty directory, data without an epoch and
-// other files are not.
+// Data in its place and data put aside are listed with their epochs. Empty directories, data without an epoch and other
+// files are not listed.
 func TestList(t *testing.T) {
 	n, slot := filled(t)
 	for _, dir := range []string{"data@7", "data@8", "data@unknown", "more"} {
@@ -46,8 +46,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Data that was found is looked for before anything is stopped for it. It is put to use where it stands, or where it
-// was put aside.
+// The agent looks for found data before it stops anything for it. The data is used where it is, in its place or put
+// aside.
 func TestAttachFound(t *testing.T) {
 	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
 		t.Run(name, func(t *testing.T) {

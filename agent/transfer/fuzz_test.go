@@ -57,7 +57,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// coversAll visits the chunks at both ends: together with the sum of all lengths that finds what is counted wrong.
+// coversAll visits the chunks at both ends. Together with the sum of all lengths, this finds miscounts.
 func coversAll(t *testing.T, m manifest) {
 	t.Helper()
 	c := newContent(nil, m.Entries)

@@ -14,7 +14,7 @@ import (
 )
 
 // hole reports whether n bytes of a file from at on take no room on the disk: they read as zeros, and need not be read.
-// Where the file system can't tell, none are.
+// If the file system can't tell, it returns false.
 func hole(f *os.File, at, n int64) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < at+n {
@@ -24,11 +24,11 @@ func hole(f *os.File, at, n int64) bool {
 	return errors.Is(err, unix.ENXIO) || err == nil && next >= at+n
 }
 
-// skipping reads a file from its beginning, and does not have the disk read its holes.
+// skipping reads a file from its beginning, without reading holes from the disk.
 type skipping struct {
 	f         *os.File
 	at        int64
-	dataBegin int64 // nothing but a hole is between at and here
+	dataBegin int64 // from at to here is only a hole
 }
 
 // Read implements io.Reader.
@@ -47,7 +47,7 @@ func (s *skipping) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// skip passes n bytes, if all of them are in a hole.
+// skip skips n bytes, if all of them are in a hole.
 func (s *skipping) skip(n int64) bool {
 	if s.at >= s.dataBegin {
 		s.dataBegin = s.nextData()
@@ -59,8 +59,8 @@ func (s *skipping) skip(n int64) bool {
 	return true
 }
 
-// copyTo writes the next n bytes of the file to w, or as many as there are, and returns how many. What is in a hole is
-// written from zeroBytes.
+// copyTo writes the next n bytes of the file to w, or as many as there are, and returns how many. Holes are written
+// from zeroBytes.
 func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	var buf []byte
 	for done < n {
@@ -86,7 +86,7 @@ func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	return done, nil
 }
 
-// nextData is where data follows, or the file ends; where the file system can't tell, right here.
+// nextData returns where data follows or the file ends. If the file system can't tell, it returns the present position.
 func (s *skipping) nextData() int64 {
 	next, err := unix.Seek(int(s.f.Fd()), s.at, unix.SEEK_DATA)
 	if err == nil {
@@ -98,11 +98,11 @@ func (s *skipping) nextData() int64 {
 	return s.at
 }
 
-// zeroBytes is a chunk of zeros that nobody writes to. A slice of it needs no check for zeros, so each chunk of a large
-// hole costs little.
+// zeroBytes is a chunk of zeros that is never written to. A slice of it needs no check for zeros, so each chunk of a
+// large hole costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
-// ofZeroBytes reports whether b is a part of zeroBytes.
+// ofZeroBytes reports whether b is a slice of zeroBytes.
 func ofZeroBytes(b []byte) bool {
 	last := cap(b) - 1
 	return last >= 0 && last < chunkBytes && &b[:last+1][last] == &zeroBytes()[chunkBytes-1]
@@ -119,7 +119,7 @@ func sumOf(chunk []byte) sum {
 	return sha256.Sum256(chunk)
 }
 
-// sumText is sumOf in hex. Chunks of zeros share the text.
+// sumText returns sumOf in hex. Chunks of zeros share the text.
 func sumText(chunk []byte) string {
 	if len(chunk) == chunkBytes && zero(chunk) {
 		return zeroText()
@@ -148,10 +148,10 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked is a writer that buffers and passes whole chunks to take; close passes the rest. take must not keep a chunk
-// after it returns.
+// chunked is a writer that buffers data and passes whole chunks to take; close passes the rest. take must not keep a
+// chunk after it returns.
 type chunked struct {
-	zeros int // buffered bytes while all of them are slices of zeroBytes
+	zeros int // buffered bytes, as long as all of them are slices of zeroBytes
 	buf   []byte
 	take  func(chunk []byte) error
 }
@@ -188,7 +188,7 @@ func (c *chunked) close() error {
 	return c.take(chunk)
 }
 
-// sparse writes chunks one after another to a new file. Those of zeros become holes; close gives the file its length.
+// sparse writes chunks one after another to a new file. Chunks of zeros become holes; close gives the file its length.
 type sparse struct {
 	f *os.File
 	n int64
@@ -206,7 +206,7 @@ func (s *sparse) write(chunk []byte) error {
 
 func (s *sparse) close() error { return s.f.Truncate(s.n) }
 
-// fileSum sums a file by the sums of its chunks, so that a hole of any size is summed at once.
+// fileSum is a sum over the sums of a file's chunks, so that a hole needs no new sum for each chunk.
 type fileSum struct{ of hash.Hash }
 
 func newFileSum() fileSum { return fileSum{sha256.New()} }

@@ -35,7 +35,7 @@ func makeSparse(t *testing.T, path string) {
 
 var sparseData = []int64{0, 5*chunkBytes - 6, sparseSize/2 + 17, sparseSize - 12}
 
-// checkSparse wants the same file, and its holes.
+// checkSparse expects the same file, with its holes.
 func checkSparse(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -59,7 +59,7 @@ func checkSparse(t *testing.T, path string) {
 	wantSmall(t, path)
 }
 
-// wantSmall wants a file to take little room, whatever its size.
+// wantSmall expects a file to take little disk space, whatever its size.
 func wantSmall(t *testing.T, path string) {
 	t.Helper()
 	var st syscall.Stat_t
@@ -68,8 +68,8 @@ func wantSmall(t *testing.T, path string) {
 	}
 }
 
-// Holes of a large file are neither read nor sent nor written: not by a move, which goes on after both agents were
-// restarted, not by a backup, and not by what restores it.
+// Holes of a large file are neither read nor sent nor written. This holds for a move that resumes after both agents
+// were restarted, for a backup, and for its restore.
 func TestSparseVolume(t *testing.T) {
 	var sent, asked atomic.Int64
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {

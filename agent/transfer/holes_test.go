@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What is gathered comes out as it went in, whatever part of it is known to be zeros.
+// The output equals the input, whatever part of it is known to be zeros.
 func TestChunkedGivesWhatItTook(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var in, out bytes.Buffer
@@ -47,11 +47,11 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 	}
 }
 
-// The sums of a row are the same whether holes are passed at once or read: holes within a chunk, over the ends of
+// The sums of a row are the same whether holes are skipped or read. The holes are within a chunk, over the ends of
 // files, over several files, and at the end.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	passed := 0 // chunks that were known from the one before
+	passed := 0 // chunks whose sums were known from the chunk before
 	for round := range 8 {
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {
@@ -91,7 +91,7 @@ func TestHolesHaveTheSameSums(t *testing.T) {
 	}
 }
 
-// A peer can't make more holes than there are chunks, or none.
+// The number of holes from a peer must be between one and the number of chunks.
 func TestHolesOfAPeerAreChecked(t *testing.T) {
 	for _, holes := range []string{"0", "-1", "x", "4", "99999999999", "99999999999999999999"} {
 		t.Run(holes, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestHolesOfAPeerAreChecked(t *testing.T) {
 	}
 }
 
-// The sizes of a slot's files have a bound together, and a lower one in a backup: holes have sums, too.
+// The total size of a slot's files is bounded, and more tightly in a backup: holes have sums, too.
 func TestSizesOfVolumesAreBounded(t *testing.T) {
 	n, slot := filled(t)
 	grow := func(files int) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// What a program puts in the place of a file that is read does not block the agent.
+// If a program replaces a file that is being read, the agent does not block, whatever it puts there.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -51,8 +51,8 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A node whose list of files has setuid and setgid bits plants no such files on another one. The directory of a volume
-// is closed to others.
+// A node whose list of files has setuid and setgid bits can't create setuid files on another node. The directory of a
+// volume is closed to others.
 func TestNoSetuidFilesArrive(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -86,7 +86,7 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 // owner is a user and a group of a file.
 type owner struct{ uid, gid int }
 
-// ownersBelow are those of files of a tree.
+// ownersBelow returns the owners of the given files of a tree.
 func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]owner {
 	t.Helper()
 	got := map[string]owner{}
@@ -101,9 +101,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// A source plants no files of root, nor of any account that no job may run as on the target: they belong to the user of
-// the slot. What belonged to the slot's user at the source belongs to that of the target too. Accounts that jobs may
-// name keep their files, with groups that they are in. So it is after a restore.
+// A source can't create files of root on the target, nor of any account that no job may run as there: such files get
+// the user of the slot. Files of the slot's user at the source get the slot's user at the target. Files of accounts
+// that jobs may name keep their owner, and groups that this account is in. The same holds after a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -174,7 +174,7 @@ func TestOwnersOfFoundDataStay(t *testing.T) {
 	}
 }
 
-// A job whose user the target lacks gets no copy there: its instance could not start.
+// If the target lacks a job's user, it gets no copy: the job's instance could not start.
 func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")
@@ -194,7 +194,7 @@ func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The list of a hostile source names any number of owners: a bounded number of accounts is looked up.
+// The list of a hostile source names any number of owners: only a bounded number of accounts is looked up.
 func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")

@@ -13,13 +13,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listFile is a source's list of files, in a file without a name: it may be larger than what fits into memory well.
+// listFile is a source's list of files, kept in a file without a name, since it may be too large for memory.
 type listFile struct {
 	*os.File
 	sum sum
 }
 
-// bringList gets the list. Its reader begins at its start.
+// bringList gets the list. Reading it begins at its start.
 func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	dir := filepath.Join(t.m.cfg.Volumes, stagingDir)
 	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
@@ -55,7 +55,7 @@ func (l *listFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// readList asks the source for its list, and returns its sum.
+// readList asks the source for its list, writes it to to, and returns its sum.
 func (t *task) readList(ctx context.Context, to io.Writer) (all sum, err error) {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files whose paths have 60 bytes.
-	// On its way a list takes less.
+	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files with paths of 60 bytes. When it
+	// is sent, a list takes less.
 	maxList = 256 << 20
-	// maxArchiveList is the same of a backup that is unpacked: it may be all that is left of the data.
+	// maxArchiveList is the limit for a backup that is unpacked, which may be all that is left of the data.
 	maxArchiveList = 1 << 30
-	// entryCost is what an entry takes in memory beside its texts: itself, its place in content, and in the set of
+	// entryCost is what an entry takes in memory besides its texts: itself, its place in content, and in the set of
 	// directories.
 	entryCost = 160
-	// maxFrame bounds one entry on its way.
+	// maxFrame bounds one entry when it is sent.
 	maxFrame = 64 << 10
 )
 
@@ -37,7 +37,7 @@ type manifest struct {
 	OwnUID  int // of the slot's instances at the source; see userOf
 }
 
-// manifestHead stands before the entries on their way.
+// manifestHead is sent before the entries.
 type manifestHead struct {
 	Names []string `cbor:"1,keyasint"`
 	Chunk int64    `cbor:"2,keyasint"`
@@ -50,7 +50,7 @@ func newManifest(root *os.Root, names []string) (manifest, error) {
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
 }
 
-// write sends the list: its head and each entry in a frame of its own, so that nobody has to hold it twice.
+// write sends the list, with its head and each entry in a separate frame, so that neither side holds it twice.
 func (m *manifest) write(to io.Writer) error {
 	w := bufio.NewWriterSize(to, maxFrame)
 	if err := writeFrame(w,
@@ -76,8 +76,8 @@ func writeFrame(w io.Writer, item any) error {
 	return err
 }
 
-// readManifest reads what another agent sent and refuses what would lead out of the tree, or take more memory than
-// maxList. Each entry is looked at when it arrives. Code: integrity_check_failed.
+// readManifest reads what another agent sent. It refuses paths that lead out of the tree, and lists that take more
+// memory than maxList. Each entry is checked when it arrives. Code: integrity_check_failed.
 func readManifest(from io.Reader, names []string) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
 	var head manifestHead
@@ -124,7 +124,7 @@ func (f *frames) next(item any) error {
 	return cbor.Unmarshal(f.buf, item)
 }
 
-// entryCheck looks at the entries of a list, one after another.
+// entryCheck checks the entries of a list, one after another.
 type entryCheck struct {
 	names []string
 	dirs  map[string]struct{}
@@ -136,7 +136,7 @@ type entryCheck struct {
 // listRoom is how much memory a list may still take.
 type listRoom int64
 
-// take makes room for an entry. Code: invalid.
+// take takes memory for an entry. Code: invalid.
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
 		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")
@@ -148,8 +148,8 @@ func newEntryCheck(names []string) *entryCheck {
 	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
 }
 
-// add refuses what a peer must not have us make: a path that leads out of the tree, stands before its directory, or is
-// out of order, as one that comes twice.
+// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory, or
+// is not in order, which includes one that comes twice.
 func (c *entryCheck) add(e *entry) error {
 	if err := c.room.take(e); err != nil {
 		return err

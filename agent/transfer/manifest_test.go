@@ -34,7 +34,7 @@ func heapInUse() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// A peer's list of files takes a bounded room in memory, however many entries it has and whatever is in them.
+// A peer's list of files takes bounded memory, however many entries it has and whatever they contain.
 func TestLargeManifestIsBounded(t *testing.T) {
 	const most = maxList / entryCost
 	name := strings.Repeat("n", 60)
@@ -74,7 +74,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 	}
 }
 
-// An entry that says that it is long is not waited for in memory.
+// For an entry that claims to be long, the reader allocates no memory in advance.
 func TestManifestFramesAreBounded(t *testing.T) {
 	var raw bytes.Buffer
 	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1}); err != nil {
@@ -94,7 +94,7 @@ func TestManifestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// A list is read back as it was written. One that is cut short, or that goes on after its end, is refused.
+// A list is read back as it was written. A list that is cut short or goes on after its end is refused.
 func TestManifestThereAndBack(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "data", "a-b"), 0o700); err != nil {

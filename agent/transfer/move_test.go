@@ -80,7 +80,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// A copy goes on where it was cut off: chunks that have arrived are not sent again, unless the disk has lost them.
+// A copy resumes where it was cut off: chunks that have arrived are not sent again, unless the disk has lost them.
 func TestMigrateResumes(t *testing.T) {
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -124,7 +124,7 @@ func TestMigrateResumes(t *testing.T) {
 	}
 }
 
-// The source is restarted in the middle: the target waits for it and goes on.
+// The source is restarted in the middle: the target waits for it and resumes.
 func TestMigrateSourceRestarts(t *testing.T) {
 	source, target, fetch := pair(t, large, nil)
 	want := pictures(t, source.path(slotPath))
@@ -148,7 +148,7 @@ func (n *node) failure(id model.TransferID) model.TransferReport {
 	return n.await(id, model.SideFailed)
 }
 
-// A chunk that arrives damaged every time fails the move, and says which file it is of.
+// A chunk that arrives damaged every time fails the move, and the error names the file.
 func TestMigrateDamagedOnTheWay(t *testing.T) {
 	source, target, fetch := pair(t, 9<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +183,7 @@ func (f *flipping) Write(p []byte) (int, error) {
 	return f.ResponseWriter.Write(p)
 }
 
-// What the target's disk lost after it was written is found before the copy is attached.
+// Data that the target's disk lost after it was written is found missing before the copy is attached.
 func TestMigrateDamagedOnDisk(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder
@@ -210,7 +210,7 @@ func TestMigrateDamagedOnDisk(t *testing.T) {
 	}
 }
 
-// What writes the volumes at the source meanwhile is found.
+// Writes to the source's volumes during a move are detected.
 func TestMigrateSourceWritten(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder
@@ -230,14 +230,14 @@ func TestMigrateSourceWritten(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	<-written
-	target.stop() // it tries again and again: the servers give up
+	target.stop() // it tries again until the servers give up
 	target.start()
 	if exists(target.path(stagingDir, "t1", "verified")) {
 		t.Error("a copy of what changed is marked as verified")
 	}
 }
 
-// Only who shows the token gets anything, and only while the volumes are handed out.
+// A client gets data only with the token, and only while the volumes are handed out.
 func TestServeAsksForTheToken(t *testing.T) {
 	source, _, fetch := pair(t, 1<<20, nil)
 	source.order(order(transport.TaskServe, "t1"))
@@ -271,7 +271,7 @@ func TestServeWaitsForTheInstance(t *testing.T) {
 	source.await("t1", model.SideServing)
 }
 
-// A peer can't make us write outside of the copy.
+// A peer can't make the target write outside of the copy.
 func TestManifestIsChecked(t *testing.T) {
 	dir, file := uint32(os.ModeDir|0o700), uint32(0o600)
 	for name, entries := range map[string][]entry{

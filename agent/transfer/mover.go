@@ -27,12 +27,13 @@ type Config struct {
 	BackupDir string
 	// Peers reaches other agents, with this agent's certificate.
 	Peers http.RoundTripper
-	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
+	// Hold keeps instances away from volumes, or returns the user that holds one now. Release is called with the same
+	// holder.
 	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
 	Release func(holder model.InstanceID)
-	// Owner is whom a copy of a slot's volumes belongs to here: the user that the job file names, or if that is "" whom
-	// this node gives to the slot. MayRunAs is the account of a user id, if a job may name it on this node. Neither is
-	// used unless the agent runs as root.
+	// Owner returns the account that a copy of a slot's volumes belongs to here: the user that the job file names, or, if
+	// that is "", the one that this node gives to the slot. MayRunAs returns the account of a user id, if a job may name
+	// it on this node. Both are used only if the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
 	// Report takes the state of one transfer; it does not block.
@@ -40,8 +41,7 @@ type Config struct {
 	Log    hclog.Logger
 }
 
-// Mover carries out the orders of the servers, each in a goroutine of its own. Set and Handler are safe for many
-// goroutines.
+// Mover carries out the orders of the servers, each in its own goroutine. Set and Handler are safe for many goroutines.
 type Mover struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
@@ -52,20 +52,20 @@ type Mover struct {
 	served map[model.TransferID]*source
 }
 
-// key names a task: an agent may have two of one transfer, such as to attach a copy and to put the old one aside.
+// key names a task: one transfer may have two here, such as attaching a copy and putting the old one aside.
 type key struct {
 	id   model.TransferID
 	task transport.TransferTask
 }
 
-// New checks nothing on the disk; it starts no goroutine.
+// New makes a Mover. It checks nothing on the disk and starts no goroutine.
 func New(cfg Config) *Mover {
 	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{},
 		served: map[model.TransferID]*source{}}
 }
 
-// Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for
-// transfers that are in no order is removed. It does not block.
+// Set replaces the orders. It also removes staged copies that no order names, unless unsure (after a restore of the
+// servers' state). It does not block.
 func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	m.mu.Lock()
 	m.orders = make(map[key]transport.TransferOrder, len(orders))
@@ -102,7 +102,7 @@ type worker struct {
 	stop  func() // ends its goroutine and waits for it
 }
 
-// Run carries out orders until ctx ends; it returns when all its goroutines have.
+// Run carries out orders until ctx ends. It returns when all its goroutines have ended.
 func (m *Mover) Run(ctx context.Context) error {
 	working := map[key]worker{}
 	defer func() {
@@ -120,7 +120,7 @@ func (m *Mover) Run(ctx context.Context) error {
 		orders, clean := m.orders, m.clean
 		m.mu.Unlock()
 		for k, w := range working {
-			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // the source may have another address now
+			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // e.g. the source has another address now
 				w.stop()
 				delete(working, k)
 			}
@@ -147,7 +147,7 @@ func (m *Mover) begin(ctx context.Context, o transport.TransferOrder) worker {
 	return worker{order: o, stop: func() { cancel(); <-done }}
 }
 
-// sweep removes copies beside the volumes that no order speaks of.
+// sweep removes staged copies that no order names.
 func (m *Mover) sweep(orders map[key]transport.TransferOrder) {
 	wanted := map[string]bool{}
 	for _, o := range orders {
@@ -179,14 +179,15 @@ type task struct {
 	synced int64 // bytes of the copy that were put on the disk
 }
 
-// How a task is tried again: what fails for reasons of the other side is tried until the servers give the transfer up.
+// How a task is tried again. A failure that lies with the other side is tried again until the servers give the transfer
+// up.
 const (
 	retryFirst  = 200 * time.Millisecond
 	retryMost   = 5 * time.Second
 	reportEvery = 2 * time.Second
 )
 
-// run carries the order out, holding what it needs to hold, and stays until ctx ends.
+// run carries the order out, while it holds the volumes that it needs, and stays until ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
@@ -194,7 +195,7 @@ func (t *task) run(ctx context.Context) {
 		transport.TaskFind:    t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire,
 		transport.TaskDrop: t.drop,
 	}[t.Task]
-	if work == nil { // keep: its being ordered is enough
+	if work == nil { // keep: the order alone keeps the copy
 		<-ctx.Done()
 		return
 	}
@@ -220,18 +221,19 @@ func (t *task) run(ctx context.Context) {
 	}
 }
 
-// retry marks an error that another try may not meet.
+// retry marks an error that may not come again on another try.
 type retry struct{ error }
 
 func again(err error) error { return &retry{err} }
 
-// Unwrap gives the error inside.
+// Unwrap returns the error inside.
 func (r *retry) Unwrap() error { return r.error }
 
-// fail reports what no other try mends. It is tried again all the same, since the servers decide when it is over.
+// fail reports an error that another try won't mend. The task is tried again anyway, since the servers decide when it
+// is over.
 func (t *task) fail(err error) {
 	refusal := &model.Error{Code: model.CodeInternal, Message: err.Error()}
-	_ = errors.As(err, &refusal) // otherwise it is as above
+	_ = errors.As(err, &refusal) // otherwise it stays an internal error
 	t.log.Error("transfer failed", "code", refusal.Code, "error", refusal.Message)
 	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: model.SideFailed, Code: refusal.Code, Message: refusal.Message})
 }
@@ -244,7 +246,7 @@ func (t *task) holder() model.InstanceID {
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:
-	case transport.TaskDrop: // what was put aside before is not in the way of instances
+	case transport.TaskDrop: // data that was put aside before doesn't concern instances
 		all, err := t.volumes()
 		if err != nil || !slices.ContainsFunc(all, func(v volume) bool { return v.here }) {
 			return err
@@ -270,14 +272,14 @@ func (t *task) report(state model.TransferState, done, total int64, sum string) 
 	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: state, Bytes: done, Total: total, Sum: sum})
 }
 
-// progress reports, but not more often than reportEvery.
+// progress reports, but at most once every reportEvery.
 func (t *task) progress(state model.TransferState, done, total int64) {
 	if time.Since(t.last) >= reportEvery {
 		t.report(state, done, total, "")
 	}
 }
 
-// slotDir is where the volumes of the slot are.
+// slotDir returns the directory of the slot's volumes.
 func (t *task) slotDir() string {
 	job, group := t.Group.Split()
 	return filepath.Join(t.m.cfg.Volumes, string(job), group, strconv.Itoa(t.Slot))

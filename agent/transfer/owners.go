@@ -11,27 +11,27 @@ type Account struct {
 	Groups []int // its own first
 }
 
-// owners decides whom the files of a copy belong to. They come from another node, which must not plant files of any
-// account here: each of them belongs to the user of the slot, or else to one that a job may name on this node, with a
-// group of that user. A job on this node could have made them too.
+// owners decides which account the files of a copy belong to. The copy comes from another node, which must not be able
+// to create files of any account here. Each file gets the user of the slot, or a user that a job may name on this node,
+// with a group of that user. A job on this node could have made the same files.
 type owners struct {
 	t      *task
-	theirs int                // the user that the volumes had at their source; 0: not known
-	slot   *Account           // nil: not asked for yet
+	theirs int                // the user that owned the volumes at their source; 0: not known
+	slot   *Account           // nil: not looked up yet
 	others map[int]lookedUpAs // by user id
 }
 
-// lookedUpAs is an account, unless no job may run as it.
+// lookedUpAs is an account; ok says that a job may run as it.
 type lookedUpAs struct {
 	Account
 	ok bool
 }
 
-// maxOwners is how many accounts one copy can name. Files of others belong to the user of the slot.
+// maxOwners is how many accounts one copy can name. Files of other accounts belong to the user of the slot.
 const maxOwners = 1000
 
-// readdress gives the files of a copy to users of this node. Only copies that nothing has used yet are dressed by it.
-// Code: that of Config.Owner.
+// readdress assigns the files of a copy to users of this node. It is for copies that nothing has used yet. Code: that
+// of Config.Owner.
 func (t *task) readdress(m *manifest) error {
 	if os.Geteuid() != 0 { // everything belongs to the user of the agent
 		return nil
@@ -51,7 +51,7 @@ func (t *task) readdress(m *manifest) error {
 	return nil
 }
 
-// of is whom a file belongs to that belonged to a user id of the source.
+// of returns the account here for a file of a user id of the source.
 func (o *owners) of(uid int) (Account, error) {
 	if uid != o.theirs || uid == 0 {
 		known, asked := o.others[uid]
@@ -73,7 +73,7 @@ func (o *owners) of(uid int) (Account, error) {
 	return *o.slot, nil
 }
 
-// checkUser refuses to copy for a job whose user this node lacks or does not allow: its instance would not start here.
+// checkUser refuses a copy for a job whose user this node lacks or does not allow: the instance could not start here.
 // Code: that of Config.Owner.
 func (t *task) checkUser() error {
 	if t.User == "" || os.Geteuid() != 0 {
@@ -83,7 +83,7 @@ func (t *task) checkUser() error {
 	return err
 }
 
-// userOf is the user id that the instances of the slot had at this node: it owns the first volume. 0: root, or not
+// userOf returns the user id that the slot's instances had on this node: the owner of the first volume. 0: root, or not
 // known.
 func (t *task) userOf(entries []entry) int {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.Path == t.Names[0] })

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again,
-// it goes on with what is not done.
+// attach puts the copy where instances find it, and notes its epoch. Existing data is put aside, never removed. When it
+// is ordered again, it continues with the steps that are not done.
 func (t *task) attach(context.Context) error {
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")
@@ -31,7 +31,7 @@ func (t *task) attach(context.Context) error {
 	return nil
 }
 
-// attachOne notes the epoch before the copy is in its place: an instance that is started in between is refused.
+// attachOne notes the epoch before it moves the copy: an instance that is started in between is refused.
 func (t *task) attachOne(v *volume, epoch string) error {
 	have, err := Epoch(v.dir)
 	if err != nil {
@@ -54,14 +54,14 @@ func (t *task) attachOne(v *volume, epoch string) error {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
 	}
-	// an empty directory stays where it is, and nothing can be renamed to it
+	// an empty directory was not put aside, and move needs a free name
 	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return asCode(err, "remove the empty directory of volume "+v.name)
 	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
 
-// copyOf is where the verified copy of a volume waits, or the old one that is put to use again; "" if there is none.
+// copyOf returns where the verified copy of a volume is, or an old copy that is used again; "" if there is none.
 func (t *task) copyOf(v *volume) string {
 	by := t.Staged
 	if by == "" {
@@ -121,7 +121,7 @@ func (t *task) drop(context.Context) error {
 	return nil
 }
 
-// move renames a directory and makes both parents remember it after a power cut.
+// move renames a directory and syncs both parents, so that the change survives a power cut.
 func move(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inBetween reports whether a node told of a pass that it was under way, neither at its beginning nor at its end.
+// inBetween reports whether a node reported progress of a pass between its beginning and its end.
 func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -24,7 +24,7 @@ func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	return false
 }
 
-// slowly lets a writer take its time.
+// slowly delays each write.
 type slowly struct {
 	http.ResponseWriter
 	pause time.Duration
@@ -36,11 +36,11 @@ func (s *slowly) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// Unwrap lets deadlines and flushes through.
+// Unwrap is for http.ResponseController.
 func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// A sparse file whose source reads slowly: while both sides read everything once more, the target tells how far they
-// are. Otherwise the servers take the transfer for stalled, after 5 minutes. The holes take no room on the target.
+// A sparse file whose source reads slowly. While both sides read everything once more, the target reports its progress:
+// otherwise the servers consider the transfer stalled after 5 minutes. The holes take no disk space on the target.
 func TestVerifyTellsProgress(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	}
 }
 
-// A file with a hole of 100 GiB counts with what it takes.
+// A file with a hole of 100 GiB counts with the disk space it takes.
 func TestHolesTakeNoRoom(t *testing.T) {
 	n, slot := filled(t)
 	sparse := n.path(slotPath, "data", "sparse")
@@ -101,7 +101,7 @@ func TestHolesTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A restore that reads back what it wrote tells how far it is.
+// A restore that reads back what it wrote reports its progress.
 func TestRestoreTellsProgress(t *testing.T) {
 	_, other, _, restore := backedUp(t, false)
 	a, err := readArchive(other.backups+"/b1", "b1", restore.Sum)
@@ -121,7 +121,7 @@ func TestRestoreTellsProgress(t *testing.T) {
 	if err := u.unpack(t.Context(), other.backups+"/b1/"+archiveData); err != nil {
 		t.Fatal(err)
 	}
-	back.last = time.Time{} // it was told long ago
+	back.last = time.Time{} // the last report is long ago
 	if err := u.verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off
-// starts over.
+// restore unpacks a backup into a staging directory and then verifies what is on the disk. An interrupted try starts
+// over.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -42,7 +42,7 @@ func (t *task) restore(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the copy")
 	}
-	defer func() { _ = root.Close() }() // a directory handle: what was written is synced by itself
+	defer func() { _ = root.Close() }() // a directory handle; the files are synced separately
 	u := &unpacking{t: t, root: root, a: &a}
 	if err := u.unpack(ctx, filepath.Join(dir, archiveData)); err != nil {
 		return asCode(err, "read the backup")
@@ -58,7 +58,7 @@ func (t *task) restore(ctx context.Context) error {
 	return t.finish(root, &m, bytes.Join(u.sums, nil))
 }
 
-// unpacking is an archive on its way into a tree.
+// unpacking is an archive that is being unpacked into a tree.
 type unpacking struct {
 	t       *task
 	root    *os.Root
@@ -67,10 +67,10 @@ type unpacking struct {
 	buf     []byte
 	check   *entryCheck
 	entries []entry
-	sums    [][]byte // of the files, in the order of entries; nil for what has no content
+	sums    [][]byte // of the files, in the order of entries; nil for entries without content
 }
 
-// unpack writes what is in the archive; no byte is used whose chunk has a wrong sum.
+// unpack writes the entries of the archive. It uses no byte of a chunk with a wrong sum.
 func (u *unpacking) unpack(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -103,7 +103,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	return u.check.end()
 }
 
-// add makes one entry. Paths that lead out of the tree are refused by it, and once more by the root.
+// add makes one entry. It refuses paths that lead out of the tree; the root refuses them too.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,

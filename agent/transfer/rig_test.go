@@ -34,7 +34,7 @@ type node struct {
 	peers   http.RoundTripper
 
 	owner    Account // of copies; see Config.Owner
-	refused  error   // instead of it
+	refused  error   // instead of an owner
 	mayRunAs map[int]Account
 
 	mover *Mover
@@ -43,7 +43,7 @@ type node struct {
 	mu      sync.Mutex
 	held    map[model.VolumeID]model.InstanceID
 	reports map[model.TransferID]model.TransferReport
-	told    []model.TransferReport // all of them
+	told    []model.TransferReport // all reports
 	changed chan struct{}
 }
 
@@ -147,7 +147,7 @@ func (n *node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.dir}, parts...)...)
 }
 
-// listen serves the node's volumes over TLS; through may change what is asked and answered.
+// listen serves the node's volumes over TLS; through may change requests and answers.
 func (n *node) listen(through func(http.Handler) http.Handler) (address string, peers http.RoundTripper) {
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.current().Handler().ServeHTTP(w, r)
@@ -160,7 +160,7 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 	return strings.TrimPrefix(s.URL, "https://"), s.Client().Transport
 }
 
-// order is one about the data that fill makes, which is of epoch 1. Attached it is of epoch 2.
+// order is an order about the data that fill makes, which has epoch 1. When attached, it gets epoch 2.
 func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
 	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"},
 		Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
@@ -170,8 +170,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes two volumes: one with a large file of size bytes, with a hole in it, and odd files; one with many small
-// ones.
+// fill makes two volumes: one with a large file of size bytes that has a hole, and odd files; one with many small
+// files.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))
@@ -218,7 +218,7 @@ func fill(t *testing.T, slot string, size int64) {
 	}
 }
 
-// setEpochs says of which epoch the two volumes of a slot are.
+// setEpochs sets the epoch of the two volumes of a slot.
 func setEpochs(t *testing.T, slot, epoch string) {
 	t.Helper()
 	for _, name := range []string{"data", "log"} {
@@ -228,7 +228,7 @@ func setEpochs(t *testing.T, slot, epoch string) {
 	}
 }
 
-// picture tells all of a tree that must survive a move.
+// picture describes everything in a tree that must survive a move.
 func picture(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -275,7 +275,7 @@ func pictures(t *testing.T, slot string) string {
 	return picture(t, filepath.Join(slot, "data")) + picture(t, filepath.Join(slot, "log"))
 }
 
-// picturesAside are those of the copy that was put aside.
+// picturesAside describes the copy that was put aside.
 func picturesAside(t *testing.T, slot string) string {
 	t.Helper()
 	return picture(t, filepath.Join(slot, "data@1")) + picture(t, filepath.Join(slot, "log@1"))

@@ -21,13 +21,13 @@ import (
 
 const (
 	headerSum  = "Outspan-Chunk-Sum"  // the SHA-256 of a chunk, in hex
-	headerHole = "Outspan-Chunk-Hole" // how many chunks from this one on are zeros; if it is set the answer has no body
+	headerHole = "Outspan-Chunk-Hole" // number of chunks of zeros from this one on; if set, the answer has no body
 )
 
-// serveStall is how long a reader may take nothing.
+// serveStall is how long a reader may read nothing before it is cut off.
 const serveStall = 30 * time.Second
 
-// source is a slot's volumes while they are handed out. Nothing writes them meanwhile.
+// source is a slot's volumes while they are handed out. Nothing writes to them meanwhile.
 type source struct {
 	token string
 	root  *os.Root
@@ -73,11 +73,11 @@ func (m *Mover) serving(id model.TransferID, s *source) {
 	m.served[id] = s
 }
 
-// Handler answers other agents, who must have shown a certificate of that role before they get here:
+// Handler answers other agents. The caller must have checked their certificate and role:
 //
 //	GET /v1/agent/transfer/{id}/manifest
 //	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole
-//	                                        it and what follows is zeros, and not sent
+//	                                        this chunk and those after it are zeros, and not sent
 //	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
 //
 // each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
@@ -115,12 +115,12 @@ func (m *Mover) authorised(r *http.Request) (*source, error) {
 func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
 	if s.manifest.write(sending{w}) != nil {
-		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+		panic(http.ErrAbortHandler) // so that the reader does not take this for the end
 	}
 	return nil
 }
 
-// sending is an io.Writer that gives up when its reader takes nothing.
+// sending is an io.Writer that gives up when its reader reads nothing for serveStall.
 type sending struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.
@@ -154,10 +154,10 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sumsAtOnce is how many bytes of sums are sent together where they are known at once.
+// sumsAtOnce is how many bytes of sums of a hole are sent together.
 const sumsAtOnce = 64 << 10
 
-// sendSums reads everything once more. One reader at a time: it is the whole disk's work.
+// sendSums reads everything again. It serves one reader at a time, since it needs the whole disk.
 func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,14 +170,14 @@ func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if err != nil || r.Context().Err() != nil || !send(w, sums) || http.NewResponseController(w).Flush() != nil {
-			panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+			panic(http.ErrAbortHandler) // so that the reader does not take this for the end
 		}
 		sums = sums[:0]
 	}
 	return nil
 }
 
-// send writes with a bound on how long a reader may take nothing.
+// send writes data, and fails if the reader reads nothing for serveStall.
 func send(w http.ResponseWriter, data []byte) bool {
 	control := http.NewResponseController(w)
 	if err := control.SetWriteDeadline(time.Now().Add(serveStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -191,5 +191,5 @@ func problem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the reader has gone: there is no one to tell
+	_ = json.NewEncoder(w).Encode(p) // the reader has gone
 }

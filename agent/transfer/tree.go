@@ -20,8 +20,8 @@ import (
 // maxTreeBytes bounds the sum of the sizes of a slot's files, holes included: the sums of their chunks take 128 MiB.
 const maxTreeBytes = int64(16) << 40
 
-// entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean
-// nothing without their processes. Hard links become files of their own; extended attributes are not kept.
+// entry is one file of a tree. Only directories, regular files and symbolic links are moved, since sockets and pipes
+// mean nothing without their processes. Hard links become separate files; extended attributes are not kept.
 type entry struct {
 	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
 	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
@@ -30,27 +30,27 @@ type entry struct {
 	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
 	Link  string `cbor:"7,keyasint,omitempty"` // of a symbolic link
-	// of a regular file: what it takes on the disk; less than Size where it has holes
+	// of a regular file: its space on the disk; less than Size if it has holes
 	Used int64 `cbor:"8,keyasint,omitempty"`
 }
 
-// keptBits are the bits of a mode that arrive elsewhere. setuid and setgid don't: a node could plant programs with the
-// rights of root on others.
+// keptBits are the bits of a mode that a copy keeps. setuid and setgid are dropped: otherwise a node could place
+// programs with root's rights on others.
 const keptBits = fs.ModePerm | fs.ModeSticky
 
 func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 
 func (e *entry) regular() bool { return e.mode().IsRegular() }
 
-// scan lists the volumes below root, in order of path. Of a live volume what vanishes meanwhile is left out. Codes:
-// not_found (a volume is not there), invalid (a device), internal.
+// scan lists the volumes below root, in order of path. Files of a live volume that vanish meanwhile are left out.
+// Codes: not_found (a volume is missing), invalid (a device), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	room, left := listRoom(maxList), maxTreeBytes
 	for _, name := range names {
 		err := fs.WalkDir(tree{root.FS(), root}, name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
-			if gone(err) { // after its own entry was listed
+			if gone(err) { // after it was listed
 				return nil
 			}
 			if err != nil {
@@ -59,7 +59,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			e, ok, err := scanOne(root, p, d)
 			switch {
 			case gone(err) && d.IsDir():
-				return fs.SkipDir // if it is there again, its files would stand without it
+				return fs.SkipDir // if it comes back, its files would be listed without it
 			case gone(err):
 				return nil
 			case ok && err == nil:
@@ -84,8 +84,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is what is below a root, whose programs may run meanwhile. One of them can put a named pipe in the place of a
-// directory: listing it does not block then.
+// tree is the file system below a root whose programs may run meanwhile. A program can replace a directory by a named
+// pipe; listing does not block then.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -94,7 +94,7 @@ type tree struct {
 // Stat implements fs.StatFS.
 func (t tree) Stat(name string) (fs.FileInfo, error) { return t.root.Stat(name) }
 
-// ReadDir implements fs.ReadDirFS. Error: ENOTDIR for what is no directory any more.
+// ReadDir implements fs.ReadDirFS. Error: ENOTDIR if it is no directory any more.
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	d, err := t.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -106,7 +106,7 @@ func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// vanished reports whether a file that was listed is not there any more, or its directory is a file by now.
+// vanished reports whether a file that was listed is missing now, or its directory was replaced by a file.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -146,7 +146,7 @@ func cutPath(p string) (first, rest string, more bool) {
 	return p, "", false
 }
 
-// layOut makes the directories and files of a tree, empty but of their size. What is there already stays.
+// layOut makes the directories and files of a tree; the files have their size but no content. Existing ones stay.
 func layOut(root *os.Root, entries []entry) error {
 	for i := range entries {
 		e := &entries[i]
@@ -170,8 +170,8 @@ func layOut(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// openRegular opens a file of a volume whose program may run meanwhile. The program can put something else in its place
-// at any time: a named pipe would block whoever opens it. Code: conflict.
+// openRegular opens a file of a volume whose program may run meanwhile. The program can replace the file at any time;
+// opening a named pipe would block. Code: conflict.
 func openRegular(root *os.Root, path string) (*os.File, error) {
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -200,8 +200,8 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// dress sets the owners, modes and times of a tree. Files come first, and each directory comes after what is in it.
-// Only the owner of a volume may enter its directory.
+// dress sets the owners, modes and times of a tree. Each directory comes after its files. Only the owner of a volume
+// may enter its directory.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -224,7 +224,7 @@ func dress(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// asCode gives an error a code: a full disk has its own.
+// asCode gives an error a code; a full disk has its own.
 func asCode(err error, what string) error {
 	var known *model.Error
 	switch {
@@ -247,7 +247,7 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeWhole makes a file that is there as a whole after a power cut, or not at all.
+// writeWhole writes a file. After a power cut the file is complete, or the old one.
 func writeWhole(file string, data []byte) error {
 	return writeWholeBy(file, func(w io.Writer) error {
 		_, err := w.Write(data)

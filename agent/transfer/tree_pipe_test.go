@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that swaps a directory for a named pipe, again and again, while a live backup lists its volume blocks
-// nobody.
+// A program repeatedly swaps a directory for a named pipe while a live backup lists its volume. This blocks nothing.
 func TestScanOfAPipeInPlaceOfADirectory(t *testing.T) {
 	volume := filepath.Join(t.TempDir(), "data")
 	dir, pipe := filepath.Join(volume, "d"), filepath.Join(volume, "p")
@@ -56,7 +55,7 @@ func TestScanOfAPipeInPlaceOfADirectory(t *testing.T) {
 		}
 	case <-time.After(60 * time.Second):
 		t.Error("the list of a volume waits for somebody to write into a pipe")
-		for _, path := range []string{dir, pipe} { // let it go
+		for _, path := range []string{dir, pipe} { // unblock the opens
 			if fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
 				_ = unix.Close(fd)
 			}

@@ -16,7 +16,8 @@ func Get(ctx context.Context, c *transport.Client, path string, answer any) erro
 	return err
 }
 
-// Post writes body as JSON to path (with its query) and reads the answer; nil: neither. It returns the answer's index.
+// Post writes body as JSON to path (with its query) and reads the answer; both may be nil. It returns the answer's
+// index.
 func Post(ctx context.Context, c *transport.Client, path string, body, answer any) (uint64, error) {
 	return call(ctx, c, http.MethodPost, path, body, answer)
 }

@@ -1,3 +1,3 @@
-// Package fleet runs servers of the real program as processes of their own, on loopback, with TLS and their logs on
-// disk, and looks at them as an operator would: by their API, and by what the kernel says of the processes.
+// Package fleet runs servers of the real program as separate processes, on loopback, with TLS and their logs on disk.
+// It observes them as an operator would: through their API, and through what the kernel reports about the processes.
 package fleet

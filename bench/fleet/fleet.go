@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Name is the cluster's.
+// Name is the cluster's name.
 const Name = "bench"
 
 // Config is what Start needs.
@@ -27,7 +27,7 @@ type Config struct {
 	Fast         bool          // gossip with the fast profile
 	Patience     int           // raft_multiplier; default 1
 	Dir          string        // where to put data; default the system's directory for temporary files
-	Env          []string      // of every server, beside that of this process
+	Env          []string      // of every server, in addition to that of this process
 }
 
 // Fleet is the servers of one cluster. Its methods may be called from any goroutine, but not while a server is started
@@ -41,7 +41,7 @@ type Fleet struct {
 	creds   *transport.Credentials
 }
 
-// Start starts the servers and waits until one of them leads. Close removes all of it.
+// Start starts the servers and waits until one of them leads. Close ends them and removes their files.
 func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if cfg.Servers == 0 {
 		cfg.Servers = 3
@@ -81,7 +81,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	return f, err
 }
 
-// Network is a network of loopback that nobody else uses, most probably: "127.A.B".
+// Network returns a network of loopback that is most probably not in use: "127.A.B".
 func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
 func (f *Fleet) configure(s *Server) error {
@@ -124,16 +124,16 @@ limits {
 	return nil
 }
 
-// TLS is the directory of the cluster's CA and gossip key.
+// TLS returns the directory of the cluster's CA and gossip key.
 func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
 
-// Dir is where everything of the cluster lies.
+// Dir returns the directory of the cluster's files.
 func (f *Fleet) Dir() string { return f.dir }
 
-// Address is an IP address of the cluster's network for others than its servers; n is 4 to 254.
+// Address returns an IP address of the cluster's network that no server uses; n is 4 to 254.
 func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
 
-// APIs are host:port of all servers.
+// APIs returns host:port of all servers.
 func (f *Fleet) APIs() []string {
 	var all []string
 	for _, s := range f.Servers {
@@ -142,7 +142,7 @@ func (f *Fleet) APIs() []string {
 	return all
 }
 
-// Client makes a client of these servers over TLS, as a person. The caller closes it.
+// Client makes a client of these servers over TLS, with a person's credentials. The caller closes it.
 func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 	var urls []string
 	for _, s := range servers {
@@ -151,13 +151,13 @@ func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 	return transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: f.creds})
 }
 
-// Credentials are a person's.
+// Credentials returns a person's credentials.
 func (f *Fleet) Credentials() *transport.Credentials { return f.creds }
 
-// Any is a client of whichever server answers.
+// Any returns a client of all servers.
 func (f *Fleet) Any() *transport.Client { return f.client }
 
-// Leader is the server that leads now. It blocks until one of them answers.
+// Leader returns the server that leads now. It blocks until a server answers.
 func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	var members struct {
 		Items []struct {
@@ -178,7 +178,7 @@ func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	return nil, errors.New("no server leads")
 }
 
-// Follower is a running server that does not lead.
+// Follower returns a running server that does not lead.
 func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
 	leader, err := f.Leader(ctx)
 	if err != nil {
@@ -195,7 +195,7 @@ func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
 // electionLimit bounds the wait for a leader.
 const electionLimit = 30 * time.Second
 
-// WaitLeader blocks until a server leads and all that run have joined.
+// WaitLeader blocks until a server leads and answers a read.
 func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 	err = Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if leader, err = f.Leader(ctx); err != nil {
@@ -218,7 +218,7 @@ func (f *Fleet) Close() error {
 	return os.RemoveAll(f.dir)
 }
 
-// Until calls done every pause until it returns nil; after limit its last error is returned, with ctx's end ctx's.
+// Until calls done every pause until it returns nil. After limit, or when ctx ends, it returns done's last error.
 func Until(ctx context.Context, limit, pause time.Duration, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

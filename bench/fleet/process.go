@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// Process is a program that is started, looked at through the kernel, and ended. Its methods may be called from any
+// Process is a program that is started, observed through the kernel, and ended. Its methods may be called from any
 // goroutine, but not while it is started or killed.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // beside that of this process
-	Log     string   // file to which it writes what it prints
+	Env     []string // in addition to that of this process
+	Log     string   // file that receives its output
 	Data    string   // its data directory
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has
 }
 
-// Start runs the process; it returns before that is ready. The process ends with this one, whatever ends it.
+// Start runs the process and returns before it is ready. The process is killed when this one ends, for whatever reason.
 func (p *Process) Start() error {
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Process) Start() error {
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})
 	go func(ended chan struct{}) {
-		_ = cmd.Wait() // how it ended shows in what it did
+		_ = cmd.Wait() // how it ended shows in its log
 		close(ended)
 	}(p.ended)
 	return nil
@@ -70,7 +70,7 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Stop asks the process to end as planned, and kills it when it does not within limit.
+// Stop asks the process to end, and kills it if it does not end within limit.
 func (p *Process) Stop(limit time.Duration) error {
 	if !p.Running() {
 		return nil
@@ -87,17 +87,16 @@ func (p *Process) Stop(limit time.Duration) error {
 	}
 }
 
-// Usage is what a process has used.
+// Usage is the CPU time and memory that a process uses.
 type Usage struct {
 	CPU    time.Duration // of a core, since its start
 	Memory int64         // resident bytes now
 	Peak   int64         // the most that were resident
-	// of the resident ones, pages of files: the program, a log that is mapped. The kernel takes them back when it needs
-	// them
+	// of the resident bytes, pages of files: the program, a mapped log. The kernel takes them back when it needs them
 	Files int64
 }
 
-// Usage asks the kernel.
+// Usage reads the usage from the kernel.
 func (p *Process) Usage() (Usage, error) {
 	if !p.Running() {
 		return Usage{}, fmt.Errorf("%s does not run", p.Name)
@@ -139,7 +138,7 @@ func (p *Process) Descriptors() int {
 	return len(list)
 }
 
-// DiskBytes is the size of its data directory.
+// DiskBytes returns the size of its data directory, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {
@@ -154,10 +153,10 @@ func (p *Process) DiskBytes() int64 {
 	return sum
 }
 
-// Freeze lets the process stand still until it is killed.
+// Freeze stops the process with SIGSTOP until it is killed.
 func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// LastLines is the end of its log.
+// LastLines returns the last n lines of its log.
 func (p *Process) LastLines(n int) string {
 	text, err := os.ReadFile(p.Log)
 	if err != nil {

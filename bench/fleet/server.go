@@ -31,15 +31,15 @@ func (f *Fleet) newServer(name, address string) *Server {
 	return s
 }
 
-// API is host:port of its API.
+// API returns host:port of its API.
 func (s *Server) API() string { return net.JoinHostPort(s.address, "7640") }
 
-// Socket is the path of its local API.
+// Socket returns the path of the unix socket of its API.
 func (s *Server) Socket() string { return filepath.Join(s.fleet.dir, s.Name+".sock") }
 
 func (s *Server) config() string { return filepath.Join(s.fleet.dir, s.Name+".hcl") }
 
-// Applied is the index of the last entry in the server's state.
+// Applied returns the index of the last entry in the server's state.
 func (s *Server) Applied(ctx context.Context, c *transport.Client) (uint64, error) {
 	answer, err := c.Send(ctx, reach.Request{Path: "/v1/settings", Query: map[string][]string{"consistency": {"stale"}}})
 	return answer.Index, err

@@ -1,5 +1,5 @@
 // Package nomad runs a cluster of a Nomad binary on loopback, as fleet runs ours: three servers with TLS and their logs
-// on disk, so that both are measured in one run. It speaks to them by their documented HTTP API.
+// on disk, so that both are measured in one run. It uses their documented HTTP API.
 package nomad
 
 import (
@@ -27,7 +27,7 @@ const (
 	callLimit  = 2 * time.Minute
 )
 
-// Cluster is three servers and some clients, in Nomad's sense: machines that run work.
+// Cluster is three servers and some clients; in Nomad's words, clients are the machines that run work.
 type Cluster struct {
 	dir     string
 	network string // "127.A.B"
@@ -37,7 +37,8 @@ type Cluster struct {
 	http    *http.Client
 }
 
-// Start starts the servers in a directory under dir and waits until one of them leads. Close removes all of it.
+// Start starts the servers in a directory below dir and waits until one of them leads. Close ends them and removes the
+// directory.
 func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	c := &Cluster{binary: binary, network: fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))}
 	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
@@ -73,7 +74,7 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 		if err != nil {
 			return err
 		}
-		return c.Write(ctx, leader, "start", 0) // the keyring is there a moment later
+		return c.Write(ctx, leader, "start", 0) // the keyring is ready a moment later
 	})
 }
 
@@ -131,8 +132,8 @@ limits {
 	return p, nil
 }
 
-// AddNodes starts machines with all the room in the world, and lets them stand still once they are ready: what is
-// measured then is the servers. For ten minutes they are not taken for dead.
+// AddNodes starts machines with practically unlimited capacity, and freezes them once they are ready, so that only the
+// servers are measured. The servers don't take them for dead for ten minutes.
 func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	role := fmt.Sprintf(`client {
   enabled = true
@@ -177,7 +178,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	return err
 }
 
-// Leader is the number of the server that leads.
+// Leader returns the number of the server that leads.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	for i, s := range c.Servers {
 		var leader string
@@ -193,14 +194,14 @@ func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return 0, errors.New("no server leads")
 }
 
-// Write sets a variable by a server; it returns when that is committed and applied.
+// Write sets a variable through a server; it returns when the write is committed and applied.
 func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) error {
 	path := "bench/" + name
 	body := map[string]any{"Path": path, "Items": map[string]string{"bench": strconv.FormatInt(n, 10)}}
 	return c.call(ctx, server, http.MethodPut, "/v1/var/"+path, body, nil)
 }
 
-// Place submits a job of count instances that need next to nothing.
+// Place submits a job of count instances that need almost no resources.
 func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
 	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"},
 		"Resources": map[string]int{"CPU": 10, "MemoryMB": 10},
@@ -212,7 +213,7 @@ func (c *Cluster) Place(ctx context.Context, server int, job string, count int) 
 			"TaskGroups": []any{group}}}, nil)
 }
 
-// Placed counts the instances of a job that a server knows to be placed.
+// Placed returns how many instances of a job a server knows to be placed.
 func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, error) {
 	var answer struct {
 		Summary map[string]struct{ Starting, Running int }
@@ -221,7 +222,7 @@ func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, erro
 	return answer.Summary["g"].Starting + answer.Summary["g"].Running, err
 }
 
-// Save returns a snapshot, and Restore puts one back.
+// Save returns a snapshot.
 func (c *Cluster) Save(ctx context.Context, server int) ([]byte, error) {
 	var saved bytes.Buffer
 	err := c.do(ctx, server, http.MethodGet, "/v1/operator/snapshot", nil, &saved)

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// version is what this build calls itself; the linker sets it.
+// version is the version of this build; the linker sets it.
 var version = "dev"
 
 func main() {
@@ -19,7 +19,7 @@ func main() {
 		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	go func() { // a second Ctrl-C ends the process the hard way
+	go func() { // a second Ctrl-C ends the process at once
 		<-ctx.Done()
 		stop()
 	}()

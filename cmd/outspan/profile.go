@@ -10,8 +10,9 @@ import (
 	"runtime/pprof"
 )
 
-// startProfile begins a CPU profile in the directory that OUTSPAN_PROFILE names, as OUTSPAN_PROFILE_NAME.cpu. end
-// finishes it and adds the profiles of the heap and of all allocations. It is not in a build without the tag profile.
+// startProfile begins a CPU profile in the directory OUTSPAN_PROFILE, with the name OUTSPAN_PROFILE_NAME.cpu. end
+// finishes it and adds the profiles of the heap, of all allocations and of goroutines. Only builds with the tag profile
+// contain it.
 func startProfile() (end func()) {
 	dir, name := os.Getenv("OUTSPAN_PROFILE"), os.Getenv("OUTSPAN_PROFILE_NAME")
 	if dir == "" || name == "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// chaos does things to a world at random. At most one server and two nodes are broken at a time. It belongs to one
-// goroutine.
+// chaos causes random faults and work in a world. At most one server and two nodes are broken at a time. It belongs to
+// one goroutine.
 type chaos struct {
 	w        *world
 	random   *rand.Rand
@@ -31,7 +31,7 @@ type chaos struct {
 	log []string
 }
 
-// repair is what ends a fault, and when.
+// repair ends a fault at a given time.
 type repair struct {
 	at     time.Time
 	what   any // the server or node that is broken
@@ -49,7 +49,7 @@ func (c *chaos) say(format string, args ...any) {
 	}
 }
 
-// kindOf is what of a line names no object; empty for the end of something.
+// kindOf returns the words of a line that name no object; empty for the end of a fault.
 func kindOf(text string) string {
 	head, _, _ := strings.Cut(text, ":")
 	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool {
@@ -62,7 +62,7 @@ func kindOf(text string) string {
 	return kind
 }
 
-// run does one of the things every second or so, for some time. When the test fails it tells what it did.
+// run does one of the things every second or so, for some time. When the test fails, it logs what it did.
 func (c *chaos) run(during time.Duration, things ...func()) {
 	c.w.t.Cleanup(func() {
 		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
@@ -77,8 +77,8 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 	}
 }
 
-// mend ends the faults whose time has come, and starts servers whose leadership nobody took when their disks were full:
-// these end on purpose.
+// mend ends the faults whose time has come. It also restarts servers that could not hand over their leadership when
+// their disks were full: they end on purpose.
 func (c *chaos) mend(now time.Time) {
 	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
 		if now.Before(r.at) {
@@ -97,7 +97,8 @@ func (c *chaos) mend(now time.Time) {
 	}
 }
 
-// settle ends all faults and drains, and wants everything to be there again, once, and then nothing to be written.
+// settle ends all faults and drains. It expects everything that is wanted to run again, once, and then nothing to be
+// written.
 func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()
@@ -131,8 +132,8 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 	w.agree()
 }
 
-// rests reports whether, at one moment, so many of each group are ready, nothing else runs or still has to stop, and
-// nothing is under way. What is looked at one after the other may be true of each alone in the middle of a rollout.
+// rests reports whether, in one state, the given number of each group is ready, nothing else runs or still has to stop,
+// and nothing is in progress. In the middle of a rollout, each of these may be true at some time, but not all at once.
 func (w *world) rests(want map[model.GroupID]int) bool {
 	st, total := w.state(), 0
 	for id, count := range want {
@@ -163,7 +164,7 @@ func (c *chaos) send(method, path string, body any) error {
 	return c.sendBy(c.w.cli, method, path, body)
 }
 
-// sendBy sends a request by one client, and keeps what became of it.
+// sendBy sends a request by one client, and keeps its outcome.
 func (c *chaos) sendBy(by *transport.Client, method, path string, body any) error {
 	ctx, cancel := c.w.brief()
 	defer cancel()
@@ -188,7 +189,7 @@ func (c *chaos) uncordon() {
 	}
 }
 
-// evict asks for some instances of one group at the same time, through different servers as it happens.
+// evict requests the eviction of some instances of one group at the same time, through random servers.
 func (c *chaos) evict() {
 	st := c.w.state()
 	var groups []model.GroupID
@@ -244,7 +245,7 @@ func (c *chaos) isBroken(what any) bool {
 	return slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == what })
 }
 
-// until is when a fault ends: within a moment, or later than anybody waits.
+// until is when a fault ends: within a moment, or after every timeout.
 func (c *chaos) until() time.Time {
 	if c.random.IntN(2) == 0 {
 		return time.Now().Add(time.Duration(c.random.IntN(2000)) * time.Millisecond)

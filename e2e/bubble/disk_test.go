@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/agent/journal"
 )
 
-// tearJournal leaves a part of a record behind the last whole one of the journal on a machine without power, as a write
-// that was under way then does: it was not acknowledged, whatever of it is there. Some file systems leave blocks of
-// zeros, or of what was there before.
+// tearJournal leaves a part of a record after the last whole one of the journal on a machine without power, as a write
+// that was in progress does. The write was not acknowledged, whatever is on the disk. Some file systems leave blocks of
+// zeros, or older content.
 func (n *node) tearJournal() {
 	n.w.t.Helper()
 	path := filepath.Join(n.disk.Dir(), "journal")

@@ -1,8 +1,8 @@
-// Package bubble holds tests of whole clusters in fake time: everything between the command line's client and an
-// agent's processes is the real thing (raft over bbolt files, memberlist, TLS and HTTP/2, the API, the leader's loop,
-// agents with their journals), in one process inside a testing/synctest bubble. Only the network and the programs that
-// agents run are made of memory. So an hour of idling costs a second, a machine loses power at a given millisecond, and
-// every entry of every server's log is checked:
+// Package bubble holds tests of whole clusters in fake time. Everything between the command line's client and an
+// agent's processes is real (raft over bbolt files, memberlist, TLS and HTTP/2, the API, the leader's loop, agents with
+// their journals), in one process inside a testing/synctest bubble. Only the network and the programs that agents run
+// are simulated in memory. So an hour of idling costs a second, a machine loses power at a given millisecond, and every
+// entry of every server's log is checked:
 //
 //   - replaying it from the log, and from a snapshot and what follows, gives the state that the server published (S5);
 //     all servers agree at equal indexes;
@@ -20,9 +20,9 @@
 // thing that a bubble can't have: only its outside is imitated here.
 //
 // Random tests run the seeds of testdata/seeds, which found something once, and a few fixed ones; with OUTSPAN_SIM=1
-// (make sim) OUTSPAN_SIM_SEEDS fresh ones behind those of the file. In make test (-short) the longest go on for half as
-// long. They print their seeds and what was done; OUTSPAN_SEED=N runs one again. That gives the same plan of work and
-// faults, but not the same history bit for bit: inside a bubble time is exact, yet goroutines that are ready at the
-// same moment run in any order, and keys and ids are drawn each time. So what a seed found gets a scenario or a test of
-// its own, and the seed stays as one that came near it. BUBBLE_LOG=debug shows what the parts say.
+// (make sim) also OUTSPAN_SIM_SEEDS fresh ones after those of the file. In make test (-short) the longest run for half
+// as long. They print their seeds and what was done; OUTSPAN_SEED=N runs one again. That gives the same plan of work
+// and faults, but not the same history bit for bit. Inside a bubble time is exact, yet goroutines that are ready at the
+// same moment run in any order, and keys and ids are drawn each time. So what a seed found gets its own scenario or
+// test, and the seed stays as one that came near it. BUBBLE_LOG=debug shows the parts' logs.
 package bubble

@@ -10,13 +10,13 @@ import (
 )
 
 // A drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours without an entry
-// are not lost, and only the time without a leader comes on top. One deadline falls into the failover itself, another
-// comes after it; meanwhile the blocked drains write nothing at all.
+// count, and only the time without a leader is added. One deadline falls into the failover itself, another comes after
+// it. Meanwhile the blocked drains write nothing.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
 	inBubble(t, o, func(t *testing.T, w *world) {
 		const idle = 50 * time.Minute
-		w.run("full", group("big", 4, 3<<30)) // one fills a node, so there is no room for a replacement
+		w.run("full", group("big", 4, 3<<30)) // one instance fills a node, so there is no room for a replacement
 		began := time.Now()
 		deadlines := map[*node]time.Duration{w.nodes[0]: idle + time.Second, w.nodes[1]: idle + 30*time.Second}
 		drains := map[*node]model.DrainID{}
@@ -76,10 +76,10 @@ func (w *world) ended(id model.DrainID) time.Time {
 	return time.UnixMilli(last)
 }
 
-// The leader is killed in mid-drain. The next one goes on with the same drain and the same deadline within 5 s, builds
-// no second replacement, keeps the rate that the old one used up, and what serves never falls below min_ready, by the
-// programs' own count. When its machine loses power instead, nobody tells the agents that poll it; they find out by
-// pings, within 25 s.
+// The leader is killed in the middle of a drain. Within 5 s the next leader continues the drain with the same deadline.
+// It starts no second replacement, counts the rate that the old leader used up, and keeps at least min_ready serving,
+// by the programs' own count. If the leader's machine loses power instead, agents that poll it get no error; they
+// detect it by pings, within 25 s.
 func TestLeaderKilledInMidDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(*server)
@@ -95,7 +95,7 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 }
 
 func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Duration) {
-	w.lead(w.servers[0]) // all agents ask the first server that answered
+	w.lead(w.servers[0]) // all agents use the first server that answered
 	web := group("http", 12, 64*mib)
 	web.Budget = &model.BudgetSpec{MinReady: amount(11), Rate: &model.RateSpec{Max: 1, Window: 4 * model.Second}}
 	web.Env = map[string]string{"SLOW": "2s"}

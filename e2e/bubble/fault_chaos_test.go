@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// breakServer breaks a server that is whole while all others are, and mends it later.
+// breakServer breaks a server if all are whole, and mends it later.
 func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 	if c.broken(true) > 0 || s == nil {
 		return
@@ -25,7 +25,7 @@ func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 
 func (c *chaos) server() *server { return c.w.servers[c.random.IntN(3)] }
 
-// serverOrLeader is the leader every other time: most faults of others are felt by nobody.
+// serverOrLeader is the leader every other time: most faults of other servers have no effect on anybody.
 func (c *chaos) serverOrLeader() *server {
 	if s := c.w.leads(); s != nil && c.random.IntN(2) == 0 {
 		return s
@@ -83,7 +83,7 @@ func (c *chaos) restartServer() {
 func (c *chaos) wipeServer() {
 	s := c.server()
 	if c.broken(true) > 0 || !c.w.whole() {
-		return // with one vote less than three, one more is one too many
+		return // fewer than three votes would make one more failure fatal
 	}
 	c.say("wipe %s", s.name)
 	s.kill()
@@ -91,15 +91,15 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
-		// the other two must agree to take it in, and nobody leads for long over a link that is later than the lease
+		// the other two must agree to admit it, and no leader lasts long over a link whose delay exceeds the lease
 		c.goodLinks()
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
 }
 
-// whole reports whether the servers that run have a vote and answer, and nobody else has one. One that was wiped is
-// another one than before, by its id.
+// whole reports whether the running servers are the only voters, and all answer. A wiped server is a different one, by
+// its id.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
@@ -119,7 +119,7 @@ func (w *world) whole() bool {
 	return len(voters) == len(w.servers)
 }
 
-// again starts a server whose process has ended by itself, as its supervisor does.
+// again restarts a server whose process has ended on its own, as its supervisor does.
 func (s *server) again() {
 	synctest.Wait() // a write that fails at this very moment ends it, too
 	s.mayFail.Store(false)
@@ -141,7 +141,7 @@ func (c *chaos) slowDisk() {
 // some under way.
 const everyWrite = 200 * time.Microsecond
 
-// hangDisk has a disk hang: for a moment, or until the watchdog ends the process.
+// hangDisk makes a disk hang: for a moment, or until the watchdog ends the process.
 func (c *chaos) hangDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("hang the disk of", s, func() {
@@ -153,7 +153,7 @@ func (c *chaos) hangDisk() {
 	})
 }
 
-// breakDisk has a disk refuse all writes: the process ends with the first.
+// breakDisk makes a disk refuse all writes: the process ends at the first.
 func (c *chaos) breakDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("break the disk of", s, func() {
@@ -165,19 +165,19 @@ func (c *chaos) breakDisk() {
 	})
 }
 
-// fillDisk leaves a little room: it may last for an orderly retreat, and nobody may end.
+// fillDisk leaves little space: it may suffice for an orderly retreat, and no server may end.
 func (c *chaos) fillDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("fill the disk of", s, func() {
 		s.disk.Fill(int64(64<<10 + c.random.IntN(ballast)))
 		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
-		if c.random.IntN(2) == 0 { // whoever fills it goes on when the ballast is given back
+		if c.random.IntN(2) == 0 { // sometimes the space of the ballast is filled as well
 			s.disk.Fill(int64(16<<10 + c.random.IntN(ballast/4)))
 		}
 	}, func() { s.disk.Fill(-1) })
 }
 
-// fullDisk leaves no room at once.
+// fullDisk leaves no space at all.
 func (c *chaos) fullDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("leave no byte on the disk of", s, func() {
@@ -189,9 +189,9 @@ func (c *chaos) fullDisk() {
 	})
 }
 
-// pauseServer has a server neither heard nor hear, nor write, for about as long as its watchdog allows. That is what a
-// paused machine looks like from outside; inside its clocks go on, which a bubble can't stop for one process alone:
-// pauses of real processes are tested in e2e.
+// pauseServer cuts a server off from the network and stops its writes, for about as long as its watchdog allows. From
+// outside this looks like a paused machine. Inside, its clocks continue, since a bubble can't stop them for one process
+// alone. e2e tests pauses of real processes.
 func (c *chaos) pauseServer() {
 	s := c.serverOrLeader()
 	if c.broken(true) > 0 {
@@ -236,7 +236,7 @@ func (c *chaos) goodLinks() {
 	}
 }
 
-// shapes are the ways in which links are bad.
+// shapes are the kinds of bad links.
 var shapes = [...]struct {
 	name  string
 	shape memnet.Shape
@@ -267,7 +267,7 @@ func (c *chaos) cutOneWay() {
 	}, func() { c.w.net.Mend(s.host, to) })
 }
 
-// recover ends all faults, and wants a leader as soon as it must be there: within 10 election timeouts.
+// recover ends all faults, and expects a leader within 10 election timeouts.
 func (c *chaos) recover() {
 	w := c.w
 	w.t.Helper()

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Architecture "model.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come
-// and go. No deadline comes early or late by that, no node goes offline, no hold begins, and cluster time neither jumps
-// nor goes back. What people are shown never goes back either.
+// docs/model.md, "Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and
+// go. No deadline comes early or late by that, no node goes offline, no hold begins, and cluster time neither jumps nor
+// goes back. What people are shown never goes back either.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
@@ -43,14 +43,14 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
-				// A new leader's time may be late for a moment, and catches up; it is never ahead.
+				// A new leader's time may lag for a moment, and catches up; it is never ahead.
 				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock ||
 					passed > truly+time.Second {
 					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
 				clock = now
 			}
-			// The last turn may have ended after the deadline, when another leader had to be found.
+			// The last turn may have ended after the deadline, if another leader had to be found.
 			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}

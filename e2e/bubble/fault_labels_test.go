@@ -15,9 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// labellers write labels through random servers all the while, so that there is something to lose whatever breaks (S4).
-// Each has a label of its own and counts in it. What they are told goes to the world's receipts, which are judged. Safe
-// for many goroutines.
+// labellers write labels through random servers all the time, so that every fault could lose a write (S4). Each has its
+// own label and counts in it. Their results go to the world's receipts, which are judged. Safe for many goroutines.
 type labellers struct {
 	w       *world
 	clients []*transport.Client // one for each server
@@ -41,7 +40,7 @@ func (w *world) keep(many int, random *rand.Rand) *labellers {
 	return l
 }
 
-// clientOf is somebody's client of one server alone, which tries nothing again.
+// clientOf is a client of one server alone, which retries nothing.
 func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, name)
@@ -67,8 +66,7 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 	}
 }
 
-// try sends a write with the same id to one server after the other until one says what became of it, or the writers
-// end.
+// try sends a write with the same id to one server after the other until one reports its outcome, or the writers end.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
 	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"
@@ -92,10 +90,10 @@ func (l *labellers) try(writer, value int, random *rand.Rand) error {
 
 func label(writer int) string { return fmt.Sprintf("writer-%d", writer) }
 
-// node is the one whose label a writer counts in.
+// node is the one in whose label a writer counts.
 func (l *labellers) node(writer int) model.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
 
-// stop ends the writers. What each was told last is in the state, or something later is.
+// stop ends the writers. The last acknowledged value of each, or a later one, is in the state.
 func (l *labellers) stop() {
 	t := l.w.t
 	t.Helper()

@@ -38,8 +38,7 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// shortLog has snapshots all the time, and little log behind them: a server that was away for a moment needs a
-// snapshot.
+// shortLog takes snapshots often and keeps little log after them: a server that was away for a moment needs a snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
 // S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. What was
@@ -73,7 +72,7 @@ func TestNetworkFaults(t *testing.T) {
 	})
 }
 
-// All of it at once.
+// All faults together.
 func TestEveryFault(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, 2 * time.Minute, func(c *chaos) []func() {

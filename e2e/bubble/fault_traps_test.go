@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Scenarios of what the engines do wrong when they are used as their defaults suggest (cluster/DESIGN.md, "Traps"):
-// each fails in a build that walks into the trap, see internal/plant.
+// Scenarios of mistakes that the engines' defaults lead to (cluster/DESIGN.md, "Traps"): each fails in a build that has
+// the mistake, see internal/plant.
 
-// follows wants a server to have everything that was committed before, soon.
+// follows expects a server to have soon everything that was committed before.
 func (w *world) follows(s *server, why string) {
 	w.t.Helper()
 	want := w.state().Index
@@ -37,8 +37,8 @@ func (w *world) burst(many int) {
 	}
 }
 
-// One failed append to a follower's log wedges its replication for ever, if more than one request is on its way to it
-// and it goes on after the error. It must end instead; started again on a disk that works, it catches up.
+// If more than one request is under way to a follower, and it continues after a failed append to its log, its
+// replication blocks forever. It must end instead. Restarted on a disk that works, it catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -61,7 +61,7 @@ func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	})
 }
 
-// A leader whose disk hangs would lead for ever, since its heartbeats need no disk. It must end, and another lead.
+// A leader whose disk hangs would lead forever, since its heartbeats need no disk. It must end, and another lead.
 func TestLeaderWhoseDiskHangs(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -85,9 +85,9 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A leader that was cut off has a long tail of entries that nobody else has. Meanwhile the others went on, and have
-// shortened their log beyond the point where they part, so it needs a snapshot; that ends before its own tail does. It
-// must follow then, after one snapshot.
+// A leader that was cut off has a long tail of entries that no other server has. Meanwhile the others continued, and
+// cut their log beyond the point where it differs, so the old leader needs a snapshot. The snapshot's index is lower
+// than the end of its tail. It must follow again after one snapshot.
 func TestDivergentTailGetsASnapshot(t *testing.T) {
 	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
 	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {
@@ -122,7 +122,7 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		if tail <= leader.LastIndex {
 			t.Fatal("the tail is too short to matter")
 		}
-		old.mayFail.Store(true) // raft needs a new start to see that its tail is gone
+		old.mayFail.Store(true) // raft must restart to drop its tail
 		w.net.Heal()
 		write(5)
 		w.eventually(30*time.Second,

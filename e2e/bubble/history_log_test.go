@@ -15,8 +15,8 @@ type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }
 
-// A server that began with a snapshot has a short log. When it is looked at first, the replay reads what is missing
-// from a server that has it, and never from one that has not applied it: such an entry may not be committed.
+// A server that began with a snapshot has a short log. If its state is checked first, the replay reads the missing
+// entries from a server that has them, and never from one that has not applied them: such entries may not be committed.
 func TestHistoryReadsAnotherLog(t *testing.T) {
 	var entries []raft.Log
 	for i := range uint64(4) {

@@ -14,24 +14,24 @@ import (
 	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
-// history is every entry that any server has applied, replayed from the log into a state of its own, and judged. Safe
-// for many goroutines.
+// history is every entry that any server has applied, replayed from the log into a separate state, and judged. Safe for
+// many goroutines.
 type history struct {
 	t *testing.T
 
 	mu      sync.Mutex
 	state   fsm.State            // after the last entry
-	base    uint64               // where the replay began anew, after a restore
+	base    uint64               // where the replay started again after a restore
 	states  map[uint64]fsm.State // after each entry
 	digests map[uint64]string    // of some of them
 	entries []committed
 	judges  *invariant.Judge
-	restart fsm.State                 // what a server that began with a snapshot would have; see copied
-	up      map[string]*serverProcess // those that run
+	restart fsm.State                 // the state of a server that began with a snapshot; see copied
+	up      map[string]*serverProcess // running servers
 	ears    ears
 }
 
-// committed is one entry with what became of it.
+// committed is one entry with its results.
 type committed struct {
 	index, term uint64
 	fsm.Entry
@@ -43,7 +43,7 @@ func newHistory(t *testing.T) *history {
 		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
-// follow looks at everything that a server publishes, until its context ends.
+// follow checks every state that a server publishes, until its context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64
@@ -69,11 +69,12 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	}
 }
 
-// compareEvery is after how many entries a server's state is compared with the replay, as a whole. States that differ
-// once differ from then on, so nothing is missed by comparing now and then, and at the end.
+// compareEvery is the number of entries between two comparisons of a server's whole state with the replay. Once states
+// differ, they stay different, so occasional comparisons, and one at the end, miss nothing.
 const compareEvery = 16
 
-// look has the replay go on from this server's log when it is the first to get there, and compares what it published.
+// look continues the replay from this server's log if it is the first to get there, and compares the state it
+// published.
 func (h *history) look(name string, log cluster.LogStore, state fsm.State, compare bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +85,7 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 		h.restored(state)
 	}
 	if state.Index < h.base && h.states[state.Index].Index == 0 {
-		return // from around a restore: nobody knows what it should be
+		return // from around a restore: the expected state is unknown
 	}
 	if err := h.replay(log, state.Index); err != nil {
 		h.t.Errorf("%s, log up to %d: %v", name, state.Index, err)
@@ -103,7 +104,7 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 	}
 }
 
-// restored goes on from a state that no log gives: a person restored a snapshot. What comes after is judged as a new
+// restored continues from a state that no log gives: a person restored a snapshot. What follows is judged as a new
 // history.
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
@@ -141,8 +142,8 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 	return nil
 }
 
-// entry reads one entry from this log, or from the log of another server that has applied it: a server that began with
-// a snapshot lacks what came before, and can be looked at before the others.
+// entry reads one entry from this log, or from the log of another server that has applied it. A server that began with
+// a snapshot lacks earlier entries, and may be checked before the others.
 func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	var l raft.Log
 	err := log.GetLog(index, &l)
@@ -168,7 +169,7 @@ func (h *history) step(s *invariant.Step) {
 	h.copied(s)
 }
 
-// judge is the end: whoever still ran had everything that was committed, and it is what clients were told.
+// judge checks the end of the history: the last copy's state, and that clients' answers agree with the log.
 func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,7 +187,7 @@ func (h *history) last() fsm.State {
 	return h.state
 }
 
-// find lists the entries for which ok says so.
+// find lists the entries that ok selects.
 func (h *history) find(ok func(committed) bool) []committed {
 	h.mu.Lock()
 	defer h.mu.Unlock()

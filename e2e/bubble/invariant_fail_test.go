@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ruled wants an error with a finding of one rule.
+// ruled reports whether an error begins with a finding of one rule.
 func ruled(err error, rule fsm.Invariant) bool {
 	found, _ := errors.AsType[fsm.Findings](err)
 	return found.First() == rule

@@ -67,7 +67,7 @@ func (w *world) quiet() {
 	}
 }
 
-// said is what entries hold, a line for each command.
+// said describes the commands of entries, one line each.
 func said(entries []committed) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -119,7 +119,7 @@ func (k *work) settle() {
 	k.rest()
 }
 
-// restore takes back what operators changed, and submits every job that is not there.
+// restore reverts what operators changed, and submits every job that is missing.
 func (k *work) restore() {
 	w := k.w
 	for _, change := range []struct {
@@ -153,7 +153,7 @@ func (k *work) restore() {
 	}
 	for _, job := range k.cast {
 		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
-			job = k.renewed(job) // who could say that it is safe to go on is gone: a new version is how a person says it
+			job = k.renewed(job) // no member can report that it is safe to continue; a person confirms it with a new version
 		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool {
 			return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil
@@ -170,7 +170,7 @@ func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	return job
 }
 
-// reactivate makes every node one that work may be placed on.
+// reactivate makes every node available for work.
 func (k *work) reactivate() {
 	w := k.w
 	w.eventually(time.Minute, "every node is active", func() bool {
@@ -190,7 +190,7 @@ func (k *work) reactivate() {
 	})
 }
 
-// restsWithin is how long everything may take to be whole: nodes that flapped are held back for up to 30 minutes,
+// restsWithin is how long it may take until everything is whole: nodes that flapped are held back for up to 30 minutes,
 // failed programs wait for their next try, holds end after a minute.
 const restsWithin = 45 * time.Minute
 
@@ -214,7 +214,7 @@ func (k *work) rest() {
 			if n.Health != model.HealthOnline {
 				return false
 			}
-			// what waits for the end of the hold comes then
+			// placements that wait for the end of the hold happen then
 			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() {
 				return false
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// answered is what a client was told about one request.
+// answered is the answer to one request, as its client knows it.
 type answered string
 
 const (
@@ -21,7 +21,7 @@ const (
 	answeredUnknown answered = "unknown"
 )
 
-// receipts is what clients know of their requests, by request id. Safe for many goroutines.
+// receipts are the outcomes of requests that clients know, by request id. Safe for many goroutines.
 type receipts struct {
 	mu  sync.Mutex
 	all map[model.RequestID]receipt
@@ -35,15 +35,15 @@ type receipt struct {
 
 func newReceipts() *receipts { return &receipts{all: map[model.RequestID]receipt{}} }
 
-// note keeps the last word about a request.
+// note keeps the last outcome of a request.
 func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[id] = receipt{what, told(err), err}
 }
 
-// told is what an error says about the outcome. A refusal is one only where a server said so and the log can't hold it
-// otherwise.
+// told is the outcome that an error shows. It is a refusal only where a server said so and the log can't contain the
+// request anyway.
 func told(err error) answered {
 	var refused *model.Error
 	switch {
@@ -100,7 +100,7 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.Err()
 }
 
-// forget drops what clients were told so far: a person has restored an older state.
+// forget drops all outcomes so far: a person has restored an older state.
 func (r *receipts) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	return f.Err()
 }
 
-// summary counts requests by what became of them.
+// summary counts requests by outcome.
 func (r *receipts) summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

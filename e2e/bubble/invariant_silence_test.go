@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// hearing is what one running server hears of a node.
+// hearing is when one running server heard a node.
 type hearing struct {
 	server string
-	silent time.Duration // since it heard it last
-	steady time.Duration // since it hears it without a gap
+	silent time.Duration // since it last heard the node
+	steady time.Duration // since it has heard the node without a gap
 }
 
-// ears is what all servers hear of all nodes, looked at again with each entry.
+// ears is when all servers heard all nodes, updated with each entry.
 type ears map[ear]streak
 
 type ear struct {
@@ -28,7 +28,7 @@ type ear struct {
 	node   model.NodeID
 }
 
-// streak is a time in which a server heard a node again and again.
+// streak is a time in which a server heard a node repeatedly.
 type streak struct{ began, last time.Time }
 
 // listen asks every running server when it heard each node; a silence of more than gap ends a streak.
@@ -49,7 +49,7 @@ func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	}
 }
 
-// of is what the running servers hear of a node; those that never did say nothing.
+// of returns when the running servers heard a node, without servers that never did.
 func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	var all []hearing
 	for _, name := range slices.Sorted(maps.Keys(up)) {
@@ -60,7 +60,7 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	return all
 }
 
-// lateForHearings is for how long after an entry what servers hear still tells what they heard then.
+// lateForHearings is how long after an entry the servers' hearings still show those at the entry.
 const lateForHearings = 200 * time.Millisecond
 
 // silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers
@@ -103,11 +103,11 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 	return nil
 }
 
-// snapshotEvery is after how many entries a server that begins with a snapshot is compared with the replay.
+// snapshotEvery is the number of entries after which a server that begins with a snapshot is compared with the replay.
 const snapshotEvery = 64
 
 // copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead
-// both to the same. It goes on from one snapshot until the next, and looks there.
+// both to the same. It continues from one snapshot until the next, and compares there.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)

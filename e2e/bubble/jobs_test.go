@@ -19,7 +19,7 @@ func group(name string, count int, memory int64) model.GroupSpec {
 
 func amount(n int) *model.Amount { return &model.Amount{N: n} }
 
-// submit makes a job the wanted one.
+// submit submits a job.
 func (w *world) submit(name string, groups ...model.GroupSpec) error {
 	_, err := w.send("/v1/jobs", map[string]any{"job": model.JobSpec{Name: model.JobName(name), Groups: groups}})
 	return err
@@ -35,7 +35,7 @@ func (w *world) run(name string, groups ...model.GroupSpec) model.GroupID {
 	return model.NewGroupID(model.JobName(name), groups[0].Name)
 }
 
-// ready waits until so many instances of a group are ready.
+// ready waits until the given number of a group's instances are ready.
 func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Duration {
 	w.t.Helper()
 	return w.eventually(limit, fmt.Sprintf("%d of %s ready", count, id), func() bool {
@@ -45,7 +45,7 @@ func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Dur
 	})
 }
 
-// choices are those of a drain that tests make.
+// choices are the options of a drain that tests use.
 type choices struct {
 	Nodes    []string       `json:"nodes"`
 	Deadline model.Duration `json:"deadline,omitempty"`

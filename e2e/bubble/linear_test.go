@@ -15,9 +15,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of what is read here. The leader's lease is 500 ms; raft looks at it when it may have ended, and a read that
-// was let in just before is answered a moment later. What a follower knows comes a commit interval and a few network
-// delays late.
+// Bounds of the reads in these tests. The leader's lease is 500 ms. Raft checks it when it may have ended, and a read
+// that was accepted just before is answered a moment later. A follower's knowledge lags by a commit interval and a few
+// network delays.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
 // Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent
@@ -48,7 +48,7 @@ func TestLinear(t *testing.T) {
 	t.Logf("%d operations", total)
 }
 
-// artifacts is where the pictures of a history go.
+// artifacts is the directory for the pictures of a history.
 func artifacts(t *testing.T, seed uint64) string {
 	t.Helper()
 	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
@@ -96,7 +96,7 @@ func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	}
 }
 
-// doors are the ways of a person's machine to each server.
+// doors are the connections of a person's machine to each server.
 func (w *world) doors() []linear.Door {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, "clients")
@@ -109,7 +109,7 @@ func (w *world) doors() []linear.Door {
 	return all
 }
 
-// slow changes how long everything is under way.
+// slow changes the delay of all links.
 func (c *chaos) slow() {
 	delay := networkDelay
 	if c.random.IntN(2) == 0 {

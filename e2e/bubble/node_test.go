@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// node is a worker machine: what lasts when its agent ends (the disk, and the programs), and its agent.
+// node is a worker machine: its agent, and the disk and programs, which survive the agent's end.
 type node struct {
 	w        *world
 	name     string
@@ -50,7 +50,7 @@ func newNode(w *world, i int) *node {
 	return n
 }
 
-// start starts the agent on what the machine holds.
+// start starts the agent on the machine's disk and programs.
 func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
@@ -80,16 +80,16 @@ func (n *node) start() {
 	p.run()
 }
 
-// join has gossip find the servers that a registration named.
+// join makes gossip join the servers that a registration named.
 func (p *agentProcess) join(servers []transport.ServerInfo) {
 	for _, s := range servers {
 		if s.Gossip != "" {
-			_ = p.pool.Join(s.Gossip) // the pool goes on trying
+			_ = p.pool.Join(s.Gossip) // the pool keeps trying
 		}
 	}
 }
 
-// registrar is the agent's way to the servers.
+// registrar is the agent's client of the servers.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -97,7 +97,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // a disk of memdisk is in another directory after each loss of power
+	request.Agent.Born = 0 // after each loss of power, memdisk's disk is in another directory
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
@@ -107,7 +107,7 @@ func (r *registrar) Register(ctx context.Context, request transport.RegisterRequ
 
 func (p *agentProcess) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	below, stop := context.WithCancel(context.Background()) // what the agent needs until it has ended
+	below, stop := context.WithCancel(context.Background()) // for the parts that the agent needs until it has ended
 	p.cancel = cancel
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.pool.Run(below) })
@@ -122,7 +122,7 @@ func (p *agentProcess) run() {
 	}()
 }
 
-// stopAgent ends the agent as planned: the programs go on.
+// stopAgent ends the agent as planned: the programs continue.
 func (n *node) stopAgent() {
 	if n.agentProcess == nil {
 		return
@@ -134,13 +134,13 @@ func (n *node) stopAgent() {
 	}
 }
 
-// killAgent ends the agent without a word; its programs go on.
+// killAgent ends the agent at once; its programs continue.
 func (n *node) killAgent() {
 	n.w.net.Kill(n.host)
 	n.cancel()
 }
 
-// powerOff ends the machine: nobody hears anything, its programs are gone, and the last record of the journal may be
+// powerOff ends the machine: its connections fall silent, its programs are gone, and the journal's last record may be
 // torn.
 func (n *node) powerOff() {
 	n.w.t.Helper()
@@ -152,7 +152,7 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart starts the agent again once what was left of the last one is gone.
+// restart starts the agent again once the last one has ended completely.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done

@@ -20,19 +20,19 @@ import (
 // settled is after how long a program without checks counts as ready at its agent.
 const settled = 300 * time.Millisecond
 
-// truth is what really runs, whatever the servers believe. Safe for many goroutines.
+// truth is the set of programs that really run, whatever the servers believe. Safe for many goroutines.
 type truth struct {
 	t *testing.T
 
 	mu      sync.Mutex
 	alive   map[model.InstanceID]*program
 	starts  map[model.InstanceID]int
-	stopped map[model.InstanceID]time.Time // when a program was told to stop
-	floors  map[model.GroupID]int          // how many of a group must serve whenever one of it is told to stop
+	stopped map[model.InstanceID]time.Time // when a program was asked to stop
+	floors  map[model.GroupID]int          // how many of a group must serve whenever one of it is asked to stop
 	epochs  map[string]uint64              // the highest fencing epoch under which a slot with one holder ran
-	stage   stage                          // what the programs play among themselves
+	stage   stage                          // the simulated roles of the programs
 	losses  map[model.GroupID]time.Time    // when one of a group last ended
-	stops   func(*program)                 // is told of each program that gets its stop signal; see judgeCopies
+	stops   func(*program)                 // called for each program that gets its stop signal; see judgeCopies
 }
 
 func newTruth(t *testing.T) *truth {
@@ -44,7 +44,7 @@ func newTruth(t *testing.T) *truth {
 	}
 }
 
-// hold fails the test from now on when a program of the group is told to stop while fewer than floor others serve.
+// hold fails the test from now on when a program of the group is asked to stop while fewer than floor others serve.
 func (tr *truth) hold(group model.GroupID, floor int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -125,7 +125,7 @@ func (tr *truth) told(p *program) {
 	}
 }
 
-// first notes that a program was told to stop, and reports whether it was for the first time.
+// first records that a program was asked to stop, and reports whether this was the first time.
 func (tr *truth) first(p *program) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -179,7 +179,7 @@ type program struct {
 	epoch    uint64        // of fencing; 0: none
 	env      map[string]string
 	done     chan struct{}
-	part     part // what it plays; guarded by truth.mu
+	part     part // its part in the simulation; guarded by truth.mu
 
 	mu    sync.Mutex
 	exit  *driver.Exit
@@ -192,7 +192,7 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.off {
-		return nil, context.Canceled // whoever asks is about to end
+		return nil, context.Canceled // the caller is about to end
 	}
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
 		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
@@ -225,7 +225,7 @@ func (p *programs) Adopt(context.Context) ([]agent.Task, []driver.ID, error) {
 	return list, nil, nil
 }
 
-// Readopt implements agent.Runtime. Adopt can tell of everything.
+// Readopt implements agent.Runtime. Adopt never has unclear tasks.
 func (p *programs) Readopt(context.Context, driver.ID) (agent.Task, error) { return nil, nil }
 
 // End implements agent.Runtime.
@@ -247,7 +247,7 @@ func (p *programs) BootNow() driver.BootTime {
 // Close implements agent.Runtime.
 func (p *programs) Close() error { return nil }
 
-// powerOff ends every program without a trace: who waited for one of them is gone too.
+// powerOff ends every program without a trace: its waiters are gone too.
 func (p *programs) powerOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *program) finish(e driver.Exit) {
 	close(t.done)
 }
 
-// crash ends the program by itself, with an error.
+// crash ends the program unasked, with an error.
 func (t *program) crash() {
 	t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()})
 }
@@ -376,7 +376,7 @@ func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 	return nil
 }
 
-// Exec implements agent.Task: checks, role checks and hooks are answered by what the program plays.
+// Exec implements agent.Task: the program's simulated part answers checks, role checks and hooks.
 func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
 	if t.over() {
 		return 0, model.Refuse(driver.CodeNotRunning, "it does not run")
@@ -400,15 +400,16 @@ func (t *program) OpenLog(context.Context, driver.Stream, int64, bool) (agent.Lo
 	return nil, io.ErrUnexpectedEOF
 }
 
-// RemoveWork implements agent.Task.
+// Signal implements agent.Task.
 func (t *program) Signal(context.Context, syscall.Signal) error { return nil }
 
+// RemoveWork implements agent.Task.
 func (t *program) RemoveWork() error { return nil }
 
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
 
-// toldToStop lists the programs that were told to stop.
+// toldToStop lists the programs that were asked to stop.
 func (tr *truth) toldToStop() map[model.InstanceID]time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

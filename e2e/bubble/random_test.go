@@ -36,8 +36,8 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 }
 
 // All invariants, whatever happens to machines: power cuts, agents that die and return, networks that are cut between
-// any two, servers that die, all in random order, with drains going on; two instances of an exclusive slot never run at
-// once (S2). What else is checked is said in doc.go; in the end everything runs, once, and nothing is written any more.
+// any two, servers that die, all in random order, with drains in progress. Two instances of an exclusive slot never run
+// at once (S2). doc.go lists the other checks. In the end everything runs, once, and nothing is written.
 func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

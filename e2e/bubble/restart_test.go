@@ -65,7 +65,7 @@ func TestAllServersRestart(t *testing.T) {
 	})
 }
 
-// writers submit jobs of their own, one after the other; each job is submitted until it is acknowledged.
+// writers submit their own jobs, one after the other; each job is submitted until it is acknowledged.
 type writers struct {
 	wg sync.WaitGroup
 
@@ -100,7 +100,7 @@ func (ws *writers) acknowledged() []model.JobName {
 
 func (ws *writers) wait() { ws.wg.Wait() }
 
-// once wants each job to have been made exactly once.
+// once checks that each job has been made exactly once.
 func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {
@@ -177,7 +177,7 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 // asked the old one go elsewhere.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
-		w.lead(w.servers[0]) // all agents ask the first server that answered
+		w.lead(w.servers[0]) // all agents use the first server that answered
 		w.run("web", group("http", 4, 64*mib))
 		old := w.leader()
 		term := old.cluster.Term()

@@ -47,7 +47,7 @@ func TestOldSnapshots(t *testing.T) {
 	})
 }
 
-// save is what `outspan snapshot save` writes.
+// save does what `outspan server snapshot save` does.
 func (c *chaos) save() []byte {
 	w := c.w
 	w.t.Helper()
@@ -62,7 +62,8 @@ func (c *chaos) save() []byte {
 	return b.Bytes()
 }
 
-// restoreSnapshot is what `outspan snapshot restore` does. A person who does not know the outcome tries again.
+// restoreSnapshot does what `outspan server snapshot restore` does. If the outcome is unknown, it tries again, as a
+// person would.
 func (c *chaos) restoreSnapshot(snapshot []byte) {
 	w := c.w
 	w.t.Helper()
@@ -86,8 +87,8 @@ func (c *chaos) restoreSnapshot(snapshot []byte) {
 	})
 }
 
-// unconfirmed lets agents and servers die and return while nobody has confirmed the restore: no program is told to stop
-// by it.
+// unconfirmed makes agents and servers die and return while nobody has confirmed the restore. No program may be asked
+// to stop because of it.
 func (c *chaos) unconfirmed(during time.Duration) {
 	w := c.w
 	w.t.Helper()
@@ -99,7 +100,7 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		row, _ := w.state().Instances.Get(id)
 		switch {
 		case was:
-		case known && !old.Wanted(): // it was under way when the snapshot was restored
+		case known && !old.Wanted(): // the stop was in progress when the snapshot was restored
 		case row != nil && row.Marks.StopCause == model.CauseNodeOffline:
 			// its node was lost since, and another one replaces it
 		default:
@@ -108,7 +109,7 @@ func (c *chaos) unconfirmed(during time.Duration) {
 	}
 }
 
-// confirm is what `outspan settings resume restore` does.
+// confirm does what `outspan settings resume restore` does.
 func (c *chaos) confirm() {
 	w := c.w
 	w.t.Helper()
@@ -118,10 +119,10 @@ func (c *chaos) confirm() {
 	})
 }
 
-// convergesWithin is how long after a restore was confirmed, with everything mended, servers and agents may differ.
+// convergesWithin is how long servers and agents may differ after a restore was confirmed and all faults ended.
 const convergesWithin = 30 * time.Second
 
-// converge ends all faults and wants every node to be online, and the state of each instance to be the truth.
+// converge ends all faults, and expects every node to be online and the state of each instance to be the truth.
 func (c *chaos) converge() {
 	w := c.w
 	w.t.Helper()
@@ -136,8 +137,8 @@ func (c *chaos) converge() {
 	w.t.Logf("what servers believe is what runs %s after everything was mended", took)
 }
 
-// decide is what a person does about instances that the restored state does not know and that hold their slots: they
-// are stopped.
+// decide takes a person's decision about instances that the restored state does not know and that hold their slots:
+// they are stopped.
 func (c *chaos) decide() {
 	st := c.w.state()
 	for _, n := range st.Nodes.All() {
@@ -149,7 +150,7 @@ func (c *chaos) decide() {
 	}
 }
 
-// diverged tells where what the servers believe is not what runs; empty: nowhere.
+// diverged describes where the servers' state differs from the running programs; empty if nowhere.
 func (w *world) diverged() string {
 	var b strings.Builder
 	st := w.state()

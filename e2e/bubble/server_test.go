@@ -30,19 +30,19 @@ const (
 
 func gossipKey() []byte { return []byte("a key of the gossip, 32 bytes lo") }
 
-// server is a machine for the control plane: what lasts when its process ends, and its process.
+// server is a machine for the control plane: its process, and the disk that survives the process.
 type server struct {
 	w       *world
 	name    string
 	host    string
 	disk    *memdisk.Disk
-	mayFail atomic.Bool  // it may end by itself: its disk is broken
-	stuck   atomic.Bool  // it ended by itself, for a transfer of its leadership that did not end
+	mayFail atomic.Bool  // it may end on its own: its disk is broken
+	stuck   atomic.Bool  // it ended on its own, since a transfer of its leadership did not end
 	skew    atomic.Int64 // ns that its wall clock is ahead
 	*serverProcess
 }
 
-// serverProcess is one run of a server, wired as the program does.
+// serverProcess is one run of a server, wired as in the program.
 type serverProcess struct {
 	machine  *fsm.Machine
 	cluster  *cluster.Server
@@ -60,7 +60,7 @@ type serverProcess struct {
 
 	mu      sync.Mutex
 	gone    bool               // it was killed
-	fatal   error              // why it ended by itself
+	fatal   error              // why it ended on its own
 	reports []reconcile.Report // of the loop that runs, only those with errors or refusals
 }
 
@@ -145,7 +145,7 @@ func (p *serverProcess) note(r reconcile.Report) {
 	p.reports = append(p.reports, r)
 }
 
-// fail is told by a server that must not go on: as the program does, the process ends at once.
+// fail handles a fatal error of a server: as in the program, the process ends at once.
 func (s *server) fail(p *serverProcess) func(error) {
 	return func(err error) {
 		p.mu.Lock()
@@ -167,15 +167,15 @@ func (s *server) fail(p *serverProcess) func(error) {
 	}
 }
 
-// ended reports whether the process was killed or ended by itself.
+// ended reports whether the process was killed or ended on its own.
 func (p *serverProcess) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gone || p.fatal != nil
 }
 
-// die ends the process without any order. What is left of it here can't reach anybody any more; the next start waits
-// for it.
+// die ends the process without an orderly stop. Its remaining goroutines can't reach anybody; the next start waits for
+// them.
 func (p *serverProcess) die() {
 	p.mu.Lock()
 	p.gone = true
@@ -183,7 +183,7 @@ func (p *serverProcess) die() {
 	p.dying()
 }
 
-// submitter gives the loop the log.
+// submitter is the cluster's log for the leader's loop.
 type submitter struct{ *cluster.Server }
 
 // Submit implements reconcile.Log.
@@ -195,7 +195,7 @@ func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, 
 	return pending, nil
 }
 
-// run serves until stopping is called; then it stops in the reverse order, as the program does.
+// run serves until stopping is called. Then it stops in reverse order, as the program does.
 func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())
@@ -237,7 +237,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 	}()
 }
 
-// running reports whether the process is there and takes part.
+// running reports whether the process runs and takes part.
 func (s *server) running() bool {
 	if s.serverProcess == nil || s.ended() {
 		return false
@@ -266,14 +266,14 @@ func (s *server) stop() {
 	<-s.done
 }
 
-// kill ends the process at once: its kernel closes what it had open.
+// kill ends the process at once, and closes its connections as its kernel would.
 func (s *server) kill() {
 	s.w.net.Kill(s.host)
 	s.die()
 }
 
-// powerOff ends the machine: nobody hears anything, and of what was not forced to its disk any part may be lost. It
-// says which.
+// powerOff ends the machine: its connections fall silent, and any data that was not forced to its disk may be lost. The
+// result says which.
 func (s *server) powerOff() string {
 	s.w.t.Helper()
 	s.w.net.Vanish(s.host)
@@ -286,7 +286,7 @@ func (s *server) powerOff() string {
 	return lost
 }
 
-// restart starts the process again once what was left of the last one is gone.
+// restart starts the process again once the last one has ended completely.
 func (s *server) restart() {
 	s.w.t.Helper()
 	<-s.done
@@ -296,7 +296,7 @@ func (s *server) restart() {
 // roster shows the servers as the API does.
 type roster struct{ *cluster.Server }
 
-// Members implements api.Roster.
+// Members implements httpapi.Roster.
 func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	var entries []httpapi.RosterEntry
 	for _, s := range r.Servers() {
@@ -319,7 +319,7 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// Why implements api.Explainer.
+// Why implements httpapi.Explainer.
 func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
 	if d, ok := q.State.Deployments.Get(model.DeploymentID(object)); ok && kind == "deployment" {
@@ -332,7 +332,7 @@ func (explainer) Why(q httpapi.Question, subject string) (model.WhyResult, error
 	return result, nil
 }
 
-// Waiting implements api.Explainer.
+// Waiting implements httpapi.Explainer.
 func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	e := reconcile.Explain(input(q))
 	w := httpapi.Waiting{Groups: map[model.GroupID]model.Blocker{}, Instances: map[model.InstanceID][]model.Blocker{}}
@@ -351,7 +351,7 @@ func (explainer) Waiting(q httpapi.Question) httpapi.Waiting {
 	return w
 }
 
-// DrainStatus implements api.Explainer.
+// DrainStatus implements httpapi.Explainer.
 func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.DrainStatus {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
@@ -360,7 +360,7 @@ func (explainer) DrainStatus(q httpapi.Question, id model.DrainID) []model.Drain
 	return reconcile.Explain(input(q)).Drain(d)
 }
 
-// Forecast implements api.Planner.
+// Forecast implements httpapi.Planner.
 func (explainer) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
@@ -374,12 +374,12 @@ func (explainer) Forecast(q httpapi.Question, id model.DrainID) []model.Forecast
 	return forecast
 }
 
-// Moves implements api.Planner.
+// Moves implements httpapi.Planner.
 func (explainer) Moves(q httpapi.Question) ([]fsm.Move, [][]fsm.Command) {
 	return reconcile.Moves(input(q))
 }
 
-// Plan implements api.Planner.
+// Plan implements httpapi.Planner.
 func (explainer) Plan(q httpapi.Question, spec model.JobSpec) (model.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // All invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the same
-// names, some of them in versions that never become ready and go back by themselves, while servers and nodes are lost.
-// Slots that hold a volume or an identity keep one holder at a time, with growing epochs.
+// names, while servers and nodes are lost. Some versions never become ready, and are reverted automatically. Slots that
+// hold a volume or an identity keep one holder at a time, with growing epochs.
 func TestJobChurn(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
@@ -41,7 +41,7 @@ func TestJobChurn(t *testing.T) {
 	})
 }
 
-// promote accepts the canaries of a deployment, or gives it up.
+// promote accepts the canaries of a deployment, or aborts it.
 func (k *work) promote() {
 	st := k.w.state()
 	for id, d := range st.Deployments.All() {
@@ -52,9 +52,9 @@ func (k *work) promote() {
 	}
 }
 
-// All invariants where there is too little room: jobs of higher classes come and go and take the room of lower ones, or
-// of equal ones where that is fair; quotas are set; the rescheduler moves what could stand better; nodes are drained
-// and lost meanwhile.
+// All invariants where there is too little room. Jobs of higher classes come and go, and take the room of lower ones,
+// or of equal ones where that is fair. Quotas are set, the rescheduler moves instances to better places, and nodes are
+// drained and lost meanwhile.
 func TestPriorities(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		o := options{nodes: 5, settings: func(s *model.Settings) {

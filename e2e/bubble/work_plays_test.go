@@ -13,30 +13,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What programs in memory can be asked, by the first word of a command; what they answer follows from what the group
-// plays (env PLAY) and from what was done to it.
+// The commands that programs in memory answer, by their first word. The answers follow from what the group simulates
+// (env PLAY) and from the troubles it has.
 const (
 	askFacts   = "/facts"   // the role check
 	askResign  = "/resign"  // the before_stop hook
 	askHealthy = "/healthy" // a check
 )
 
-// The plays: a leader and its followers; copies of data that come in sync; shards that are led and can be moved away.
+// The plays, i.e. what a group simulates: a leader and its followers; copies of data that come in sync; shards that are
+// led and can be moved away.
 const (
 	playLeader = "leader"
 	playCopies = "copies"
 	playShards = "shards"
 )
 
-// part is what one program is in its group's play.
+// part is the state of one program in its group's play.
 type part struct {
 	synced  time.Time // copies: when it is in sync; zero: it isn't
-	lost    time.Time // copies: when it was in sync last, if it is no more
-	drained bool      // shards: it was cleaned out
+	lost    time.Time // copies: when it was last in sync, if it no longer is
+	drained bool      // shards: they were moved away from it
 	sick    time.Time // its check fails until then
 }
 
-// stage is the plays of all groups. Guarded by truth.mu.
+// stage has the plays of all groups. Guarded by truth.mu.
 type stage struct {
 	leaders  map[model.GroupID]model.InstanceID
 	mute     map[model.GroupID]time.Time // no role check of the group answers until then
@@ -96,7 +97,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 	switch p.env["PLAY"] {
 	case playLeader:
 		if tr.alive[tr.stage.leaders[p.group]] == nil {
-			tr.stage.leaders[p.group] = p.instance // who asks first
+			tr.stage.leaders[p.group] = p.instance // the first to ask
 		}
 		leader := tr.stage.leaders[p.group]
 		return map[string]any{model.FactLeader: leader == p.instance,
@@ -109,7 +110,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 		if now.Sub(tr.losses[p.group]) > toFailOver {
 			for slot := range slotsPlayed {
 				if !tr.plays(p.group, slot) {
-					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others lead what it led
+					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others lead its shards now
 				}
 			}
 		}
@@ -120,7 +121,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 
 const (
 	slotsPlayed = 6
-	toFailOver  = 3 * time.Second // until others lead the shards of one that is gone
+	toFailOver  = 3 * time.Second // until others lead the shards of a program that is gone
 )
 
 // plays reports whether a program of a slot lives.
@@ -135,8 +136,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync
 
-// inSync is how a copy is. It begins to sync from one that is when it has come up; the first of a group, and the first
-// after all were down, begin with what they have.
+// inSync reports whether a copy is in sync. Once it is up, it starts to sync from a copy that is. The first of a group,
+// and the first after all were down, need no source.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := !tr.stage.held[p.group]
@@ -160,7 +161,7 @@ func (tr *truth) anySynced(p *program, now time.Time) bool {
 	})
 }
 
-// resign hands over what the program leads; false if there is nobody to take it.
+// resign hands over what the program leads; false if no other program can take it.
 func (tr *truth) resign(p *program) bool {
 	peers := tr.peers(p)
 	switch p.env["PLAY"] {
@@ -197,7 +198,7 @@ func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	return all[random.IntN(len(all))]
 }
 
-// trouble does something to the play of a program.
+// trouble changes the play of a program.
 func (tr *truth) trouble(p *program, what func(*stage, *part)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -215,8 +216,8 @@ func (tr *truth) calm() {
 	}
 }
 
-// factsLag is for how long servers may still believe a fact that is over: until the role check has asked again and the
-// report has arrived, over a failover.
+// factsLag is how long servers may still believe a fact that is over: until the role check has run again and the report
+// has arrived, over a failover.
 const factsLag = 20 * time.Second
 
 // judgeCopies is S6 by the programs' own truth: no copy that is in sync gets its stop signal for a cause from outside

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roleGroup is a group of a role; play is what its programs play.
+// roleGroup is a group of a role; play is what its programs simulate.
 func roleGroup(role model.Role, count int, play string) model.GroupSpec {
 	g := group("g", count, 64*mib)
 	g.Role = role
@@ -54,9 +54,9 @@ func everyRole() []model.JobSpec {
 	}
 }
 
-// All invariants with a job of every role, whose programs lead, follow, come in sync and fall behind, whose role checks
-// and hooks fail at times, while nodes are drained with options of all kinds, instances evicted through all servers at
-// once, policies, budgets and settings changed in the middle, servers and nodes lost.
+// All invariants with a job of every role. Programs lead, follow, come in sync and fall behind, and their role checks
+// and hooks fail at times. Meanwhile nodes are drained with options of all kinds, instances are evicted through all
+// servers at once, policies, budgets and settings change, and servers and nodes are lost.
 func TestRoles(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

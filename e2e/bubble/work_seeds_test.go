@@ -30,8 +30,7 @@ const (
 // corpus has the seeds that found something: "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
-// during is for how long a test goes on: as long as it should, or in make test for a half of that, which is the
-// beginning of the same plan.
+// during is how long a test runs: full, or half of it in make test, which is the beginning of the same plan.
 func during(full time.Duration) time.Duration {
 	if testing.Short() && os.Getenv(oneSeed) == "" {
 		return full / 2
@@ -39,8 +38,8 @@ func during(full time.Duration) time.Duration {
 	return full
 }
 
-// eachRandom runs a test for each seed: with short of them that are fixed, or as the environment says. It tells in sum
-// what was done.
+// eachRandom runs a test for each seed: short fixed ones, or those the environment names. It logs a summary of all
+// runs.
 func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
 	seeds, err := seedsOf(t.Name(), short, os.Getenv)
@@ -56,7 +55,7 @@ func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Ra
 	t.Logf("%s: seeds %v: %s", t.Name(), seeds, sum.String())
 }
 
-// seedsOf says which seeds a test runs.
+// seedsOf returns the seeds that a test runs.
 func seedsOf(name string, short int, env func(string) string) ([]uint64, error) {
 	if text := env(oneSeed); text != "" {
 		seed, err := strconv.ParseUint(text, 0, 64)
@@ -103,13 +102,13 @@ func parseCorpus(text, name string) (seeds []uint64, err error) {
 	return seeds, lines.Err()
 }
 
-// tally is what the runs of one test did. Safe for many goroutines.
+// tally counts what the runs of one test did. Safe for many goroutines.
 type tally struct {
 	mu      sync.Mutex
 	worlds  int
 	time    time.Duration // of the clusters
 	entries int
-	faults  map[string]int // and other things that were done, by kind
+	faults  map[string]int // by kind, with other things that were done
 }
 
 func (s *tally) add(simulated time.Duration, entries int, faults map[string]int) {
@@ -126,7 +125,7 @@ func (s *tally) add(simulated time.Duration, entries int, faults map[string]int)
 	}
 }
 
-// String is one line.
+// String describes the tally in one line.
 func (s *tally) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +137,7 @@ func (s *tally) String() string {
 		s.entries, strings.Join(kinds, ", "))
 }
 
-// tallies finds the tally of a test's runs by the name of the test that goes on, for a world that only knows that.
+// tallies finds the tally of a test's runs by the name of the running test: a world knows only that.
 var tallies = register{of: map[string]*tally{}}
 
 type register struct {

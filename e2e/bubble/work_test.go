@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// work is what operators and programs do at random, beside the faults of chaos. It belongs to one goroutine.
+// work causes what operators and programs do, at random, in addition to the faults of chaos. It belongs to one
+// goroutine.
 type work struct {
 	*chaos
 	cast    []model.JobSpec // the jobs that come and go
@@ -44,7 +45,7 @@ func (k *work) begin() {
 	k.w.eventually(3*time.Minute, "everything is up", func() bool { return k.w.unready() == "" })
 }
 
-// unready names the first group that has not what it should have; empty: there is none.
+// unready describes the first group that lacks instances or has too many; empty if there is none.
 func (w *world) unready() string {
 	st := w.state()
 	for id, g := range st.Groups.All() {
@@ -63,7 +64,7 @@ func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(f
 
 func (k *work) one() *model.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
 
-// group is a group that the state has, at random; empty if there is none.
+// group is a random group of the state; empty if there is none.
 func (k *work) group() model.GroupID {
 	st := k.w.state()
 	var ids []model.GroupID
@@ -76,7 +77,7 @@ func (k *work) group() model.GroupID {
 	return ids[k.random.IntN(len(ids))]
 }
 
-// submit makes a job what it was at first, or a little different.
+// submit submits a job as it was at first, or slightly changed.
 func (k *work) submit() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
@@ -96,13 +97,13 @@ func (k *work) submit() {
 	k.ask("/v1/jobs", map[string]any{"job": job})
 }
 
-// spoil submits a version that never becomes ready; it goes back by itself.
+// spoil submits a version that never becomes ready; it is reverted automatically.
 func (k *work) spoil() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
 	if len(g.Checks) == 0 || g.Toleration.NotReady == nil {
-		return // what tolerates for ever that it is not ready is kept by its budget, and only a bypass gets it out
+		return // without a limit for not being ready, the budget keeps such an instance, and only a bypass removes it
 	}
 	g.Env = maps.Clone(g.Env)
 	g.Env["BAD"] = "1"
@@ -151,7 +152,7 @@ func (k *work) drainWith() {
 	k.ask("/v1/drains", body)
 }
 
-// change pauses, resumes or cancels a drain that goes on.
+// change pauses, resumes or cancels a running drain.
 func (k *work) change() {
 	st := k.w.state()
 	for id, d := range st.Drains.All() {
@@ -163,13 +164,13 @@ func (k *work) change() {
 	}
 }
 
-// intend changes what a node is for.
+// intend changes the intent of a node.
 func (k *work) intend() {
 	verb := pick(k.random, "cordon", "uncordon", "uncordon", "uncordon", "disable", "enable", "enable", "ack-blockers")
 	k.ask("/v1/nodes/"+k.node().name+"/"+verb, map[string]any{})
 }
 
-// race has several operators evict members of one group at the same moment, each through another server.
+// race makes several operators evict members of one group at the same moment, each through another server.
 func (k *work) race() {
 	members := k.w.members(k.group())
 	ids := slices.Sorted(maps.Keys(members))
@@ -185,7 +186,7 @@ func (k *work) race() {
 	wg.Wait()
 }
 
-// settings changes one of those that decisions rest on.
+// settings changes a setting that decisions depend on.
 func (k *work) settings() {
 	change := pick(k.random,
 		map[string]any{"node_drain_policy": pick(k.random, model.DrainPolicies()...)},
@@ -200,7 +201,7 @@ func (k *work) settings() {
 	_ = k.send("PUT", "/v1/settings", change)
 }
 
-// pause stops all that is decided, or lets it go on.
+// pause pauses or resumes actuation.
 func (k *work) pause() {
 	k.ask("/v1/settings/"+pick(k.random, "pause", "resume", "resume"), map[string]any{"what": "actuation"})
 }
@@ -220,14 +221,14 @@ func sharedSpec(random *rand.Rand) model.BudgetSpec {
 	return spec
 }
 
-// quota limits a class, or no longer.
+// quota sets or removes the quota of a class.
 func (k *work) quota() {
 	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"),
 		map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
 }
 
-// The troubles that programs have: what they say of themselves is not to be had, their hooks fail, others lead, copies
-// fall behind, checks fail, programs end.
+// The troubles of programs: their role checks give no answer, their hooks fail, others lead, copies fall behind, checks
+// fail, programs end.
 func (k *work) mute() {
 	if p := k.w.truth.any(k.random, plays(playLeader, playCopies, playShards)); p != nil {
 		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
@@ -270,7 +271,7 @@ func (k *work) sicken() {
 	}
 }
 
-const crashesAtMost = 6 // what fails more often is tried again with growing delay, which nobody waits for here
+const crashesAtMost = 6 // more failures grow the restart delay beyond what these tests wait for
 
 func (k *work) crash() {
 	p := k.w.truth.any(k.random, func(*program) bool { return true })
@@ -282,7 +283,7 @@ func (k *work) crash() {
 	p.crash()
 }
 
-// powerOff ends a machine; confirmDead may tell the servers that it is gone, which is then true.
+// powerOff ends a machine; confirmDead may confirm to the servers that it is dead, which is then true.
 func (k *work) powerOff() {
 	k.breakNode("power off", func(n *node) {
 		n.powerOff()
@@ -336,9 +337,9 @@ func missingReasons(st fsm.State, why because) error {
 		if g.Role == model.RoleSystem {
 			continue
 		}
-		filled := map[int]bool{} // after a scale-down it may be slots above the count that are
+		filled := map[int]bool{} // after a scale-down, slots above the count may be the filled ones
 		for i := range st.InstancesOf(id) {
-			// what is lost, failed or stopping shows that as its state
+			// the state of lost, failed or stopping instances shows the reason
 			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped {
 				filled[i.Slot] = true
 			}

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and what is known of both. It belongs to the goroutine of its test;
-// what others touch has its own lock.
+// world is a cluster, the machines that it runs on, and the test's knowledge of both. It belongs to the goroutine of
+// its test; parts that other goroutines use have their own locks.
 type world struct {
 	t        *testing.T
 	net      *memnet.Net
@@ -51,10 +51,10 @@ type world struct {
 	did      map[string]int // by kind; see chaos.say
 	cli      *transport.Client
 
-	supervised atomic.Bool // the test starts servers again that end on purpose
+	supervised atomic.Bool // the test restarts servers that end on purpose
 }
 
-// options are what a world is made of. Zero means: three servers, four nodes, offline after 2 s.
+// options configure a world. Zero means: three servers, four nodes, offline after 2 s.
 type options struct {
 	nodes    int
 	settings func(*model.Settings)
@@ -65,8 +65,8 @@ type options struct {
 
 const networkDelay = 500 * time.Microsecond
 
-// inBubble runs a test on a settled cluster in fake time, and ends it in order. memberlist leaves goroutines that wait
-// for a last timeout when it is shut down; a bubble's clock stands still once the test has returned, so they get their
+// inBubble runs a test on a settled cluster in fake time, and ends it in order. On shutdown, memberlist leaves
+// goroutines that wait for a last timeout. A bubble's clock stands still once the test has returned, so they get a
 // minute before.
 func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	t.Helper()
@@ -77,7 +77,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
-		w.root = w.tempDir() // goes after all who use it have ended
+		w.root = w.tempDir() // removed after all its users have ended
 		t.Cleanup(w.end)
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
@@ -111,7 +111,7 @@ func newWorld(t *testing.T, o options) *world {
 	return w
 }
 
-// begin starts three servers and some nodes, and waits until all are there.
+// begin starts three servers and some nodes, and waits until every node is active.
 func (w *world) begin(nodes int) {
 	w.t.Helper()
 	for i := 1; i <= 3; i++ {
@@ -159,8 +159,8 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir is a directory for the disks. Forcing every entry and every journal record to a real disk would take most of
-// the time of these tests, so it is in memory where the system has such a place.
+// tempDir is a directory for the disks. It is in memory where the system has such a place: forcing every entry and
+// every journal record to a real disk would take most of these tests' time.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
 	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
@@ -190,7 +190,7 @@ func (w *world) client(role transport.Role, name, host string) *transport.Client
 	return c
 }
 
-// leader waits for a server that leads, with its barrier done, and that all who run agree on.
+// leader waits for a server that leads, has done its barrier, and is the leader for all that run.
 func (w *world) leader() *server {
 	w.t.Helper()
 	var found *server
@@ -201,7 +201,7 @@ func (w *world) leader() *server {
 	return found
 }
 
-// leads is the server that leads in the highest term now; nil while there is none.
+// leads is the server that leads in the highest term now; nil if there is none.
 func (w *world) leads() (found *server) {
 	var term uint64
 	for _, s := range w.servers {
@@ -223,7 +223,7 @@ func (w *world) lead(s *server) {
 		if leader != s {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // tried again
+			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // the loop tries again
 		}
 		return w.leads() == s
 	})
@@ -241,7 +241,7 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state is the newest one that any server has shown, also before it died: those that have just been started don't know
+// state is the newest one that any server has published, also before it died: servers that have just started don't know
 // what is committed.
 func (w *world) state() fsm.State {
 	newest := w.history.last()
@@ -253,7 +253,7 @@ func (w *world) state() fsm.State {
 	return newest
 }
 
-// eventually waits until ok says so, and returns how long that took.
+// eventually waits until ok returns true, and returns how long that took.
 func (w *world) eventually(limit time.Duration, what string, ok func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -266,7 +266,7 @@ func (w *world) eventually(limit time.Duration, what string, ok func() bool) tim
 	return time.Since(began)
 }
 
-// never fails if bad says so within some time.
+// never fails if bad returns true within some time.
 func (w *world) never(during time.Duration, what string, bad func() bool) {
 	w.t.Helper()
 	for until := time.Now().Add(during); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
@@ -301,8 +301,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// send is a write through the API, repeated with one request id until its outcome is known, as the command line's user
-// is told to do.
+// send is a write through the API, repeated with one request id until its outcome is known, as the command line advises
+// its user.
 func (w *world) send(path string, body any) ([]byte, error) {
 	id := ulid.Make().String()
 	raw, err := w.sendAs(id, path, body)

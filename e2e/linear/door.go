@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Door is the way to the API of one server. Nothing is repeated behind it: what a client is not told, the history
-// doesn't know.
+// Door gives access to the API of one server. Nothing below it repeats requests: the history contains every answer that
+// its client got, and no other.
 type Door struct {
 	Name string
-	Base string // such as https://10.0.0.1:7640
+	Base string // e.g. https://10.0.0.1:7640
 	Via  http.RoundTripper
 }
 
-// problem is what is looked at of an error answer.
+// problem has the parts of an error answer that are checked.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Index   uint64 `json:"index"`
 }
 
-// certain are the codes with which a server says that it did not carry out a write, and never will.
+// certain reports whether an error code means that the server did not carry out the write, and never will.
 func certain(code string) bool {
 	switch code {
 	case "no_leader", "busy", "disk_full", "rate_limited", "not_caught_up", "timeout", "invalid", "not_found",
@@ -42,7 +42,7 @@ func certain(code string) bool {
 
 var indexInText = regexp.MustCompile(`is at index (\d+), not \d+`)
 
-// send makes one request and returns what it says, without the time.
+// send makes one request and returns its result, without the times.
 func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	req, err := d.request(ctx, a)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	return out, body
 }
 
-// lost is the outcome of what got no answer: nothing has happened only if nothing was sent.
+// lost is the outcome of a request without an answer: certain only if nothing was sent.
 func lost(a Ask, err error) Outcome {
 	var op *net.OpError
 	if a.Action == Read || errors.As(err, &op) && op.Op == "dial" {
@@ -78,7 +78,7 @@ func lost(a Ask, err error) Outcome {
 
 func refused(a Ask, resp *http.Response, body []byte) Answer {
 	var p problem
-	_ = json.Unmarshal(body, &p) // without a code it is of unknown outcome
+	_ = json.Unmarshal(body, &p) // without a code the outcome is unknown
 	out := Answer{Outcome: Unknown, Text: fmt.Sprintf("%d %s: %s", resp.StatusCode, p.Code, p.Message)}
 	switch {
 	case a.Action == Swap && p.Code == "conflict":
@@ -104,7 +104,7 @@ func (d Door) request(ctx context.Context, a Ask) (*http.Request, error) {
 	return req, nil
 }
 
-// encode is the request as the API takes it.
+// encode encodes the request for the API.
 func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	query = url.Values{}
 	path = "/v1/jobs"
@@ -136,7 +136,7 @@ func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	return http.MethodPost, path, query, body
 }
 
-// shown is what a read of a node or job shows.
+// shownObject is a node or job as a read shows it.
 type shownObject struct {
 	Labels  map[string]string `json:"labels"`
 	Version uint64            `json:"version"`
@@ -151,7 +151,7 @@ type shownObject struct {
 // read turns the answer to a read into one answer for each of the parts.
 func (a Ask) read(got Answer, body []byte, parts []string) ([]Answer, error) {
 	var o shownObject
-	if a.Key.Kind == Register { // a node's version is the agent's, a text
+	if a.Key.Kind == Register { // a node's version is a text, that of its agent
 		var node struct {
 			Labels map[string]string `json:"labels"`
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind says what an object is.
+// Kind is the kind of an object.
 type Kind string
 
 // The kinds of objects.
@@ -17,7 +17,7 @@ const (
 	Job      Kind = "job"   // a job: written, compared and set by the index of its last change, read
 )
 
-// Key names one object. What is done to different ones is judged apart.
+// Key names one object. Operations on different objects are judged separately.
 type Key struct {
 	Kind Kind
 	Name string // of the node or job
@@ -31,7 +31,7 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Name + "." + k.Part
 }
 
-// Action is what was asked for.
+// Action is the kind of request.
 type Action string
 
 // The actions.
@@ -41,28 +41,29 @@ const (
 	Read  Action = "read"
 )
 
-// Level is how fresh a read has to be.
+// Level is how fresh a read must be.
 type Level string
 
-// The levels, under the names of the API.
+// The levels, with the API's names.
 const (
 	Consistent Level = "consistent"
 	Default    Level = "default"
 	Stale      Level = "stale"
 )
 
-// Outcome is what became of a request.
+// Outcome is the result of a request.
 type Outcome string
 
 // The outcomes.
 const (
 	Done     Outcome = "done"
-	Conflict Outcome = "conflict" // refused where the log is applied: the index was another one
+	Conflict Outcome = "conflict" // refused when the log entry was applied: the index was another one
 	Nothing  Outcome = "nothing"  // certainly not carried out
 	Unknown  Outcome = "unknown"
 )
 
-// Never is the end of what has none: a write whose outcome stayed unknown may be carried out at any later time.
+// Never is the end of an operation without an answer: a write with an unknown outcome may be carried out at any later
+// time.
 const Never = time.Duration(math.MaxInt64)
 
 // Ask is a request.
@@ -70,22 +71,22 @@ type Ask struct {
 	Key     Key
 	Action  Action
 	Level   Level         // of a read
-	Value   string        // to write; no two writes have the same
+	Value   string        // to write; every write has a different one
 	IfIndex uint64        // of a swap
 	After   uint64        // of a blocking read: the index of the client's last answer
 	Wait    time.Duration // of a blocking read
-	Door    string        // the server that was asked; several if it was repeated
+	Door    string        // name of the server; several if the request was repeated
 	Request string        // id of a write
 }
 
-// Answer is what a request led to.
+// Answer is the result of a request.
 type Answer struct {
 	Outcome Outcome
-	Value   string        // that a read shows; "": there is none
-	Index   uint64        // of a write: its entry; of a read: the state that it shows
+	Value   string        // shown by a read; "" if there is none
+	Index   uint64        // of a write: its entry; of a read: that of the state it shows
 	At      uint64        // of a job: the index of its last change
 	Version uint64        // of a job
-	Age     time.Duration // of a read, as it says itself
+	Age     time.Duration // of a read, as the answer states it
 	Text    string        // of an error
 }
 
@@ -97,7 +98,7 @@ type Op struct {
 	Answer
 }
 
-// String is one line.
+// String describes the operation in one line.
 func (o Op) String() string {
 	end := "never"
 	if o.End != Never {
@@ -136,24 +137,24 @@ type History struct {
 
 	mu     sync.Mutex
 	ops    []Op
-	faults []string // that showed while it was written
+	faults []string // found while the history was recorded
 	counts counts
 }
 
-// counts are of what is not kept as an operation.
+// counts counts what is not kept as operations.
 type counts struct {
 	requests int // sent, repetitions included
-	repeated int // writes that were answered and sent again through another server
-	resolved int // writes of unknown outcome whose answer was told at the end
-	nothing  int // refused for certain, or not answered reads
+	repeated int // answered writes that were sent again through another server
+	resolved int // writes of unknown outcome that Settle resolved
+	nothing  int // requests that were refused for certain, and reads without an answer
 }
 
-// NewHistory begins now.
+// NewHistory starts a history; its time begins now.
 func NewHistory() *History { return &History{began: time.Now()} }
 
 func (h *History) now() time.Duration { return time.Since(h.began) }
 
-// Add takes an operation. Those without any effect or news are only counted.
+// Add adds an operation. Operations without effect and reads without an answer are only counted.
 func (h *History) Add(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,19 +171,19 @@ func (h *History) count(add func(*counts)) {
 	add(&h.counts)
 }
 
-// fault notes a violation that needs no other operation to be seen.
+// fault records a violation that is evident without comparing operations.
 func (h *History) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults = append(h.faults, fmt.Sprintf(format, args...))
 }
 
-// open are the writes of unknown outcome.
+// open returns the writes of unknown outcome.
 func (h *History) open() []Op {
 	return slices.DeleteFunc(h.Ops(), func(o Op) bool { return o.Outcome != Unknown })
 }
 
-// replace puts in what became of a write that was open.
+// replace replaces an open write by its resolved operation.
 func (h *History) replace(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +193,7 @@ func (h *History) replace(o Op) {
 	}
 }
 
-// Ops are all operations so far, in the order in which they began.
+// Ops returns all operations so far, in the order in which they began.
 func (h *History) Ops() []Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()

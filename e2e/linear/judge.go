@@ -15,28 +15,29 @@ import (
 
 // Bounds are how old the weaker reads may be.
 type Bounds struct {
-	// Default is by how much a default read may miss what was acknowledged before it began: the lease of the leader.
+	// Default is how old a default read may be: by at most this time it may miss an acknowledged write. It is the leader's
+	// lease.
 	Default time.Duration
-	// Slack is by how much a stale read may be older than it says.
+	// Slack is by how much a stale read may be older than it states.
 	Slack time.Duration
 	// Check bounds the search for an order, for each key; default 30 s of the wall clock.
 	Check time.Duration
 }
 
-// Verdict is what a history was found to be.
+// Verdict is the result of judging a history.
 type Verdict struct {
 	Violations []string // each begins with the id of its invariant
-	Undecided  []string // keys for which the search took too long: a failure of the harness
+	Undecided  []string // keys whose search took too long: a failure of the harness
 	Figures    Figures
 }
 
-// Figures say how much was seen.
+// Figures show how much was covered.
 type Figures struct {
 	Requests, Operations, Keys         int
 	Writes, Conflicts, Unknown, Reads  int
 	Weaker, Repeated, WithoutEffect    int
 	Resolved                           int
-	OldestDefault, OldestStale, Checks time.Duration // by how much they missed; what the search took
+	OldestDefault, OldestStale, Checks time.Duration // the greatest ages of reads; the time of the search
 }
 
 func (f Figures) String() string {
@@ -47,8 +48,8 @@ func (f Figures) String() string {
 		f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
-// Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock.
-// Pictures of what can't be explained are written to dir.
+// Judge judges a history that has ended. It must not run in fake time: the clock bounds the search. For operations that
+// no order explains, it writes pictures to dir.
 func (h *History) Judge(b Bounds, dir string) Verdict {
 	b.Check = cmp.Or(b.Check, 30*time.Second)
 	ops := h.Ops()
@@ -100,7 +101,7 @@ func (h *History) figures(ops []Op, keys int) Figures {
 	return f
 }
 
-// explain shows why no order explains the operations of a key: as a picture, and as the few operations that are enough.
+// explain shows that no order explains the operations of a key: as a picture, and as the few operations that suffice.
 func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) string {
 	few := shrink(ops, 20*time.Second)
 	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:",
@@ -122,8 +123,8 @@ func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) st
 	return text + "\n  all of them: " + path
 }
 
-// shrink leaves out what is not needed for a contradiction, as far as that is found within some time: operations that
-// began after it, then reads, then writes together with the reads that show them.
+// shrink removes operations that are not needed for a contradiction, as far as it finds them within limit: first those
+// that began after it, then reads, then writes that no remaining operation depends on.
 func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {
@@ -145,7 +146,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			i = end
 		}
 	}
-	for i := 0; i < len(ops); { // a write with all that shows or names it
+	for i := 0; i < len(ops); { // a write that no other operation depends on
 		o := ops[i]
 		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool {
 			return p.Action != Read && p.Ask.Value == o.Ask.Value
@@ -159,7 +160,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	return ops
 }
 
-// shown reports whether another operation rests on a write: without it, it would be a lie of its own.
+// shown reports whether another operation depends on a write: without the write, it would itself be a contradiction.
 func shown(ops []Op, w Op) bool {
 	return slices.ContainsFunc(ops, func(o Op) bool {
 		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At ||
@@ -167,7 +168,7 @@ func shown(ops []Op, w Op) bool {
 	})
 }
 
-// firstContradiction cuts the history right behind the first answer that contradicts what was before it.
+// firstContradiction cuts the history after the first answer that contradicts what was before it.
 func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	ends := make([]time.Duration, 0, len(ops))
 	for _, o := range ops {
@@ -193,7 +194,8 @@ func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	return ops
 }
 
-// until is what was known at some time: reads that had not ended are left out, writes that had not may yet happen.
+// until returns what was known at a time. Reads that had not ended are left out; writes that had not ended may still
+// happen.
 func until(ops []Op, end time.Duration) []Op {
 	var out []Op
 	for _, o := range ops {

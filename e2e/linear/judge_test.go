@@ -57,12 +57,12 @@ func waiting(o Op, after uint64, wait time.Duration) Op {
 	return o
 }
 
-// A checker that can't fail proves nothing: each kind of lie is found, and what is right is not called one.
+// A checker that can't fail proves nothing: each kind of violation is found, and correct histories pass.
 func TestJudge(t *testing.T) {
 	tests := []struct {
 		name string
 		ops  []Op
-		want []string // what the violations begin with, in order
+		want []string // beginnings of the violations, in order
 	}{
 		{"nothing", nil, nil},
 		{"right",
@@ -132,7 +132,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// long is a right history of one register, with what stays unknown in between.
+// long is a correct history of one register, with operations of unknown outcome in between.
 func long(n int) []Op {
 	var ops []Op
 	index := uint64(1)
@@ -153,11 +153,11 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found soon, shown with the few others that it contradicts, and as a
-// picture.
+// One bad read among thousands of operations is found soon, and shown as a picture and with the few operations that it
+// contradicts.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
-	const bad = 1001 // the read behind the write 1000
+	const bad = 1001 // the read after write 1000
 	ops[bad].Answer.Value = ops[995].Ask.Value
 	h := NewHistory()
 	for _, o := range ops {

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Load is what the clients do. Each of them does one thing after the other, each through a server drawn at random.
+// Load is the work of the clients. Each client does one operation after the other, each through a random server.
 type Load struct {
 	Doors   []Door
-	Nodes   []string      // whose labels are written
+	Nodes   []string      // labels of these are written
 	Jobs    []string      // made by the first write; no name may be the beginning of another
 	Labels  int           // of each node; default 2
 	Clients int           // default 8
 	Think   time.Duration // the longest pause of a client; default 20 ms
 	Limit   time.Duration // the longest time that a client waits for one answer; default 3 s
 	Seed    uint64
-	Name    string // begins every value and request id: two loads on one cluster need different ones
+	Name    string // prefix of every value and request id; loads on one cluster need different names
 }
 
 // Run keeps all clients at work until ctx ends, and returns when each has ended its last operation.
@@ -35,10 +35,10 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle sends the writes to jobs whose outcome is unknown once more, and those to labels every other one; then it
-// reads every object by a consistent read through every server. It blocks until all are answered, at most until ctx
-// ends. The cluster has to be whole again, and Run to have returned. What stays unknown may yet be carried out, for all
-// that clients know.
+// Settle resends the writes of unknown outcome: all those to jobs, and every other one to labels. Then it reads every
+// object by a consistent read through every server. It blocks until all are answered, at most until ctx ends. The
+// cluster must be whole again, and Run must have returned. A write whose outcome stays unknown may still be carried out
+// later.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
 	if err := c.resend(ctx); err != nil {
@@ -57,7 +57,8 @@ func (l *Load) Settle(ctx context.Context, h *History) error {
 	return nil
 }
 
-// resend asks again for the writes of unknown outcome. What happened then is told now, and what did not happens now.
+// resend sends the writes of unknown outcome again. A write that was carried out before returns its result; any other
+// is carried out now.
 func (c *client) resend(ctx context.Context) error {
 	for i, o := range c.history.open() {
 		if o.Key.Kind == Register && i%2 == 0 {
@@ -78,7 +79,7 @@ func (c *client) resend(ctx context.Context) error {
 	return nil
 }
 
-// objects are the nodes and jobs: what one read shows.
+// objects returns the nodes and jobs: each can be read with one request.
 func (l *Load) objects() []Key {
 	var keys []Key
 	for _, n := range l.Nodes {
@@ -105,7 +106,7 @@ type client struct {
 	id      int
 	random  *rand.Rand
 	writes  int
-	at      map[Key]uint64 // of a job: its index, as this client saw it last
+	at      map[Key]uint64 // of a job: its index, as this client last saw it
 	last    uint64         // index of the last answer
 }
 
@@ -127,7 +128,7 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 
 func (c *client) door() Door { return c.load.Doors[c.random.IntN(len(c.load.Doors))] }
 
-// limit is how long one answer is waited for: often long, sometimes hardly as long as an answer takes.
+// limit is how long a client waits for one answer: mostly long, sometimes hardly longer than an answer takes.
 func (c *client) limit() time.Duration {
 	if c.random.IntN(8) == 0 {
 		return time.Duration(1 + c.random.Int64N(int64(c.load.Limit)/20))
@@ -135,7 +136,7 @@ func (c *client) limit() time.Duration {
 	return c.load.Limit/2 + time.Duration(c.random.Int64N(int64(c.load.Limit)/2))
 }
 
-// one does one thing. Operations under way when ctx ends are ended in peace.
+// one does one operation. An operation under way when ctx ends runs to its end.
 func (c *client) one(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	objects := c.load.objects()
@@ -169,7 +170,7 @@ func (c *client) weaker(ctx context.Context, key Key) {
 	c.read(ctx, c.door(), a, c.limit())
 }
 
-// read reads an object and notes what it shows of each part; false if there was no answer.
+// read reads an object and records an answer for each of its parts; false if there was no answer.
 func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+a.Wait)
 	defer cancel()
@@ -203,8 +204,8 @@ func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration
 	return true
 }
 
-// write writes a value of its own: by one request, by two at once through different servers, and again with the same
-// request id when the outcome is unknown or, sometimes, when it is known. However often, it is one write.
+// write writes a unique value, with one request or with two at once through different servers. It repeats the request
+// id when the outcome is unknown and, sometimes, when it is known. However often it is sent, it is one write.
 func (c *client) write(ctx context.Context, a Ask) {
 	c.writes++
 	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)

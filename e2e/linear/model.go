@@ -15,12 +15,12 @@ type object struct {
 	value   string
 	at      uint64 // index of the last change; 0: it does not exist
 	version uint64
-	loose   bool // nobody was told the index of the last change
+	loose   bool // no client knows the index of the last change
 }
 
 func (o object) isAt(index uint64) bool { return o.at == index || o.loose }
 
-// step is the whole specification: whether an operation can have ended so in this state, and the state behind it.
+// step is the whole specification: whether an operation can have this result in this state, and the state after it.
 func step(was object, o Op) (bool, object) {
 	next := object{value: o.Ask.Value, at: o.At, version: was.version + 1, loose: o.At == 0}
 	if o.Key.Kind == Register {
@@ -44,12 +44,12 @@ func step(was object, o Op) (bool, object) {
 		if matches {
 			return true, next
 		}
-		return true, was // carried out and refused: nobody was told
+		return true, was // carried out and refused, which no client knows
 	}
 	return false, was
 }
 
-// model is step as porcupine takes it.
+// model is step in porcupine's form.
 func model() porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
@@ -67,10 +67,10 @@ func model() porcupine.Model {
 	}
 }
 
-// judged are the operations of each key that have to be linearizable: writes and consistent reads. What a job's change
-// was given as index but only others were told is filled in.
+// judged returns the operations of each key that must be linearizable: writes and consistent reads. If only readers
+// learned the index of a job's change, it is filled in.
 func judged(ops []Op) map[Key][]Op {
-	seen := map[Key]map[string]uint64{} // values that were read; of a job with the index of the change that wrote it
+	seen := map[Key]map[string]uint64{} // values that were read; for a job with the index of the change that wrote it
 	for _, o := range ops {
 		if seen[o.Key] == nil {
 			seen[o.Key] = map[string]uint64{}
@@ -104,9 +104,9 @@ func judged(ops []Op) map[Key][]Op {
 	return keys
 }
 
-// tighten narrows the time of writes whose place in the log is known: one is carried out after those with a lower index
-// have begun, and before those with a higher one have ended. What was unknown for long, or is unknown still but was
-// read, else makes the search long. It can't hide anything: less time is less freedom.
+// tighten narrows the time of writes whose place in the log is known. A write is carried out after those with a lower
+// index have begun, and before those with a higher one have ended. Without this, writes that were unknown for long, or
+// are still unknown but were read, make the search long. It can't hide a violation: less time is less freedom.
 func tighten(ops []Op) {
 	place := func(o Op) uint64 { return max(o.At, o.Index) }
 	var writes []int
@@ -129,8 +129,8 @@ func tighten(ops []Op) {
 }
 
 // complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown
-// outcome that nobody has read explain nothing: they may be thought of as not yet carried out, and are left out, since
-// each of them doubles the search. For a label, which has no versions, that is always so.
+// outcome that no read showed explain nothing. They can be regarded as not yet carried out and are left out, since each
+// of them doubles the search. For a label, which has no versions, this is always possible.
 func complete(ops []Op) bool {
 	var last Op
 	for _, o := range ops {
@@ -147,8 +147,8 @@ func complete(ops []Op) bool {
 	return known == last.Version
 }
 
-// forChecker turns operations into porcupine's. Its clients are numbered apart for what never ended, since a client
-// goes on after it.
+// forChecker converts operations to porcupine's. Each operation that never ended gets its own client number, since its
+// client does further operations.
 func forChecker(ops []Op) []porcupine.Operation {
 	out := make([]porcupine.Operation, 0, len(ops))
 	lost := 0

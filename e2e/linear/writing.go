@@ -13,7 +13,7 @@ type writing struct {
 	op Op // as known so far
 
 	mu    sync.Mutex
-	first int // answers that carried it out, not told again
+	first int // answers that carried it out, without replayed ones
 }
 
 // send sends the write through each of some servers at once and takes all their answers.
@@ -38,13 +38,13 @@ func (w *writing) send(ctx context.Context, doors []Door) {
 	wg.Wait()
 }
 
-// written is what is looked at of the answer to a write.
+// written has the parts of an answer to a write that are checked.
 type written struct {
 	Index    uint64 `json:"index"`
 	Replayed bool   `json:"replayed"`
 }
 
-// take adds one answer to what is known. Answers that are both definite have to be the same.
+// take adds one answer to the write's result. Definite answers must agree.
 func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	case definite(got.Outcome):
 		w.op.Answer, w.op.End = got, end
 	case was.Outcome == "" || was.Outcome == Nothing && got.Outcome == Unknown:
-		// refused by one, and by the other perhaps not
+		// refused by one server, and the other may have carried it out
 		w.op.Answer, w.op.End = got, end
 	}
 }

@@ -39,9 +39,9 @@ func agentStatus(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeHere is the node of this machine: the one that bears its name, or the only one whose agent runs on it.
+// nodeHere returns the node of this machine: the one with its host name, or the only one whose agent runs on it.
 func (a *app) nodeHere(ctx context.Context) (string, error) {
-	host, err := os.Hostname() // what an agent is called unless its file says otherwise
+	host, err := os.Hostname() // the default name of an agent
 	if err != nil {
 		return "", term.Usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}

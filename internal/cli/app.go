@@ -13,8 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// app is one run of the command line: where it reads and writes, what its global flags say, and how it reaches the
-// cluster.
+// app is one run of the command line: its streams, its global flags, and its connection to the cluster.
 type app struct {
 	term.Console
 	program daemon.Program
@@ -74,7 +73,7 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
 	a.Output.Register(root.PersistentFlags())
-	// the flag is there: it was made above
+	// it can't fail: the flag was made above
 	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name"))
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
@@ -109,7 +108,7 @@ func (a *app) noun(n noun) *cobra.Command {
 	return cmd
 }
 
-// completeParents lets every command that only holds others say which verbs there are.
+// completeParents makes every command that only has subcommands list them when it is run.
 func completeParents(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeParents(child)
@@ -119,7 +118,7 @@ func completeParents(cmd *cobra.Command) {
 	}
 }
 
-// verbOf is what a command does that only holds others.
+// verbOf runs a command that only has subcommands.
 func verbOf(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return missingVerb(cmd)
@@ -127,7 +126,7 @@ func verbOf(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// aliasOf is a verb without its noun, as people type it.
+// aliasOf makes a verb available without its noun.
 func aliasOf(v verb, use string) verb {
 	return func(a *app) *cobra.Command {
 		cmd := v(a)
@@ -143,7 +142,7 @@ func anyChanged(cmd *cobra.Command) bool {
 	return changed
 }
 
-// flagNames are the long names of every flag in the tree.
+// flagNames returns the long names of all flags in the tree.
 func flagNames(root *cobra.Command) map[string]bool {
 	names := map[string]bool{"help": true}
 	var walk func(*cobra.Command)
@@ -159,7 +158,7 @@ func flagNames(root *cobra.Command) map[string]bool {
 	return names
 }
 
-// singleDash is the name in -name or -name=value; false for anything else.
+// singleDash returns the name in -name or -name=value; false for anything else.
 func singleDash(arg string) (string, bool) {
 	if len(arg) < 3 || arg[0] != '-' || arg[1] == '-' {
 		return "", false
@@ -168,8 +167,8 @@ func singleDash(arg string) (string, bool) {
 	return name, true
 }
 
-// longFlags turns -json into --json: a single dash before the name of a long flag, as people know it from elsewhere.
-// Single letters, and what follows --, stay as they are.
+// longFlags turns -json into --json, since some tools have long flags with a single dash. Single letters, and
+// everything after --, stay unchanged.
 func longFlags(args []string, known func(name string) bool) []string {
 	out := slices.Clone(args)
 	for i, arg := range out {

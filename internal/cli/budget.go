@@ -53,7 +53,7 @@ func budgetLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// scopeActor is the scope of what is no set of instances but the rate of who stops them.
+// scopeActor is the scope of a row that is not a budget of instances but the rate of an actor that stops them.
 const scopeActor = "actor"
 
 func readyOfWant(b api.Budget) string {
@@ -101,7 +101,7 @@ func nextAllowed(b api.Budget) string {
 	return term.Stamp(b.Rate.NextAllowed)
 }
 
-// readBudget reads a budget by its name: that of a group is named JOB/GROUP.
+// readBudget reads a budget by its name: JOB/GROUP for the budget of a group.
 func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
@@ -150,7 +150,7 @@ func budgetPage(p *term.Page, b api.Budget) {
 	)
 }
 
-// asTexts are names as texts.
+// asTexts converts names to strings.
 func asTexts[T ~string](list []T) []string {
 	out := make([]string, len(list))
 	for i, one := range list {
@@ -245,7 +245,7 @@ func budgetRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// budgetLine says what a budget of a submitted job comes to.
+// budgetLine describes the effect of a budget of a submitted job.
 func budgetLine(b model.BudgetLine) string {
 	if b.Scope == model.ScopeShared {
 		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
@@ -253,7 +253,7 @@ func budgetLine(b model.BudgetLine) string {
 	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)
 }
 
-// budgetNotes writes, as comments of a job file, what the budgets of its groups come to.
+// budgetNotes writes the effect of the budgets of a job's groups, as comments of a job file.
 func budgetNotes(p *term.Page, spec model.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// client is the client of this run; nothing is dialled before the first call. Where no server can be named, each call
-// fails with the reason.
+// client returns the client of this run; it connects at the first call. If no server is known, each call fails with the
+// reason.
 func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
 		cfg, err := a.conn.config(a.Env)
@@ -32,25 +32,25 @@ func (a *app) client() *client.Client {
 	return a.conn.opened
 }
 
-// nowhere is a client whose calls all fail with err.
+// nowhere returns a client whose calls all fail with err.
 func nowhere(err error) *client.Client {
-	c, _ := client.New(client.Config{ // such an address is good
+	c, _ := client.New(client.Config{ // this address is valid
 		Addresses: []string{"unix:///nowhere"}, RetryFor: -1,
 		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err },
 	})
 	return c
 }
 
-// reader reads one object, the same each time.
+// reader reads one object; each call reads the same one.
 type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
 
-// of fixes the name of what is read.
+// of returns a reader of the object named ref.
 func of[T any](get func(context.Context, string, client.ReadOptions) (client.Response[T], error),
 	ref string) reader[T] {
 	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
 }
 
-// fieldsFor are the fields to ask for: of a table those that it shows, for programs all.
+// fieldsFor returns the fields to ask for: those that a table shows, or all for programs.
 func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	if a.Output.Machine() {
 		return nil
@@ -61,7 +61,8 @@ func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 // leaderless is how long a read that any server can answer waits for a leader.
 const leaderless = 2 * time.Second
 
-// noteWaiting says that a call has no answer yet and goes on: an election takes a second or two, a lost majority lasts.
+// noteWaiting prints that a call has no answer yet and is still being tried: an election takes a second or two, a lost
+// majority lasts.
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
@@ -69,8 +70,8 @@ func (a *app) noteWaiting(why error, atMost time.Duration) {
 	}
 }
 
-// orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed
-// most then. A consistency that was asked for is kept.
+// orStale reads from the leader. If there is none, it reads what one server knows, since the state is most needed then.
+// If asked names a consistency, only that is used.
 func orStale(a *app, asked client.Consistency, read func(client.Consistency) error) error {
 	if asked != "" {
 		return read(asked)
@@ -87,8 +88,7 @@ func orStale(a *app, asked client.Consistency, read func(client.Consistency) err
 	return nil
 }
 
-// sorted puts the items into the order that people read them in; JSON stays in that of the server, which is stable over
-// pages.
+// sorted sorts the items for people. JSON keeps the order of the server, which is stable across pages.
 func sorted[T any](l client.List[T], compare func(x, y T) int) client.List[T] {
 	slices.SortStableFunc(l.Items, compare)
 	return l
@@ -103,21 +103,21 @@ func namesOf[T any](items []T, name func(T) string) []string {
 	return names
 }
 
-// showList prints a list in the format that was asked for.
+// showList prints a list in the requested format.
 func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
 	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) {
 		term.Rows(p, l.Items, columns)
 	}})
 }
 
-// watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader:
-// what is transient is tried again until ctx ends.
+// watch reads an object again each time it changes, until each returns done. It survives changes of the leader:
+// transient errors are tried again until ctx ends.
 func watch[T any](ctx context.Context, a *app, read reader[T],
 	each func(client.Response[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
-// watchEvery is watch that also looks when nothing changed for so long: for what depends on time, or on other objects.
+// watchEvery is watch that also reads when nothing changed for most, for what depends on time or on other objects.
 func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration,
 	each func(client.Response[T]) (done bool, err error)) error {
 	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
@@ -132,7 +132,7 @@ func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Du
 	return context.Cause(ctx)
 }
 
-// wait waits for d; false when ctx ended first.
+// wait waits for d. It returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -144,13 +144,13 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writeFlags are those of every write.
+// writeFlags are the flags of every write.
 type writeFlags struct {
 	requestID string
 	dryRun    bool
 }
 
-// register adds --request-id, and --dry-run with what it does not do.
+// register adds --request-id, and --dry-run with the given help; no --dry-run if that is "".
 func (f *writeFlags) register(cmd *cobra.Command, dryRun string) {
 	cmd.Flags().
 		StringVar(&f.requestID, "request-id", "",
@@ -164,7 +164,7 @@ func (f *writeFlags) options() client.WriteOptions {
 	return client.WriteOptions{RequestID: model.RequestID(f.requestID), DryRun: f.dryRun}
 }
 
-// parseIndex reads the value of --if-index; nil for "": there is no condition.
+// parseIndex parses the value of --if-index; nil for "", which sets no condition.
 func parseIndex(text string) (*uint64, error) {
 	if text == "" {
 		return nil, nil
@@ -176,7 +176,8 @@ func parseIndex(text string) (*uint64, error) {
 	return &index, nil
 }
 
-// would says what a write has done, such as "is cordoned" or "settings are changed"; of a dry run, what it would do.
+// would returns what a write has done, such as "is cordoned" or "settings are changed"; for a dry run, what it would
+// do.
 func (f *writeFlags) would(done string) string {
 	if !f.dryRun {
 		return done
@@ -191,10 +192,10 @@ func (f *writeFlags) would(done string) string {
 	return done
 }
 
-// conditional are the verbs of what writes say, with what follows "would".
+// conditional maps the verbs of these sentences to the word after "would".
 var conditional = map[string]string{"is": "be", "are": "be", "takes": "take", "has": "have"}
 
-// done is the end of a sentence about a write: "(index 7)", or that nothing was changed.
+// done returns the end of a sentence about a write: "(index 7)", or that nothing was changed.
 func (f *writeFlags) done(index uint64) string {
 	if f.dryRun {
 		return "(dry run: nothing was changed)"
@@ -202,7 +203,7 @@ func (f *writeFlags) done(index uint64) string {
 	return fmt.Sprintf("(index %d)", index)
 }
 
-// listFlags are those of every ls.
+// listFlags are the flags of every ls.
 type listFlags struct {
 	filters     []string
 	consistency string

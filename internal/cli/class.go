@@ -98,13 +98,13 @@ with a class that exists they move it. No instance is changed by that.`,
 		_ = cmd.RegisterFlagCompletionFunc(name,
 			func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return a.complete("classes")(cmd, nil, typed)
-			}) // the flags are there: they were made above
+			}) // it can't fail: the flags were made above
 	}
 	_ = cmd.RegisterFlagCompletionFunc("preempt-equal", completeWords("off", "fair"))
 	return cmd
 }
 
-// classFlags are what class set takes.
+// classFlags are the flags of class set.
 type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
 
 func (f *classFlags) body() (api.ClassBody, error) {

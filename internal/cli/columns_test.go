@@ -11,8 +11,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// TestTablesAskForWhatTheyShow holds that no cell, and not the order of the rows, needs a field that its table does not
-// ask for.
+// No cell, nor the order of the rows, needs a field that its table does not request.
 func TestTablesAskForWhatTheyShow(t *testing.T) {
 	a := &app{Console: term.Console{Now: time.Now}}
 	askForWhatTheyShow(t, a.nodeColumns(), byNodeName)
@@ -42,7 +41,7 @@ func askForWhatTheyShow[T any](t *testing.T, columns []term.Column[T], order fun
 	}
 }
 
-// only is an item as an answer with these fields has it.
+// only is an item as in an answer with these fields.
 func only[T any](t *testing.T, item T, fields string) (some T) {
 	t.Helper()
 	raw, err := json.Marshal(item)
@@ -61,7 +60,7 @@ func only[T any](t *testing.T, item T, fields string) (some T) {
 	return some
 }
 
-// fill gives every field a value that is not its zero.
+// fill gives every field a value other than its zero.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:

@@ -17,14 +17,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// sockets are where a server of this machine listens unless it was told otherwise.
+// sockets are the paths where a server of this machine listens by default.
 var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 
-// connFlags say how to reach the cluster. Flag > environment > the local socket.
+// connFlags say how to reach the cluster. A flag overrides the environment, which overrides the local socket.
 type connFlags struct {
 	address, caCert, cert, key, serverName string
 
-	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
+	retryFor time.Duration // how long a call is tried again while there is no leader; 0: the client's default
 	waiting  func(why error, atMost time.Duration)
 	opened   *client.Client
 }
@@ -41,7 +41,7 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
 }
 
-// endpoints are the addresses to try, in order.
+// endpoints returns the addresses to try, in order.
 func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 	if text := term.First(c.address, env("OUTSPAN_ADDR")); text != "" {
 		var list []string
@@ -72,7 +72,7 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			"try things out: outspan dev")
 }
 
-// checkEndpoint refuses an address that no server can have, with the one that was probably meant.
+// checkEndpoint refuses an address that no server can have, and suggests the one that was probably meant.
 func checkEndpoint(one string) error {
 	if strings.HasPrefix(one, "unix:///") {
 		return nil
@@ -100,7 +100,7 @@ func checkEndpoint(one string) error {
 		WithHint("see --address and OUTSPAN_ADDR")
 }
 
-// credentials are the certificate for https; nil when there is none.
+// credentials loads the certificate for https.
 func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
 	files := transport.CredentialsConfig{
 		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
@@ -122,7 +122,7 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 	return transport.LoadCredentials(files)
 }
 
-// config is that of the client: which servers, and who asks.
+// config returns the client's configuration: the servers, and the credentials.
 func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	addresses, err := c.endpoints(env)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// genDocsCommand writes the reference of the command line from its own tree; make docs calls it.
+// genDocsCommand writes the reference of the command line from the command tree; make docs calls it.
 func genDocsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR",
@@ -50,10 +50,10 @@ func writeDocs(root *cobra.Command, dir string) error {
 	return local.WriteMetricsDocs(filepath.Join(dir, "metrics.md"), daemon.Collectors()...)
 }
 
-// documented leaves out hidden commands, and help.
+// documented reports whether a command is in the reference: hidden commands and help are not.
 func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Name() != "help" }
 
-// docsIndex is the front page: every command, the global flags, the exit codes.
+// docsIndex returns the front page: every command, the global flags, the exit codes.
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(
@@ -92,7 +92,7 @@ func verbsText(cmd *cobra.Command) string {
 	return cmd.Short + ": " + strings.Join(verbs, ", ")
 }
 
-// docsPage is a noun with all its verbs, or a command that stands alone.
+// docsPage returns the page of a noun with all its verbs, or of a command without verbs.
 func docsPage(cmd *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
@@ -132,7 +132,7 @@ func docsOf(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// sentence makes the short help of a command a sentence.
+// sentence turns the short help of a command into a sentence.
 func sentence(s string) string {
 	if s == "" {
 		return ""

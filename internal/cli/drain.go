@@ -45,7 +45,7 @@ func moved(d api.Drain) (n int) {
 	return n
 }
 
-// stopped counts what was stopped and not replaced elsewhere.
+// stopped counts the instances that were stopped and not replaced elsewhere.
 func stopped(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Stopped
@@ -53,7 +53,7 @@ func stopped(d api.Drain) (n int) {
 	return n
 }
 
-// acked counts what stays because that was acknowledged.
+// acked counts the instances that stay because an operator acknowledged it.
 func acked(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Acked
@@ -136,8 +136,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each
-// reason once.
+// drainLeft shows what is left on a node and why. It lists up to listedAtMost instances; of more it shows how many
+// share a state. Each reason is shown once.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)

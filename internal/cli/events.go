@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// eventFlags choose events.
+// eventFlags select events.
 type eventFlags struct {
 	follow   bool
 	since    string
@@ -120,8 +120,8 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	})
 }
 
-// nameNodes puts the names of nodes in place of their ids in the subjects of events. Nodes that are gone, or all if no
-// server tells, keep their ids.
+// nameNodes replaces the ids of nodes by their names in the subjects of events. The ids stay for nodes that are gone,
+// or if no server answers.
 func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
@@ -141,7 +141,7 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	}
 }
 
-// changeText is what an event changed: before -> after.
+// changeText returns what an event changed: before -> after.
 func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
@@ -164,7 +164,7 @@ func eventData(e api.Event) string {
 	return strings.Join(parts, " ")
 }
 
-// followEvents prints events until Ctrl-C. After a break it goes on behind the last one it printed.
+// followEvents prints events until Ctrl-C. After a lost connection it goes on after the last printed event.
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	for e, err := range a.client().Events.Follow(ctx, f.options()) {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of outcomes, and of what only the command line can find.
+// Codes of outcomes that only the command line determines.
 const (
 	codeNotAllPlaced model.Code = "not_all_placed"
 	codeEndedFailed  model.Code = "ended_failed"
@@ -22,7 +22,7 @@ const (
 	codeCanceled     model.Code = "drain_canceled"
 )
 
-// outcomes are the codes that only the command line gives, with the exit code of each.
+// outcomes maps codes that only the command line gives to exit codes.
 var outcomes = map[model.Code]term.ExitCode{
 	codeNotAllPlaced: term.ExitNotAllPlaced,
 	codeEndedFailed:  term.ExitFailed,
@@ -42,7 +42,7 @@ var outcomes = map[model.Code]term.ExitCode{
 	model.CodeVolumeNoNode: term.ExitNotAllPlaced,
 }
 
-// exitOf finds the exit code of an error.
+// exitOf returns the exit code of an error.
 func exitOf(err error) term.ExitCode {
 	var q term.Quiet
 	var known *model.Error
@@ -62,7 +62,7 @@ func exitOf(err error) term.ExitCode {
 	return term.ExitOther
 }
 
-// finish reports err on stderr and gives the exit code.
+// finish reports err on stderr and returns the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
 	if err == nil {
 		return int(term.ExitOK)
@@ -77,7 +77,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return int(code)
 }
 
-// failure is an error as it stands in JSON on stderr.
+// failure is an error as printed in JSON on stderr.
 type failure struct {
 	Code      model.Code `json:"code"`
 	Message   string     `json:"message"`
@@ -106,7 +106,7 @@ func describe(err error) failure {
 	return f
 }
 
-// report says what failed, why (the code), and what to do next.
+// report prints what failed, why (the code), and what to do next.
 func report(w io.Writer, err error, asJSON bool) {
 	f := describe(err)
 	if asJSON {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// followDrain shows a drain as it goes on, and gives its outcome.
+// followDrain shows the progress of a drain, and returns its outcome.
 func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) error {
 	p := term.NewProgress(&a.Console)
 	defer p.End()
@@ -21,7 +21,7 @@ func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) erro
 	return err
 }
 
-// watchDrain follows a drain with lines only.
+// watchDrain follows a drain and prints lines only.
 func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags,
 	say func(string, ...any)) (*api.Drain, error) {
 	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
@@ -62,7 +62,8 @@ func (a *app) drainBar(p *term.Progress, d api.Drain) {
 	p.Now("draining: %s", strings.Join(parts, "; "))
 }
 
-// countOf is how far a node is. What was told to stop counts as moved; it is still there for its grace.
+// countOf describes the progress of a node. An instance that was asked to stop counts as moved; it is still there for
+// its grace.
 func countOf(n api.DrainNode) string {
 	stopping := 0
 	for _, r := range n.Remaining {
@@ -77,7 +78,7 @@ func countOf(n api.DrainNode) string {
 	return text
 }
 
-// movedText counts the instances that were replaced elsewhere and those that were only stopped.
+// movedText counts the replaced instances, and those that were only stopped.
 func movedText(moved, stopped int) string {
 	if stopped == 0 {
 		return fmt.Sprintf("%d moved", moved)
@@ -85,7 +86,7 @@ func movedText(moved, stopped int) string {
 	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
 }
 
-// ackedText counts the instances that stay on their node; empty if none does.
+// ackedText counts the instances that stay on their node; "" if there are none.
 func ackedText(n int) string {
 	switch n {
 	case 0:
@@ -103,7 +104,7 @@ func timeLeft(now time.Time, deadline *time.Time) string {
 	return ", deadline in " + term.Span(deadline.Sub(now))
 }
 
-// drainNews is what changed between two looks at a drain, in words.
+// drainNews describes what changed between two reads of a drain.
 func drainNews(before, after *api.Drain) []string {
 	var news []string
 	if before == nil {
@@ -147,7 +148,7 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + term.Span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		var kept []model.BlockerSum // what blocked is no longer part of an ended drain
+		var kept []model.BlockerSum // an ended drain has no blockers any more
 		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}

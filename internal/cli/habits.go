@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// habits are words that people bring from other tools, and what they mean here. A word alone counts without a noun and
-// for the noun that it leads to.
+// habits maps commands of other tools to ours. An entry without a noun is also used for the noun that its command
+// begins with.
 var habits = map[string]string{
 	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge",
 	"top": "instance ls", "ps": "instance ls", "get": "node ls, and so for every noun",
@@ -35,7 +35,7 @@ var habits = map[string]string{
 	"server ls": "server members", "server status": "server health", "server leave": "server remove SERVER",
 }
 
-// habit is the command that a word from another tool stands for, or "".
+// habit returns the command for a word of another tool, or "".
 func habit(cmd *cobra.Command, word string) string {
 	if cmd.HasParent() {
 		if way, ok := habits[cmd.Name()+" "+word]; ok {
@@ -53,8 +53,7 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// nearHabit is the word of another tool that a mistyped one was probably meant to be, and the command that it stands
-// for.
+// nearHabit finds the word of another tool that a mistyped word was probably meant to be, and the command for it.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
 	for known := range habits {
@@ -73,7 +72,7 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	return meant, way
 }
 
-// flagHabits are flags that people bring from other tools, and what they mean here.
+// flagHabits maps flags of other tools to what to use here.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",
 	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain " +
@@ -89,7 +88,7 @@ var flagHabits = map[string]string{
 	"config": "only servers and agents have a file; name a server with: --address",
 }
 
-// flagHint is the next step after an error in a flag.
+// flagHint returns the next step after an error in a flag.
 func flagHint(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -121,7 +120,7 @@ func visibleFlags(cmd *cobra.Command) []string {
 	return names
 }
 
-// flagText says what is wrong with a flag, without the words of the libraries that read it.
+// flagText describes what is wrong with a flag, without the wording of libraries.
 func flagText(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -135,7 +134,7 @@ func flagText(err error) string {
 		why = "it is neither true nor false"
 	case kind == "int" || kind == "uint64" || kind == "int64":
 		why = "it is not a whole number"
-	case kind == "duration" && strings.Contains(err.Error(), "time: "): // of the library, not of ours
+	case kind == "duration" && strings.Contains(err.Error(), "time: "): // an error of the library, not ours
 		why = "it is not a duration; write a number with a unit, such as 30s or 5m"
 	default:
 		return err.Error()
@@ -143,7 +142,7 @@ func flagText(err error) string {
 	return "invalid argument " + given + " for --" + invalid.GetFlag().Name + ": " + why
 }
 
-// unknownCommand says that a word is no command here, and which one was probably meant.
+// unknownCommand returns an error for a word that is no command here, with the command that was probably meant.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	refusal := term.Usage("%q is not a command of %s", word, cmd.CommandPath())
 	var names []string
@@ -175,7 +174,7 @@ func missingVerb(cmd *cobra.Command) error {
 		WithHint("see: %s --help", cmd.CommandPath())
 }
 
-// flagError puts what pflag says into the form of every other error.
+// flagError gives errors of pflag the form of all other errors.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	healthLook = time.Second // between two looks of a wait: as often as the leader asks the servers
-	closeBy    = 250         // entries: a server that is behind by less has caught up
+	healthLook = time.Second // between two looks of --wait: as often as the leader asks the servers
+	closeBy    = 250         // entries: a server with a smaller lag has caught up
 )
 
 func serverHealth(a *app) *cobra.Command {
@@ -53,17 +53,17 @@ those at --address are ready. It is what to wait for between two steps of a roll
 	return cmd
 }
 
-// serverAnswer is what the server at an address says of itself.
+// serverAnswer is what the server at an address reports about itself.
 type serverAnswer struct {
 	Address string `json:"address"`
 	api.Health
 	raw  []byte
-	dark bool // it said nothing of itself: Status tells why
+	dark bool // it reported nothing; Status has the reason
 }
 
-// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
-// leader the one that leads is looked for. Where one of several is not ready the answers come with the error of the
-// first one that is not.
+// askHealth asks each address separately, since an answer of another server says nothing about the one that was asked.
+// With leader it looks for the leader. If some servers are not ready, it returns the answers together with the error of
+// the first of those.
 func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 			return cell(s)
 		}
 	}
-	s, err := term.ResultOf(struct { // the first answer of a server that is ready, and those of all
+	s, err := term.ResultOf(struct { // the first answer of a ready server, and those of all servers
 		api.Health
 		Servers []serverAnswer `json:"servers"`
 	}{h.Health, all}, names, func(p *term.Page) {
@@ -144,9 +144,8 @@ func (a *app) showHealth(all []serverAnswer) error {
 	return a.Show(s)
 }
 
-// waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
-// server that has just stopped may
-// have answered right before.
+// waitForServers waits until the cluster is whole and the servers that are asked are ready. Two looks in a row must
+// succeed: a server that has just stopped may have answered right before.
 func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -180,7 +179,7 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 	}
 }
 
-// lookAtServers says what the cluster lacks; "" if it is whole.
+// lookAtServers returns what the cluster lacks; "" if it is whole.
 func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
@@ -192,7 +191,7 @@ func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	return lackingServer(got.Items), nil
 }
 
-// lackingServer says why a cluster is not whole; "" if it is.
+// lackingServer returns why a cluster is not whole; "" if it is.
 func lackingServer(members []api.Member) string {
 	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
 		return "there is no leader"
@@ -212,7 +211,7 @@ func lackingServer(members []api.Member) string {
 	return ""
 }
 
-// codeNotVerified is the outcome of a verification that could not compare every server.
+// codeNotVerified says that a verification could not compare every server.
 const codeNotVerified model.Code = "not_verified"
 
 func serverVerify(a *app) *cobra.Command {
@@ -275,10 +274,10 @@ func verificationPage(p *term.Page, v api.Verification) {
 	}
 }
 
-// short is enough of a digest to see that two are not the same.
+// short returns enough of a digest to see that two differ.
 func short(digest string) string { return digest[:min(len(digest), 12)] }
 
-// shout makes the verdict that matters stand out.
+// shout puts the verdict that matters in capitals.
 func shout(verdict string) string {
 	if verdict == string(cluster.VerdictDiffers) {
 		return strings.ToUpper(verdict)
@@ -286,7 +285,7 @@ func shout(verdict string) string {
 	return verdict
 }
 
-// verified turns what was found into the exit code, and says what to do.
+// verified turns the verdict into an error with its exit code and next step.
 func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {

@@ -16,7 +16,7 @@ const (
 	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
 )
 
-// serveHealth is a server of a cluster: ready, with these members, which may change from one question to the next.
+// serveHealth is a server of a cluster: ready, with these members, which may change between requests.
 func serveHealth(t *testing.T, name string, members func() string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// helpCommand shows the help of any command; a word that is none is an error, as everywhere.
+// helpCommand shows the help of any command; an unknown word is an error.
 func helpCommand(*app) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]...", Short: "show the help of a command", Args: cobra.ArbitraryArgs,
@@ -41,7 +41,7 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// samples stand in examples for what people give. The longer word comes first where one begins with another.
+// samples replaces placeholders by examples. Where one placeholder begins with another, the longer one comes first.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",
@@ -52,7 +52,7 @@ var samples = strings.NewReplacer(
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
 )
 
-// fillExamples gives every command an example, and indents them all.
+// fillExamples gives every command an example, and indents all examples.
 func fillExamples(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		fillExamples(child)
@@ -64,13 +64,13 @@ func fillExamples(cmd *cobra.Command) {
 	if text == "" {
 		text = strings.Join(strings.Fields(samples.Replace(term.UseLine(cmd))), " ")
 		if text == term.UseLine(cmd) {
-			return // it says nothing that the line of usage does not
+			return // it would only repeat the usage line
 		}
 	}
 	cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
 }
 
-// examplesOf are the examples of a command, one a line.
+// examplesOf returns the examples of a command, one per line.
 func examplesOf(cmd *cobra.Command) []string {
 	var lines []string
 	for line := range strings.Lines(cmd.Example) {
@@ -79,8 +79,8 @@ func examplesOf(cmd *cobra.Command) []string {
 	return lines
 }
 
-// completionTime bounds how long the shell waits for names. A cluster that does not answer completes nothing, and says
-// nothing.
+// completionTime bounds how long the shell waits for names. If the cluster does not answer, nothing is completed and
+// nothing is printed.
 const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {
@@ -117,7 +117,7 @@ func completeWords(words ...string) completer {
 	}
 }
 
-// complete completes names of the cluster: the first kind for the first argument, the last for all that follow.
+// complete completes names from the cluster: the first kind for the first argument, the last one for all that follow.
 func (a *app) complete(kinds ...string) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -138,7 +138,7 @@ func beginning(words []string, typed string) []cobra.Completion {
 	return found
 }
 
-// namesOf lists what people call the objects of a kind. An error gives no names.
+// namesOf lists the names of objects of a kind. After an error it returns none.
 func (a *app) namesOf(ctx context.Context, kind string) []string {
 	switch kind {
 	case "nodes":

@@ -147,7 +147,7 @@ func (a *app) instancePage(p *term.Page, i api.Instance) {
 	)
 }
 
-// diskLimitText says what an instance may have below its work directory, and what it has if that is more.
+// diskLimitText describes an instance's disk limit, and its usage if that is higher.
 func diskLimitText(d api.InstanceDisk) string {
 	switch {
 	case d.LimitBytes == 0:
@@ -237,7 +237,7 @@ func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
 	return instances.Restart(ctx, ref, v.write.options())
 }
 
-// canceledText says what is left after an eviction was taken back.
+// canceledText describes the state after an eviction was canceled.
 func canceledText(i *api.Instance, avoidEnded bool) string {
 	text := "has been told to stop"
 	switch {
@@ -253,7 +253,7 @@ func canceledText(i *api.Instance, avoidEnded bool) string {
 	return text
 }
 
-// awaitsText says what comes before the stop of an instance that is to be evicted and still runs.
+// awaitsText describes what an instance that will be evicted still waits for.
 func awaitsText(i *api.Instance) string {
 	switch {
 	case i.Eviction.Preparing:

@@ -18,7 +18,7 @@ import (
 
 func jobName(j api.Job) string { return string(j.Name) }
 
-// readJob reads a job file, and warns of what in it is most likely not meant.
+// readJob reads a job file, and warns about values that are most likely mistakes.
 func (a *app) readJob(path string) (model.JobSpec, error) {
 	src, err := local.ReadFile(&a.Console, path, local.MaxJobFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 	return spec, nil
 }
 
-// groupSum adds up one number of all groups.
+// groupSum adds up a number of all groups.
 func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 	for _, g := range groups {
 		n += of(g)
@@ -93,7 +93,7 @@ func jobStatus(a *app) *cobra.Command {
 	}.command(a)
 }
 
-// waitForJobLike is waitForJob for a unique prefix of a name, too.
+// waitForJobLike is waitForJob that also accepts a unique prefix of a name.
 func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -135,7 +135,7 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	}})
 }
 
-// avoids lists the nodes that get no new instance of a job while there is another node.
+// avoidTable lists the nodes that get no new instance of a job while another node has room.
 func avoidTable(p *term.Page, list []api.JobAvoidsNode) {
 	if len(list) == 0 {
 		return

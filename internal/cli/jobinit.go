@@ -38,7 +38,7 @@ func jobInit(a *app) *cobra.Command {
 			}
 			_, err = io.WriteString(f, exampleJob())
 			if err = errors.Join(err, f.Close()); err != nil {
-				_ = os.Remove(path) // half a file would be in the way of the next try
+				_ = os.Remove(path) // an incomplete file would block the next try
 				return err
 			}
 			s, err := term.ResultOf(map[string]string{"file": path}, []string{path}, func(p *term.Page) {
@@ -80,8 +80,8 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob is what job init writes. It runs as it is: with the web server that is built in, or with python's where an
-// ordinary user can't execute this binary, because agents of root run their work as other users.
+// exampleJob returns the file that job init writes, which runs unchanged. It uses the built-in web server, or python's
+// if ordinary users can't execute this binary: agents that run as root run their work as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {
@@ -90,8 +90,8 @@ func exampleJob() string {
 	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
 }
 
-// executableByAll reports whether every user of this machine can execute a program, or whether there is none but the
-// present one to care for.
+// executableByAll reports whether every user of this machine can execute a program. Only root needs to ask; for other
+// users it returns true.
 func executableByAll(path string) bool {
 	if os.Geteuid() != 0 {
 		return true

@@ -48,7 +48,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 	return cmd
 }
 
-// jobPlanned is what a job file would change: in the spec, and in the cluster.
+// jobPlanned is what a job file would change, in the spec and in the cluster.
 type jobPlanned struct {
 	api.JobPlan
 	Diff []difference `json:"diff"`
@@ -62,8 +62,8 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short is the error for what could not be placed; nil when all could. there: the servers have the job, so that they
-// can be asked about it.
+// short returns an error for instances that could not be placed; nil if all could. there says that the servers have the
+// job, so that they can be asked about it.
 func (p *jobPlanned) short(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
@@ -100,7 +100,7 @@ func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error)
 	return p, err
 }
 
-// diffSpecs lists what differs between two specs, key by key. Named parts are matched by name.
+// diffSpecs lists the differences between two specs, key by key. Named parts are matched by name.
 func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error) {
 	old := map[string]any{}
 	if before != nil {
@@ -131,7 +131,7 @@ func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error)
 	return diff, nil
 }
 
-// flatten writes a spec as paths and plain values: group.http.update.max_surge = 1.
+// flatten writes a spec as paths and simple values: group.http.update.max_surge = 1.
 func flatten(into map[string]any, spec model.JobSpec) error {
 	raw, err := term.Marshal(spec)
 	if err != nil {
@@ -183,7 +183,7 @@ func listText(list []any) string {
 	return text
 }
 
-// groupCounts is what happens to a group: replaced ones are stopped and made again.
+// groupCounts returns the changes of a group; a replaced instance is one that is stopped and created again.
 func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 	replace = min(g.Created, g.Destroyed)
 	return g.Created - replace, replace, g.Destroyed - replace

@@ -64,7 +64,7 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	if err != nil && change.write.requestID == "" { // with one it may have been carried out, and then the answer is stored
+	if err != nil && change.write.requestID == "" { // with one, the revert may be done, and its answer stored
 		return err
 	}
 	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())
@@ -117,8 +117,8 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	return tried.Plan.short(true)
 }
 
-// rolloutOf is the deployment of a job's current version that is under way or has failed; nil if there is none, or if
-// it is not known.
+// rolloutOf returns the deployment of a job's current version if it is under way or has failed; nil if there is none,
+// or if it can't be read.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -131,8 +131,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	return d
 }
 
-// rolloutText says that a deployment is failing or has failed; empty if neither is so. trouble is of instances that
-// don't come up.
+// rolloutText says that a deployment is failing or has failed; "" otherwise. trouble describes instances that don't
+// become ready.
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

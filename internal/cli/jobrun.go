@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// changeFlags are those of every command that changes what a job should be.
+// changeFlags are the flags of every command that changes a job.
 type changeFlags struct {
 	write  writeFlags
 	until  waitFlags
@@ -32,7 +32,7 @@ func (f *changeFlags) register(cmd *cobra.Command, dryRun string) {
 			"return once it is accepted, instead of following it (the same as --wait=submitted)")
 }
 
-// follows reports whether the command stays until the change is carried out.
+// follows reports whether the command follows the change to its end.
 func (f *changeFlags) follows() (bool, error) {
 	switch f.until.state {
 	case "", "succeeded":
@@ -105,13 +105,13 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older
-// version. Who submits the same again, because waiting was cut off, follows that instead of hearing that all is well.
+// unfinished returns the deployment of a job's version that is still going on, or that failed and left instances of an
+// older version. A user who submits the same file again, because waiting was interrupted, then follows that deployment.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
-		return "" // it ended long ago; following the job says what else is wrong
+		return "" // it ended long ago; following the job shows any other trouble
 	}
 	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
 	if left && d.Value.Status != model.DeploymentSucceeded {
@@ -123,7 +123,7 @@ func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 // jobWrite changes one job.
 type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
 
-// changeJob does one write to a job, and follows what comes of it.
+// changeJob does one write to a job, and follows its effect.
 func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	}})
 }
 
-// jobReply says what a write has done to a job.
+// jobReplyPage describes what a write has done to a job.
 func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
@@ -165,13 +165,13 @@ func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags)
 	p.Line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
-// jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
+// jobResult is the JSON of a followed change: the reply, with the job and its deployment at the end.
 type jobResult struct {
 	api.JobReply
 	Deployment *api.Deployment `json:"deployment,omitempty"`
 }
 
-// followJob shows how a job gets to what it should be. A program gets one document at the end.
+// followJob shows how a job reaches its new state. A program gets one document at the end.
 func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string,
 	change *changeFlags) error {
 	r := got.Value
@@ -193,13 +193,13 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 	return err
 }
 
-// jobLook is a job at one moment of being followed.
+// jobLook is the state of a followed job at one moment.
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // of the current version, where the change began none: it is under way or has failed
-	trouble    string          // of instances that don't come up
-	stuckSince time.Time       // since when nothing but what fits nowhere is missing
+	rollout    *api.Deployment // of the current version, if the change began none: it is under way or has failed
+	trouble    string          // of instances that don't become ready
+	stuckSince time.Time       // since when only instances without a possible node are missing
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -235,7 +235,7 @@ func (l jobLook) text() string {
 	return text
 }
 
-// troubleOf tells why instances that are wanted don't run: how many, and the reason of one.
+// troubleOf describes why wanted instances don't run: how many, and one reason.
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
@@ -249,8 +249,8 @@ func troubleOf(instances []api.Instance) string {
 	return fmt.Sprintf("%d not well: %s", n, reason)
 }
 
-// settle is how long a job must be stuck before following it ends: room may just be on its way, such as an instance
-// that stops.
+// settle is how long a job must be stuck before following it ends: room may become free meanwhile, such as from an
+// instance that stops.
 const settle = 3 * time.Second
 
 // watchJob follows a job and its deployment until both are done.
@@ -348,7 +348,7 @@ func deploymentFailed(d *api.Deployment) error {
 		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
-// settled reports whether a job is what it should be, with nothing missing and nothing too much.
+// settled reports whether a job is as wanted, with nothing missing and nothing left over.
 func settled(j *api.Job) bool {
 	if j.Status == api.JobStopped {
 		return true
@@ -357,7 +357,7 @@ func settled(j *api.Job) bool {
 	return j.Status == api.JobRunning && !surplus
 }
 
-// canariesReady reports whether a deployment waits for a person: its canaries are up.
+// canariesReady reports whether the canaries of a deployment are ready, so that it waits for a promotion.
 func canariesReady(d *api.Deployment) bool {
 	for _, g := range d.Groups {
 		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {
@@ -367,7 +367,7 @@ func canariesReady(d *api.Deployment) bool {
 	return true
 }
 
-// stuck reports whether all that is missing has no place to go.
+// stuck reports whether all missing instances have no possible node.
 func stuck(j *api.Job) bool {
 	missing := false
 	for _, g := range j.Groups {
@@ -382,7 +382,7 @@ func stuck(j *api.Job) bool {
 	return missing
 }
 
-// unschedulable reports whether a reason says that nothing can take an instance: no node has room, or it failed for
+// unschedulable reports whether a reason says that an instance can't be placed: no node has room, or it failed for
 // good.
 func unschedulable(reason string) bool {
 	code := model.Code(reason)

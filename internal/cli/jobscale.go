@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A scale that grows a group by this factor, and leaves so many of the new instances without a node, needs --yes.
+// A scale needs --yes if the group grows by farFactor and farUnplaced of its new instances have no node.
 const (
 	farFactor   = 10
 	farUnplaced = 100
@@ -48,19 +48,19 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 	return cmd
 }
 
-// scaling is a group and how many instances it is to have.
+// scaling is a group and its new number of instances.
 type scaling struct {
 	Group string // may be "" if the job has one
 	Count int
 }
 
-// scale has the servers carry it out.
+// scale sends the change to the servers.
 func (s scaling) scale(ctx context.Context, a *app, job string,
 	o client.WriteOptions) (client.Response[api.JobReply], error) {
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
-// unplacedScale is what of a scale fits nowhere now.
+// unplacedScale describes the new instances of a scale that fit nowhere now.
 type unplacedScale struct {
 	Group    model.GroupID    `json:"-"`
 	Before   int              `json:"-"`
@@ -71,7 +71,7 @@ type unplacedScale struct {
 	Excluded []model.Excluded `json:"excluded"`
 }
 
-// scaledReply is what a dry run of a scale prints as JSON.
+// scaledReply is the JSON of a dry run of a scale.
 type scaledReply struct {
 	api.JobReply
 	Unplaced *unplacedScale `json:"unplaced,omitempty"`
@@ -105,8 +105,8 @@ func (u *unplacedScale) text() string {
 	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
 }
 
-// unplacedAfter plans a scale and returns what of it fits nowhere; nil if everything fits, or if the plan can't be
-// made: then the scale itself says why.
+// unplacedAfter plans a scale and returns what fits nowhere. It returns nil if everything fits, or if the plan can't be
+// made; then the scale itself reports why.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -140,8 +140,7 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
-// noteKeepsAll says that a group's budget would let none of its instances stop, where its min_ready is more than the
-// new count.
+// noteKeepsAll warns if the group's min_ready exceeds the new count, so that its budget would let no instance stop.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
 		count == 0 || a.Output.Machine() {
@@ -151,7 +150,7 @@ func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	a.Note("%s", budgetLine(local.PreviewBudget(&g, spec.Name, spec.Class)))
 }
 
-// showScale prints a dry run of a scale when not all of it fits.
+// showScale prints a dry run of a scale that does not fit completely.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -175,7 +174,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale when all of it fits, with what would stop.
+// showSmaller prints a dry run of a scale that fits, with the instances that would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -190,7 +189,7 @@ func (a *app) showSmaller(ctx context.Context, job string, body scaling, change 
 	return a.showStops(got.Value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
 }
 
-// scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
+// scaleWords splits the arguments JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
 func scaleWords(args []string) (job, group, count string) {
 	job, count = args[0], args[len(args)-1]
 	if len(args) == 3 {
@@ -203,7 +202,7 @@ func scaleWords(args []string) (job, group, count string) {
 	return job, group, count
 }
 
-// wouldStop are instances of one group; some of them would stop by a dry run.
+// wouldStop has the instances of one group, some of which would stop.
 type wouldStop struct {
 	Group     model.GroupID      `json:"group"`
 	Stop      int                `json:"stop"` // how many of the instances; which ones is decided when they stop
@@ -211,7 +210,7 @@ type wouldStop struct {
 	nodes     []string
 }
 
-// text names the instances and nodes if all of them stop; of a part only the number is certain.
+// text names the instances and nodes if all of them stop; otherwise only the number is certain.
 func (w *wouldStop) text() string {
 	of := len(w.Instances)
 	if w.Stop < of {
@@ -227,9 +226,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf lists what would stop of a job by group; group "" is all groups. keep is how many instances of a group stay.
-// What stops already is not counted, and, unless none stays, neither is an instance whose replacement is there: it
-// stops without this change.
+// stopsOf lists the instances of a job that would stop, by group; group "" means all groups. keep is how many instances
+// of a group stay. Instances that stop already don't count. If keep is above 0, neither do instances whose replacement
+// is there, since they stop anyway.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
 		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
@@ -258,7 +257,7 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 	return slices.DeleteFunc(all, func(w wouldStop) bool { return w.Stop == 0 }), nil
 }
 
-// stoppedReply is what a dry run of a stop, or of a scale that makes a group smaller, prints as JSON.
+// stoppedReply is the JSON of a dry run of a stop, or of a scale that makes a group smaller.
 type stoppedReply struct {
 	api.JobReply
 	Stops []wouldStop `json:"stops"`
@@ -282,8 +281,8 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 	return a.Show(s)
 }
 
-// checkNodes refuses nodes that are not there before anything begins: a mistyped name must not leave the others to be
-// drained. One name alone is left to the servers. Code: not_found.
+// checkNodes refuses unknown nodes before anything begins: with a mistyped name, the others must not be drained either.
+// A single name is left to the servers. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surging are instances of web/http in two slots, one of which a drain replaces, and one that is to be evicted and has
-// no replacement yet.
+// surging has instances of web/http in two slots. A drain replaces one of them. Another is to be evicted and has no
+// replacement yet.
 const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","desired":"running","replaced_by":"a2"},
 	{"id":"a2","job":"web","group":"http","slot":0,"node":"n2","desired":"running","replaces":"a1"},
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that
-// there is none.
+// Without a leader, status and members show what one server knows, soon and with exit code 0. Other reads report that
+// there is no leader.
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
@@ -44,8 +44,8 @@ func TestStatusWithoutLeader(t *testing.T) {
 	}
 }
 
-// A write without a leader says within two seconds what it waits for, and goes on trying; a program that reads JSON is
-// told nothing before the end.
+// A write without a leader prints within two seconds what it waits for, and keeps trying. With -o json, nothing is
+// printed before the end.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", api.ContentTypeProblem)
@@ -66,7 +66,7 @@ func TestWriteWithoutLeader(t *testing.T) {
 	}
 }
 
-// An answer that is none of the API's is an error that says so, and no panic.
+// An answer that is not one of the API's gives an error that says so, and no panic.
 func TestStrangeAnswers(t *testing.T) {
 	for _, body := range []string{"", "<html>", `{"items":1}`, `[]`, `{"items":[{"state":7}]}`} {
 		address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })

@@ -14,21 +14,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// logFlags choose what of a log is read.
+// logFlags select the part of a log.
 type logFlags struct {
 	follow         bool
 	tail           int
 	stdout, stderr bool
 	times          bool
 	since          string
-	running        bool // of a job: leave out what has ended
+	running        bool // of a job: leave out ended instances
 }
 
-// logsKept says for how long there are logs: see agent/crew.go and driver.LogPolicy.
+// logsKept says how long logs are kept: see agent/crew.go and driver.LogPolicy.
 const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
 	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 
-// forJobs is for what reads many logs at once.
+// forJobs adds the flags of commands that read the logs of many instances.
 func (f *logFlags) forJobs(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.running, "running", false, "leave out instances that have ended")
 }
@@ -82,7 +82,7 @@ func instanceLogs(a *app) *cobra.Command {
 	return cmd
 }
 
-// instanceLogs shows the log of an instance. To follow one that has not begun yet is to wait until it has.
+// instanceLogs shows the log of an instance. With follow it waits for an instance that has not started yet.
 func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
 		err := a.copyLogs(ctx, func() (io.ReadCloser, error) {
@@ -129,7 +129,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 	})
 }
 
-// logsCommand finds out what an id is of.
+// logsCommand shows the logs of a job, a group or an instance, whichever the id names.
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
@@ -170,7 +170,7 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log as it comes. The bytes are the program's own: they are changed only for a terminal.
+// copyLogs writes a log as it arrives. The program's bytes are changed only for a terminal.
 func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
 	body, err := open()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// Every command that changes something is tried with the beginning of a name in testdata/names.txt, but for those that
-// name what is new, or nothing.
+// testdata/names.txt tries every write with the beginning of a name, except commands that name something new or
+// nothing.
 func TestNamesTriesEveryWrite(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("testdata", "names.txt"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState is the state as people see it; that replicas are on their way out comes in addition to it (L22).
+// nodeState returns the state for people, with ",auto-evicting" added if replicas are being moved away (L22).
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -137,7 +137,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}})
 }
 
-// afterDrain is a node's drain, how that ended, and how the node is taken back then.
+// afterDrain describes a node's drain, how it ended, and how to take the node back.
 func afterDrain(n api.Node) string {
 	if n.DrainPhase == "" || n.DrainPhase == model.PhaseDraining {
 		return string(n.DrainID)
@@ -163,15 +163,15 @@ func (a *app) agoOf(n api.Node) string {
 	return text
 }
 
-// nodeVerb is a write to one or more nodes that needs nothing but their names.
+// nodeVerb is a write to one or more nodes that needs only their names.
 type nodeVerb struct {
 	verb, short, long string
-	done              string // what it says of each node afterwards
-	waitFor           string // what --wait alone waits for; "" without --wait
-	// intent is the write of a verb that takes -m.
+	done              string // what is printed about each node afterwards
+	waitFor           string // the state that --wait alone waits for; "": there is no --wait
+	// intent is the write of a verb with -m.
 	intent func(client.Nodes, context.Context, string, api.IntentBody,
 		client.WriteOptions) (client.Response[api.NodeReply], error)
-	force string // of confirm-dead: what --force means
+	force string // of confirm-dead: the help of --force
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -207,7 +207,7 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 // nodeWrite changes one node.
 type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
 
-// eachNode does one write for each node, in order, and stops at the first that is refused.
+// eachNode does one write for each node, in order, and stops at the first error.
 func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
@@ -237,7 +237,7 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 	return nil
 }
 
-// drainThatEnds is the running drain that a node leaves when it is taken back; "" if there is none.
+// drainThatEnds returns the running drain that a node leaves when it is uncordoned; "" if there is none.
 func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
@@ -258,7 +258,7 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	return ""
 }
 
-// eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
+// eachNodeAsList is eachNode for a program: it prints one document, even if a node in the middle is refused.
 func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	var failed error
@@ -288,7 +288,7 @@ func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, w
 	return cmp.Or(showList(a, found, repliedNode, nil), failed)
 }
 
-// repliedNode is the name of the node in a reply; "" for one that has gone meanwhile.
+// repliedNode returns the name of the node in a reply; "" if the node has gone meanwhile.
 func repliedNode(r api.NodeReply) string {
 	if r.Node == nil {
 		return ""

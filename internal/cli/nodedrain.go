@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drainFlags are the choices of node drain.
+// drainFlags are the flags of node drain.
 type drainFlags struct {
 	write    writeFlags
 	until    waitFlags
@@ -47,12 +47,12 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
 	f.until.register(cmd, "drained", "started")
-	// the flags are there: they were made above
+	// it can't fail: the flags were made above
 	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...))
 	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
 }
 
-// checkWait makes --wait=started the same as --detach; to wait until it is drained is what happens anyway.
+// checkWait makes --wait=started the same as --detach. --wait=drained is the default.
 func (f *drainFlags) checkWait() error {
 	switch f.until.state {
 	case "", "drained":
@@ -92,7 +92,7 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.deadline.Given {
 		f.body.Deadline = f.deadline.Value
 	}
-	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
+	if f.write.requestID == "" { // so that a repeated --id gives the same answer
 		f.write.requestID = string(f.body.ID)
 	}
 	got, err := a.client().Drains.Start(ctx, f.body, f.write.options())
@@ -113,7 +113,7 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	return cmp.Or(a.followDrain(ctx, string(got.Value.Drain), &f.until), rejected(got.Value))
 }
 
-// chooseNodes fills in which nodes to drain, in which order.
+// chooseNodes sets the nodes to drain, and their order.
 func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) error {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -144,8 +144,8 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	return nil
 }
 
-// orderNodes sorts the nodes that were named, or that have the labels. A name that is not known stays, at the end, for
-// the server to reject.
+// orderNodes sorts the named nodes, or those with the labels. An unknown name stays, at the end, for the server to
+// reject.
 func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
 	byRef := map[string]api.Node{}
 	for _, n := range known {
@@ -208,8 +208,8 @@ func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
 	p.Line("%s", forecastSums(r.Forecast))
 }
 
-// forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
-// for.
+// forecastTable lists what happens to each instance. If there are many, it shows how many share an outcome, unless all
+// are asked for.
 func forecastTable(p *term.Page, forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.Wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
@@ -238,7 +238,7 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []term.Column[T] {
 	}
 }
 
-// stuckForecast is exit code 21 when the drain could not end by itself: something never goes, or fits nowhere.
+// stuckForecast returns exit code 21 if the drain could not end on its own: an instance never leaves, or fits nowhere.
 func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
 		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
@@ -248,7 +248,7 @@ func stuckForecast(r api.DrainReply) error {
 	return nil
 }
 
-// rejected is the error of a drain that has started, but not on every node that was named.
+// rejected returns the error of a drain that has started, but not on every named node.
 func rejected(r api.DrainReply) error {
 	if len(r.Rejected) == 0 {
 		return nil
@@ -258,7 +258,7 @@ func rejected(r api.DrainReply) error {
 		WithHint("the other nodes are in drain %s", r.Drain)
 }
 
-// drainResult is what a followed drain prints as JSON: the reply to the start, and how it ended.
+// drainResult is the JSON of a followed drain: the reply to the start, and the drain at its end.
 type drainResult struct {
 	api.DrainReply
 	Result *api.Drain `json:"result"`
@@ -280,7 +280,7 @@ func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainRe
 	return cmp.Or(a.Show(s), failed)
 }
 
-// nodesThat names the nodes of a drain that ended so.
+// nodesThat returns the names of the nodes of a drain that ended in this phase.
 func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	var names []string
 	for _, n := range d.Nodes {
@@ -312,7 +312,7 @@ func drainEnded(d api.Drain) error {
 	return nil
 }
 
-// classText names members that keep their identity as such: they may hold data that is in no volume.
+// classText returns "member" for members that keep their identity: they may hold data that is in no volume.
 func classText(f api.DrainForecast) string {
 	if f.Member != "" && f.Class == model.Stateless {
 		return "member"
@@ -347,7 +347,7 @@ func nodeAckBlockers(a *app) *cobra.Command {
 	return cmd
 }
 
-// slotsOn tells which slot each instance of a node fills; nothing where that can't be asked.
+// slotsOn returns the slot of each instance of a node; nothing if the servers can't be asked.
 func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]string {
 	slots := map[model.InstanceID]string{}
 	if node == "" || a.Output.Machine() {
@@ -355,7 +355,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	}
 	found, err := a.client().Instances.List(ctx, client.InstanceListOptions{Node: node})
 	if err != nil {
-		return slots // the write has been carried out: its outcome is told without them
+		return slots // the write has been done: its outcome is shown without them
 	}
 	for _, i := range found.Items {
 		slots[i.ID] = fmt.Sprintf("%s slot %d", model.NewGroupID(i.Job, i.Group), i.Slot)
@@ -363,7 +363,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	return slots
 }
 
-// acked lists the instances that stay running on a node: those that were acknowledged now, and those before.
+// ackedPage lists the instances that stay running on a node: those acknowledged now, and those before.
 func ackedPage(p *term.Page, r api.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
 	if r.Node == nil || len(r.Node.Acked) == 0 {
 		p.Line("nothing blocks on node %s: nothing is acknowledged %s", term.First(repliedNode(r), ref), write.done(r.Index))

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollFlags are the choices of node roll.
+// rollFlags are the flags of node roll.
 type rollFlags struct {
 	dryRun     bool
 	selector   string
@@ -97,7 +97,7 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 			NoReboot: f.noReboot}, flags: f})
 }
 
-// rolledNodes are the names of the nodes that were asked for.
+// rolledNodes returns the names of the requested nodes.
 func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]string, error) {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -116,7 +116,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		}
 		n := &got.Value
 		if ref != n.Name && ref != string(n.ID) {
-			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
+			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read accepts a prefix
 		}
 		if !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
@@ -136,8 +136,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll goes on with a roll that somebody began, as it was asked for. --exec and --wait-reboot may differ from
-// then.
+// resumeRoll goes on with a roll that was begun earlier, with its options. --exec and --wait-reboot may differ.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -161,7 +160,7 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	return a.runRoll(ctx, r)
 }
 
-// drainsOfRoll are the drains of a roll, the latest first.
+// drainsOfRoll returns the drains of a roll, the latest first.
 func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
 	all, err := a.client().Drains.List(ctx, client.ListOptions{})
 	if err != nil {
@@ -181,16 +180,16 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 	return found, nil
 }
 
-// rollForecast is what draining one node of a roll would do, all others being there.
+// rollForecast is what draining one node of a roll would do while all others are there.
 type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`
 	Rejected   []model.DrainRefusal `json:"rejected"`
 	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes while it is out
-	Stuck      bool                 `json:"stuck"`             // the drain could not end by itself
+	Stuck      bool                 `json:"stuck"`             // the drain could not end on its own
 }
 
-// forecastRoll tells for each node in sequence what its drain would do, and the room that is left meanwhile.
+// forecastRoll shows for each node in sequence what its drain would do, and the room that is left meanwhile.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
@@ -221,8 +220,8 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	return term.Quiet{Code: term.ExitNotAllPlaced}
 }
 
-// freeWithout is the memory that the other eligible nodes have left once they hold what the node holds now; negative if
-// it does not fit.
+// freeWithout returns the memory that the other eligible nodes would have left if they also held what the node holds
+// now. It is negative if that does not fit.
 func freeWithout(nodes []api.Node, name string) int64 {
 	free := int64(0)
 	for _, n := range nodes {

@@ -18,14 +18,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of a step of a roll that went wrong.
+// Codes of failed steps of a roll.
 const (
 	codeCommandFailed model.Code = "command_failed"
 	codeNotReturned   model.Code = "node_not_returned"
 )
 
-// roll is one rolling maintenance under way in this process. What it has done stands in its drains; this is only who
-// goes on with it.
+// roll is one rolling maintenance that this process carries out. Its progress is in its drains, so another process can
+// resume it.
 type roll struct {
 	plan  model.Roll
 	flags *rollFlags
@@ -33,11 +33,11 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // of the nodes that were done here
+	took    []time.Duration // of the nodes that were done by this process
 	steps   []rollStep
 }
 
-// rollStep is how far one node is.
+// rollStep is the progress of one node.
 type rollStep struct {
 	Node    string        `json:"node"`
 	State   string        `json:"state"` // pending, done, failed
@@ -46,7 +46,7 @@ type rollStep struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// say prints a line about a node, with how many are done and the time that the rest will take, estimated from those.
+// say prints a line about a node.
 func (r *roll) say(node, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *roll) say(node, format string, args ...any) {
 	r.p.Line("%s", text)
 }
 
-// set notes how a node ended.
+// set notes the outcome of a node.
 func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration,
 	}
 }
 
-// left estimates how long the nodes that are not done will take.
+// left describes how many nodes are done, and estimates the time for the rest.
 func (r *roll) left() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *roll) left() string {
 	return text
 }
 
-// runRoll takes the nodes in order, a few at once, until one fails.
+// runRoll handles the nodes in order, a few at once, until one fails.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
 	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
@@ -116,7 +116,7 @@ func (a *app) runRoll(ctx context.Context, r *roll) error {
 	return cmp.Or(err, failed)
 }
 
-// rollAll returns the first failure, when what was under way then has ended.
+// rollAll handles all nodes. After a failure it waits for the nodes under way, and returns the first error.
 func (a *app) rollAll(ctx context.Context, r *roll) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -154,7 +154,7 @@ func (a *app) rollAll(ctx context.Context, r *roll) error {
 	}
 }
 
-// rollOne takes one node through its maintenance, from where it is.
+// rollOne does the maintenance of one node, from the step that it has reached.
 func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	began, node := a.Now(), r.plan.Nodes[i]
 	drain, err := a.rollDrain(ctx, r, i)
@@ -181,7 +181,7 @@ func drainOf(d *api.Drain) model.DrainID {
 	return d.ID
 }
 
-// rollDrain drains the node, or finds that it is drained for this roll. nil: the node has been through it all.
+// rollDrain drains the node, or follows a drain of this roll. It returns nil if the node's maintenance is complete.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
@@ -213,7 +213,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
-// lastDrain is the latest drain of a node in this roll, and how many there were.
+// lastDrain returns the latest drain of a node in this roll, and the number of its drains.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
@@ -237,7 +237,7 @@ func (a *app) followRoll(ctx context.Context, r *roll, name string, id model.Dra
 	return last, err
 }
 
-// bootBefore is the boot id that a node had when its drain began.
+// bootBefore returns the boot id that a node had when its drain began.
 func bootBefore(drain *api.Drain, name string) string {
 	for _, n := range drain.Nodes {
 		if n.Node == name {
@@ -247,14 +247,14 @@ func bootBefore(drain *api.Drain, name string) string {
 	return ""
 }
 
-// rollReturn reboots a drained node, and takes it back.
+// rollReturn reboots a drained node, and takes it back into use.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it was rebooted while nobody watched
+	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it was rebooted meanwhile
 		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	return a.awaitWhole(ctx, r, name, drain)
 }
 
-// awaitBack waits until a node is as it should be after its maintenance.
+// awaitBack waits until a node has come back from its maintenance.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
 		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
@@ -283,7 +283,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	}
 	limit := r.flags.within
 	if r.plan.Exec == "" {
-		limit = 0 // a person takes the time that it takes
+		limit = 0 // a person may take any time
 	}
 	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
 		return n.BootID != bootBefore && n.Health == model.HealthOnline
@@ -299,7 +299,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	return err
 }
 
-// reboot runs the command, or tells a person.
+// reboot runs the command, or asks a person to reboot the node.
 func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	if r.plan.Exec == "" {
 		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
@@ -324,7 +324,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	return nil
 }
 
-// awaitNode waits until a node is as wanted; limit 0: as long as it takes.
+// awaitNode waits until is returns true for a node; limit 0: without a limit.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
 	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
@@ -338,7 +338,7 @@ func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, o
 	return err
 }
 
-// awaitWhole waits until every group that the drain moved something of is whole again.
+// awaitWhole waits until every group that the drain moved instances of has all instances ready.
 func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	moved, err := a.movedGroups(ctx, drain)
 	if err != nil || len(moved) == 0 {
@@ -367,7 +367,7 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	return err
 }
 
-// movedGroups are the groups whose instances the drain replaced.
+// movedGroups returns the groups whose instances the drain replaced.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {
@@ -382,7 +382,7 @@ func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.Grou
 	return moved, nil
 }
 
-// lackingGroup names one of the groups that has less than it should; "" if none has.
+// lackingGroup returns a group with fewer ready instances than its count; "" if there is none.
 func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {
@@ -394,7 +394,7 @@ func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	return ""
 }
 
-// within bounds f; limit 0: not at all.
+// within runs f with a time limit; limit 0: without one.
 func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	if limit <= 0 {
 		return f(ctx)

@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// noun is a thing that the command line knows, with what can be done to it.
+// noun is a kind of object of the command line, with its verbs.
 type noun struct {
 	name, short string
 	verbs       []verb
-	// bare runs when the word behind the noun is not a verb: outspan drain NODE.
+	// bare runs if the word after the noun is not a verb: outspan drain NODE.
 	bare verb
 }
 
@@ -64,12 +64,12 @@ func alone() []verb {
 	}
 }
 
-// here makes a verb of a command that needs no cluster.
+// here makes a verb from a command that needs no cluster.
 func here(command func(*term.Console) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console) }
 }
 
-// ofProgram makes a verb of a command about this program.
+// ofProgram makes a verb from a command about this program.
 func ofProgram(command func(*term.Console, daemon.Program) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console, a.program) }
 }

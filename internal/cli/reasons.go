@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is how many lines of instances a drain shows; more are summed up unless -o wide asks for them.
+// listedAtMost is the number of instances that are listed one by one; more are summed up, unless -o wide asks for them.
 const listedAtMost = 20
 
-// sumsOf puts the blockers of a drain together, each reason once.
+// sumsOf groups the blockers of a drain, so that each reason appears once.
 func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
@@ -24,7 +24,7 @@ func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	return model.SumBlockers(all)
 }
 
-// sumText is one reason as a line: what it keeps, why, and what to do.
+// sumText formats one reason as a line: whom it blocks, why, and what to do.
 func sumText(sum model.BlockerSum) string {
 	text := ""
 	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)},
@@ -47,7 +47,7 @@ func blockerText(code model.Code, message, unblock string) string {
 	return text
 }
 
-// reasonKey tells reasons apart while a drain is followed: times and counts in them are no news.
+// reasonKey identifies a reason while a drain is followed. It ignores times and counts, which change without news.
 func reasonKey(sum model.BlockerSum) string {
 	words := strings.Fields(string(sum.Code) + " " + sum.Message)
 	for i, word := range words {
@@ -58,8 +58,8 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons that a node of a drain has since the look before. It leaves out those that pass by
-// themselves.
+// newReasons lists the reasons that a node of a drain has since the last look. It leaves out those that pass on their
+// own.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
@@ -75,12 +75,12 @@ func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
 }
 
-// passing blockers come and go in every drain that goes well: they are no news.
+// passing reports whether a blocker comes and goes in every normal drain, so that it is no news.
 func passing(code model.Code) bool {
 	return code == model.CodeReplacementPending || code == model.CodeStopping
 }
 
-// blockersOf are the blockers of a forecast.
+// blockersOf returns the blockers of a forecast.
 func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	var all []api.DrainBlocker
 	for _, f := range forecast {
@@ -92,7 +92,7 @@ func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	return all
 }
 
-// forecastReasons prints why instances of a forecast can't go now, and what else is to know of them, each once.
+// forecastReasons prints why instances of a forecast can't go now, and the notes about the others, each once.
 func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) {
 	for _, sum := range sumsOf(blockersOf(forecast)) {
 		p.Line("%s%s", indent, sumText(sum))
@@ -107,7 +107,7 @@ func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) 
 	}
 }
 
-// forecastSums is a forecast in one line: what happens to how many, and about how long that takes.
+// forecastSums summarises a forecast in one line: how many instances have which outcome, and about how long it takes.
 func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
 	longest := model.Duration(0)
@@ -135,13 +135,13 @@ func forecastSums(forecast []api.DrainForecast) string {
 	return strings.Join(parts, ", ")
 }
 
-// forecastCount is a forecast's line of several instances that fare alike.
+// forecastCount is a line of a forecast for several instances with the same outcome.
 type forecastCount struct {
 	api.DrainForecast
 	count int
 }
 
-// countForecast puts the instances of a forecast together that fare alike.
+// countForecast groups the instances of a forecast by outcome.
 func countForecast(forecast []api.DrainForecast) []forecastCount {
 	var all []forecastCount
 	at := map[api.DrainForecast]int{}
@@ -161,14 +161,14 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	return all
 }
 
-// ownReasons are what the servers note of an instance by themselves.
+// ownReasons are the reasons that servers set on their own.
 func ownReasons() []string {
 	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline),
 		string(model.CauseCrashLoop)}
 }
 
-// reasonText says in words why an instance is as it is. For a stop the servers keep what asked for it, which may be the
-// bare id of a drain or of another instance.
+// reasonText describes why an instance is in its state. For a stop, the servers keep what asked for it, which may be
+// only the id of a drain or of another instance.
 func reasonText(i api.Instance) string {
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
@@ -194,7 +194,8 @@ func reasonText(i api.Instance) string {
 	return by
 }
 
-// whyChanged is what an event changed, and of a state why: "ready -> failed (fenced)". Of settings it is which ones.
+// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For settings
+// it lists the changed ones.
 func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
@@ -210,7 +211,7 @@ func whyChanged(e api.Event) string {
 	return changeText(e)
 }
 
-// unplacedOf is what of a job has no place to go.
+// unplacedOf describes the instances of a job that have no possible node.
 type unplacedOf struct {
 	job   string
 	there bool // the servers have the job
@@ -231,7 +232,7 @@ func (u *unplacedOf) refusal() *model.Error {
 		WithHint("%s", hint)
 }
 
-// unplacedHints are the next steps where room is not what is missing.
+// unplacedHints are the next steps for codes where the problem is not room.
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",

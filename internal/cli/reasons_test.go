@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// People read why, not the id of something that they would have to look up.
+// Output shows the reason itself, not an id that people would have to look up.
 func TestReasonsAreWords(t *testing.T) {
 	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
 	for _, tt := range []struct {
@@ -35,7 +35,7 @@ func TestReasonsAreWords(t *testing.T) {
 	}
 }
 
-// An event says why a status changed: fenced is no more to be looked for with -o wide.
+// An event shows why a status changed: nobody needs -o wide to see that a node was fenced.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
 	e := api.Event{Type: model.EventStatus, Data: data}
@@ -57,7 +57,7 @@ func TestEventsSayWhy(t *testing.T) {
 	}
 }
 
-// blockedDrain is a drain of a node with so many instances that fit nowhere, and as many with local volumes.
+// blockedDrain is a drain of a node with many instances that fit nowhere, and as many with local volumes.
 func blockedDrain(many int) api.Drain {
 	n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
 	add := func(id model.InstanceID, b api.DrainBlocker) {
@@ -169,7 +169,7 @@ func TestForecastSums(t *testing.T) {
 	}
 }
 
-// A forecast names the volumes that keep instances on a node together, in one line, as a drain that runs does.
+// A forecast names the volumes that keep instances on a node together, in one line, as a running drain does.
 func TestForecastSumsVolumes(t *testing.T) {
 	var r api.DrainReply
 	var blockers []api.DrainBlocker
@@ -197,7 +197,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 	}
 }
 
-// A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
+// A drain does not count instances as moved that were only stopped. A roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
 	d := api.Drain{ID: "d1", Phase: model.PhaseDrained,
 		Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}

@@ -23,7 +23,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
+// TestScripts runs testdata/*.txt, which read like sessions at a terminal. In addition to the usual commands they have:
 //
 //	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with
 //	                    the script
@@ -59,7 +59,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// runAs is who the programs of scripts run as: the user who runs the tests, so that they reach their directories.
+// runAs is the user that the programs of scripts run as: the one who runs the tests, so that they can read the test's
+// directories.
 func runAs() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -152,7 +153,7 @@ func repeatUntil(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// outputOf collects what a running command prints.
+// outputOf collects the output of a running command.
 type outputOf struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -197,7 +198,7 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		return fmt.Errorf("it printed %q, %q", stdout.text(), stderr.text())
 	})
 	ts.Check(cmd.Process.Signal(os.Interrupt))
-	<-ended // its exit code says how
+	<-ended // its exit code shows how
 	record(ts, stdout.text(), stderr.text())
 	if code := cmd.ProcessState.ExitCode(); code != int(term.ExitInterrupted) {
 		ts.Fatalf("exit code %d, want %d\n%s%s", code, term.ExitInterrupted, stdout.text(), stderr.text())
@@ -235,7 +236,7 @@ func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
 	return raw
 }
 
-// keysOf are the keys of a JSON object, in their order.
+// keysOf returns the keys of a JSON object, in their order.
 func keysOf(ts *testscript.TestScript, raw json.RawMessage) []string {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	tok, err := dec.Token()

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// scriptCluster is what `cluster` starts: `outspan dev`, and further agents as processes of their own.
+// scriptCluster is what `cluster` starts: `outspan dev`, and further agents as separate processes.
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
@@ -154,7 +154,7 @@ func crashAgent(ts *testscript.TestScript, neg bool, args []string) {
 	c.crash(args[0])
 }
 
-// crash is a machine that dies: an agent and all it runs are gone at once.
+// crash simulates a machine that fails: an agent and everything it runs are gone at once.
 func (c *scriptCluster) crash(name string) {
 	i := slices.IndexFunc(c.parts, func(p *scriptPart) bool { return p.name == name })
 	if i < 0 {
@@ -166,7 +166,7 @@ func (c *scriptCluster) crash(name string) {
 	c.kill(filepath.Join(c.dir, name) + "/")
 }
 
-// sweep ends what a script that failed left behind: shims below the cluster's directory, and what they run.
+// sweep ends what a failed script left: shims below the cluster's directory, and the processes they run.
 func (c *scriptCluster) sweep() {
 	c.kill(c.dir)
 	s := &procs.Sandbox{Dir: c.dir}

@@ -7,7 +7,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// agentAt starts a further agent on ports of its own.
+// agentAt starts a further agent on the given ports.
 func agentAt(ts *testscript.TestScript, neg bool, args []string) {
 	c := ts.Value(clusterKey{}).(*scriptCluster)
 	if neg || len(args) != 3 || c.ts == nil {

@@ -19,7 +19,8 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-// memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
+// memberColumns returns the columns of servers. Clocks and disks are shown without -o wide only if one of them has a
+// problem.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
 		return clockText(model.Duration(m.ClockAhead)) != clockOK
@@ -43,7 +44,7 @@ func memberColumns(members []api.Member) []term.Column[api.Member] {
 	}
 }
 
-// diskText says how much room a server's disk has.
+// diskText describes how much room a server's disk has.
 func diskText(m api.Member) string {
 	if m.TotalBytes == 0 {
 		return string(m.Disk)
@@ -51,7 +52,7 @@ func diskText(m api.Member) string {
 	return fmt.Sprintf("%s, %s free", m.Disk, model.SizeText(m.FreeBytes))
 }
 
-// clockText says how far a clock is from the median of all.
+// clockText describes how far a clock is from the median of all clocks.
 func clockText(ahead model.Duration) string {
 	switch {
 	case ahead > 2*model.Second:
@@ -70,7 +71,7 @@ func serverRun(a *app) *cobra.Command {
 			"TLS and limits.", a.program.RunServer)
 }
 
-// runVerb runs a process from its files.
+// runVerb runs a process from its configuration files.
 func runVerb(noun, short, long string, run func(context.Context, []string) error) *cobra.Command {
 	var paths []string
 	cmd := &cobra.Command{
@@ -112,7 +113,7 @@ func serverMembers(a *app) *cobra.Command {
 	return cmd
 }
 
-// showMembership shows the servers as they are after a change.
+// showMembership shows the servers after a change.
 func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func serverTransferLeader(a *app) *cobra.Command {
 	}
 }
 
-// membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
+// membersWithLeader lists the servers once one of them leads: right after a transfer there is no leader for a moment.
 func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second,
 		model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").

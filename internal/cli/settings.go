@@ -55,7 +55,7 @@ func (a *app) showSettings(raw []byte, values map[string]any) error {
 	}})
 }
 
-// settingKeys are the names of the settings, in their order.
+// settingKeys returns the names of the settings, in order.
 func settingKeys() []string {
 	var keys []string
 	t := reflect.TypeFor[model.Settings]()
@@ -66,7 +66,7 @@ func settingKeys() []string {
 	return keys
 }
 
-// settingValues are the settings by name, the empty ones included.
+// settingValues returns the settings by name, including empty ones.
 func settingValues(s model.Settings) (map[string]any, error) {
 	values := map[string]any{}
 	v := reflect.ValueOf(s)
@@ -137,7 +137,7 @@ func settingsSet(a *app) *cobra.Command {
 	return cmd
 }
 
-// settingValue reads the value of a setting by its type.
+// settingValue parses the value of a setting by its type.
 func settingValue(key, text string) (any, error) {
 	t := reflect.TypeFor[model.Settings]()
 	for i, name := range settingKeys() {
@@ -262,7 +262,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 	}})
 }
 
-// settingsWrite pauses or resumes.
+// settingsWrite pauses or resumes what the body names.
 type settingsWrite func(client.Settings, context.Context, api.PauseBody,
 	client.WriteOptions) (client.Response[api.SettingsReply], error)
 
@@ -294,7 +294,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed says what was done to what was named.
+// resumed describes what was resumed.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

@@ -49,7 +49,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	}
 	defer func() {
 		tmp.Close()
-		_ = os.Remove(tmp.Name()) // gone already when all went well
+		_ = os.Remove(tmp.Name()) // already gone if all went well
 	}()
 	body, err := a.client().Snapshots.Save(ctx, "")
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	return local.ShowSnapshot(&a.Console, view, "saved")
 }
 
-// notWritten is why a file is not there.
+// notWritten returns the error for a file that could not be written.
 func notWritten(path string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return model.Refuse(model.CodeDiskFull, "%s could not be written: the disk is full", path).

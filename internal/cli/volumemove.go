@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// moveFlags are those of every command that begins a transfer and follows it.
+// moveFlags are the flags of commands that begin a transfer and follow it.
 type moveFlags struct {
 	write  writeFlags
 	until  waitFlags
@@ -33,7 +33,7 @@ func (f *moveFlags) register(cmd *cobra.Command, replaces bool) {
 	}
 }
 
-// kept is the choice of --keep, or none.
+// kept returns the value of --keep; nil if it was not given.
 func (f *moveFlags) kept() *model.Duration {
 	if !f.keep.Given {
 		return nil
@@ -60,7 +60,7 @@ old copy is kept for a while; outspan volume cancel TRANSFER removes it before i
 	}
 	f.register(cmd, true)
 	cmd.Flags().StringVar(&to, "to", "", "the node")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.complete("nodes")) // the flag is there: it was made above
+	_ = cmd.RegisterFlagCompletionFunc("to", a.complete("nodes")) // it can't fail: the flag was made above
 	return cmd
 }
 
@@ -118,7 +118,7 @@ lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
 	cmd.Flags().StringVar(&node, "node", "", "of found data: where it is")
 	cmd.Flags().Uint64Var(&epoch, "epoch", 0, "of found data: which, as volume find shows it")
 	cmd.MarkFlagsRequiredTogether("node", "epoch")
-	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // the flag is there: it was made above
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // it can't fail: the flag was made above
 	return cmd
 }
 
@@ -146,7 +146,7 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 	cmd.Flags().
 		StringVar(&volume, "volume", "", "what it is to become: JOB/GROUP/SLOT/NAME (default: what the backup was made of)")
 	cmd.Flags().BoolVar(&attach, "attach", false, "put it to use at once")
-	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes"))     // the flag is there: it was made above
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes"))     // it can't fail: the flag was made above
 	_ = cmd.RegisterFlagCompletionFunc("volume", a.complete("volumes")) // the same
 	return cmd
 }
@@ -154,7 +154,7 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 // transferWrite begins a transfer.
 type transferWrite func(context.Context, client.WriteOptions) (client.Response[api.TransferReply], error)
 
-// transfer begins a transfer and follows it to its end, unless it is to go on by itself.
+// transfer begins a transfer and follows it to its end, unless it is detached.
 func (a *app) transfer(ctx context.Context, do transferWrite, f *moveFlags) error {
 	got, err := do(ctx, f.write.options())
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *app) showStarted(got client.Response[api.TransferReply], f *moveFlags) 
 	}})
 }
 
-// wayOf says what goes where.
+// wayOf describes which volumes go where.
 func wayOf(t api.Transfer) string {
 	text := term.Joined(asTexts(t.Volumes))
 	switch {
@@ -308,7 +308,7 @@ slot that were in use together are one line. The age says whether the data is ne
 	}
 }
 
-// attachFound is the command that puts found data to use.
+// attachFound returns the command that puts found data to use.
 func attachFound(f api.FoundVolume) string {
 	return fmt.Sprintf("outspan volume attach %s --node %s --epoch %d", f.Volume, f.Node, f.Epoch)
 }
@@ -319,7 +319,7 @@ func sayNotAsked(p *term.Page, silent []string) {
 	}
 }
 
-// foundCopies is what was found of a volume's slot on a node, by the epoch that volume find shows.
+// foundCopies returns the found copies of a volume's slot on a node, by the epoch that volume find shows.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
 	got, err := a.client().Volumes.Found(ctx)
 	if err != nil {
@@ -335,7 +335,7 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		node).WithHint("list what was found: outspan volume find")
 }
 
-// showFound says which newer data than that of a restored state is on the nodes' disks.
+// showFound lists data on the nodes' disks that is newer than that of a restored state.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {

@@ -21,7 +21,7 @@ type waitFlags struct {
 	timeout time.Duration
 }
 
-// register adds the flags; state is what --wait alone waits for.
+// register adds the flags. state is the default of --wait; also are more states.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
@@ -30,7 +30,7 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
-	// the flag is there: it was made above
+	// it can't fail: the flag was made above
 	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...))
 	f.registerTimeout(cmd)
 }
@@ -41,7 +41,7 @@ func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
 			"with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
 }
 
-// limit bounds waiting. what says what goes on afterwards.
+// limit bounds the waiting. what names the object in the error and its hint.
 func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 			WithHint("%s", goesOn(what)))
 }
 
-// goesOn is what to do when the waiting is over and the work isn't.
+// goesOn returns the hint for when the waiting is over but the work is not.
 func goesOn(what string) string {
 	hint := "the work goes on; wait longer with --timeout"
 	switch kind, id, _ := strings.Cut(what, " "); kind {
@@ -61,7 +61,7 @@ func goesOn(what string) string {
 	return hint
 }
 
-// stateValue is a flag that takes one of a few states.
+// stateValue is a flag with one of a few states.
 type stateValue struct {
 	state *string
 	known []string
@@ -87,20 +87,19 @@ func (v *stateValue) Set(text string) error {
 // Type implements pflag.Value.
 func (v *stateValue) Type() string { return "STATE" }
 
-// waiting is what a command waits for.
+// waiting describes an object to wait for.
 type waiting[T any] struct {
 	what string
 	read reader[T]
-	// state is how the object is, in the words of --wait. done is also true where that word covers more; nil: only
-	// where they are equal.
+	// state returns the object's state, in the words of --wait. done also ends the wait, for words that cover more than
+	// one state; it may be nil.
 	state func(T) string
 	done  func(T) bool
-	// over says that it can no longer get there; nil: it always can.
+	// over returns an error if the object can no longer get there; nil: it always can.
 	over func(T) error
-	// is tells the object from another one, whose name begins with its name: a read takes that for it. nil: it
-	// can't happen.
+	// is reports whether this is the right object, since a read also accepts a prefix of a name. nil: every object is.
 	is func(T) bool
-	// absent objects may come into being while one waits.
+	// absent says that the object may be created while one waits.
 	absent bool
 }
 
@@ -143,11 +142,11 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	return err
 }
 
-// statusVerb shows one object; with --wait it first waits until it is in a state.
+// statusVerb shows one object. With --wait it first waits for a state.
 type statusVerb struct {
 	of, short, example string
 	kind               string   // for completion
-	states             []string // the first is what --wait alone waits for
+	states             []string // the first is the default of --wait
 	wait               func(context.Context, string, *waitFlags) error
 	show               func(context.Context, string) error
 }
@@ -168,7 +167,7 @@ func (v statusVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeStates are what a node can be waited for to be: its shown state, or that it takes new instances.
+// nodeStates are the states that --wait accepts for a node: its shown states, and eligible.
 func nodeStates() []string {
 	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
 }
@@ -194,12 +193,12 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 		},
 	})
 	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
-		return nil // stopped so well that its row was collected
+		return nil // it stopped, and its row was removed
 	}
 	return err
 }
 
-// waitForRestart waits until an instance is ready in a later run of its program than the one before.
+// waitForRestart waits until an instance is ready again after a restart.
 func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + instanceID(*before), read: of(a.client().Instances.Get, instanceID(*before)),
@@ -219,8 +218,8 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	})
 }
 
-// waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a
-// status.
+// waitForJob waits until every group of the job with this name is ready, with nothing left over, or until the job has
+// the status that --wait names.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, read: of(a.client().Jobs.Get, name),

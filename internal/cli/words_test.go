@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A single dash before the name of a long flag is two; anything else stays as it is.
+// A single dash before the name of a long flag becomes two; any other argument is unchanged.
 func TestLongFlags(t *testing.T) {
 	known := func(name string) bool { return name == "json" || name == "wait" || name == "follow" }
 	for given, want := range map[string]string{

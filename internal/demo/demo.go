@@ -23,12 +23,12 @@ type Options struct {
 	Out  io.Writer
 }
 
-// demo tells a story on a real cluster and asserts it.
+// demo runs the story on a real cluster and checks its claims.
 type demo struct {
 	*procs.Sandbox
 	out     io.Writer
 	prober  *prober
-	port    int // that the service is exposed on
+	port    int // on which the service is exposed
 	results []measurement
 	began   time.Time
 }
@@ -39,8 +39,8 @@ type measurement struct{ what, value string }
 // demoInstances is the count of the demo's group; all but two of them must stay ready.
 const demoInstances = 8
 
-// Run runs the story of the first minute: three servers, four agents and a web service as real processes on loopback.
-// It returns an error if anything that it promises did not happen, and leaves nothing behind in any case.
+// Run runs the story: three servers, four agents and a web service as real processes on loopback. It returns an error
+// if anything that it promises did not happen. It always cleans up.
 func Run(ctx context.Context, options Options) (err error) {
 	s, err := procs.New(3, 4)
 	if err != nil {
@@ -65,7 +65,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	return nil
 }
 
-// tell runs the chapters in order. The prober goes on through all of them once the service is up.
+// tell runs the chapters in order. Once the service is up, the prober runs through all of them.
 func (d *demo) tell(ctx context.Context) error {
 	if err := d.startCluster(ctx); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (d *demo) showLogs() {
 
 // jobFile writes the job of the demo.
 func (d *demo) jobFile() (string, error) {
-	me, err := user.Current() // the sandbox is private to this user, so the service runs as it, also if that is root
+	me, err := user.Current() // the sandbox is private to this user (even root), so the service runs as this user
 	if err != nil {
 		return "", fmt.Errorf("find the own user: %w", err)
 	}

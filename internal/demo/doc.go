@@ -1,2 +1,2 @@
-// Package demo tells the story of `outspan demo` on a real cluster, and checks everything that it tells.
+// Package demo runs `outspan demo` on a real cluster, and checks everything that it claims.
 package demo

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// What the chapters of the demo see of the cluster, and what they wait for. They read what the JSON of every command
-// promises, no more.
+// How the chapters of the demo read the cluster, and what they wait for. They use only what the JSON of the commands
+// promises.
 
 type nodeList struct {
 	Items []struct {
@@ -50,7 +50,7 @@ type eventView struct {
 	Data          struct{ Before, After string }
 }
 
-// until asks again every 50 ms until done or the limit is over.
+// until calls done every 50 ms until it returns true or the limit is over.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -92,7 +92,7 @@ func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// waitEligible waits until every agent's node may be given instances.
+// waitEligible waits until every agent's node is eligible for instances.
 func (d *demo) waitEligible(ctx context.Context) error {
 	return until(ctx, "every node eligible", 60*time.Second, func() (bool, error) {
 		var nodes nodeList
@@ -132,7 +132,7 @@ func (d *demo) waitReady(ctx context.Context) error {
 	})
 }
 
-// emptied asserts that a node holds nothing any more, also by the process table.
+// emptied asserts that a node has no instances any more, also by the process table.
 func (d *demo) emptied(ctx context.Context, name string) error {
 	var nodes nodeList
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
@@ -153,7 +153,7 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 	return nil
 }
 
-// instancePIDs are the processes of an agent's instances that are not yet reaped.
+// instancePIDs returns the processes of an agent's instances, without zombies.
 func (d *demo) instancePIDs(m *procs.Process) []int {
 	var alive []int
 	for _, pid := range d.ProcessesOf(m, "shim") {
@@ -164,7 +164,7 @@ func (d *demo) instancePIDs(m *procs.Process) []int {
 	return alive
 }
 
-// allPIDs are the processes of the instances of every agent.
+// allPIDs returns the processes of all agents' instances.
 func (d *demo) allPIDs() (all []int) {
 	for _, m := range d.Agents {
 		all = append(all, d.instancePIDs(m)...)
@@ -186,7 +186,7 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 	return false, fmt.Errorf("there is no node %s", name)
 }
 
-// eventTime finds when an event with that outcome was written, not before a moment.
+// eventTime finds when an event with that outcome was written, from a second before from on.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
 	found bool, err error) {
 	var list struct{ Items []eventView }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// prober sends requests to a service at a steady rate through the agents' forwarding, each over a connection of its
-// own, and counts what fails.
+// prober sends requests to a service at a steady rate through the agents' forwarding, each on a new connection, and
+// counts failures.
 type prober struct {
 	client *http.Client
 
@@ -36,7 +36,7 @@ func newProber(targets []string) *prober {
 	}
 }
 
-// run probes until ctx ends, and returns when its last request has.
+// run probes until ctx ends, and returns when its last request has ended.
 func (p *prober) run(ctx context.Context) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -66,7 +66,7 @@ func (p *prober) probe(target string) {
 	}
 }
 
-// ask returns why a request failed, or nothing.
+// ask sends one request and returns why it failed; "" if it did not.
 func (p *prober) ask(target string) string {
 	answer, err := p.client.Get("http://" + target + "/")
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *prober) tally() tally {
 	return tally{p.sent, p.failed, p.last}
 }
 
-// avoid stops sending to a target: its machine is about to die, and a client of a dead machine would turn to another.
+// avoid stops sending to a target: its machine is about to die, and its clients would use another one.
 func (p *prober) avoid(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// The chapters of the demo, in the order in which they are told.
+// The chapters of the demo, in the order in which they run.
 
 func (d *demo) startCluster(ctx context.Context) error {
 	d.title("Three servers and four agents start, each a process of its own; TLS is always on")
@@ -198,7 +198,7 @@ func (d *demo) loseServers(ctx context.Context) error {
 		d.say("kill -9 of %s", m.Name)
 		d.Kill(m, false)
 	}
-	pause(ctx, 4*time.Second) // twice what a node may be silent
+	pause(ctx, 4*time.Second) // twice as long as a node may be silent
 	for _, m := range d.Servers {
 		if err := d.Start(m); err != nil {
 			return err

@@ -1,5 +1,5 @@
-// Package erase removes trees of files that programs made as they liked: nested deeper than a process may have files
-// open, with paths longer than the kernel takes, and without permissions for their owner.
+// Package erase removes trees of files with arbitrary contents. Programs may have nested them deeper than a process may
+// have files open, with paths longer than the kernel accepts, and without permissions for their owner.
 package erase
 
 import (
@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// depth is how many directories are open at once. What is nested deeper is moved up first.
+	// depth is how many directories are open at once. Deeper ones are moved up first.
 	depth = 32
 	// batch is how many names are read at once.
 	batch = 256
 )
 
-// Tree removes path and everything below it. Nothing there is no error. It follows no symbolic link, goes by names
-// relative to open directories, and has at most 40 files open. Whatever can't be removed stays, the rest goes; the
-// error is about the first of it. Its text is short, however deep that was. Nobody else may move things inside
-// meanwhile.
+// Tree removes path and everything below it. A missing path is no error. It follows no symbolic link, uses names
+// relative to open directories, and has at most 40 files open. If something can't be removed, the rest is still
+// removed, and the error is about the first of these; its text is short, however deep that file was. Nobody else may
+// move files inside the tree meanwhile.
 func Tree(path string) error {
 	err := os.Remove(path) // a file, a symbolic link or an empty directory
 	if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -52,7 +52,7 @@ func Tree(path string) error {
 	return nil
 }
 
-// open opens a directory so that its entries can be removed, also when its owner took away their own permissions.
+// open opens a directory so that its entries can be removed, even if its owner has no permissions.
 func open(at int, name string) (*os.File, error) {
 	const how = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, how, 0)
@@ -64,7 +64,7 @@ func open(at int, name string) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = unix.Fchmod(fd, 0o700) // without it the removal says what is wrong
+		_ = unix.Fchmod(fd, 0o700) // if this fails, the removal reports the error
 	}
 	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
 }
@@ -72,8 +72,8 @@ func open(at int, name string) (*os.File, error) {
 // eraser is the removal of one tree.
 type eraser struct {
 	root   *os.File
-	prefix string // of the names of what was moved up
-	next   int    // their number
+	prefix string // of the names of moved directories
+	next   int    // the next number in these names
 	moved  bool   // something was moved up
 	failed error  // the first error of this round
 }
@@ -84,9 +84,9 @@ func (e *eraser) fail(name string, err error) {
 	}
 }
 
-// empty removes what is in a directory, as far as that is possible. level is how many directories are open.
+// empty removes what is in a directory, as far as possible. level is how many directories are open.
 func (e *eraser) empty(dir *os.File, level int) {
-	for again := true; again; { // names may be passed over while others are removed
+	for again := true; again; { // reading may skip names while others are removed
 		again = false
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			e.fail(dir.Name(), err)
@@ -109,7 +109,7 @@ func (e *eraser) empty(dir *os.File, level int) {
 	}
 }
 
-// remove removes one entry of a directory, and reports whether it is no longer there.
+// remove removes one entry of a directory, and reports whether it is gone from there.
 func (e *eraser) remove(dir *os.File, name string, level int) bool {
 	at := int(dir.Fd())
 	err := unix.Unlinkat(at, name, 0)
@@ -149,9 +149,9 @@ func (e *eraser) rmdir(at int, name string) error {
 	return err
 }
 
-// moveUp puts a directory that is nested too deep below the root of the tree.
+// moveUp moves a directory that is nested too deep to the root of the tree.
 func (e *eraser) moveUp(at int, name string) bool {
-	const tries = 1000 // a program may have made such names
+	const tries = 1000 // a program may have used the same names
 	var err error
 	for range tries {
 		to := e.prefix + strconv.Itoa(e.next)

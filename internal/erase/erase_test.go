@@ -65,7 +65,8 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// Directories in each other, more of them than a process may have open and with a path longer than any call takes, go.
+// Nested directories are removed, even if they are more than a process may have open and their path is longer than any
+// call takes.
 func TestDeepTree(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -85,7 +86,8 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
-// What has no permissions goes, links stay where they lead, and many entries in one directory all go.
+// Files without permissions are removed, targets of links stay, and a directory with many entries is removed
+// completely.
 func TestOddTree(t *testing.T) {
 	base := t.TempDir()
 	kept := filepath.Join(base, "kept")
@@ -122,7 +124,7 @@ func TestOddTree(t *testing.T) {
 	}
 }
 
-// What can't be removed is told in a few words, however deep it is.
+// The error about a file that can't be removed is short, however deep the file is.
 func TestErrorIsShort(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a file that can't be removed")

@@ -4,13 +4,12 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Field is one key that a body may have: an attribute or a block. It refers to the value that is decoded into or
-// printed.
+// Field is one key that a body may have: an attribute or a block. It refers to the value that is decoded or printed.
 type Field struct {
 	name     string
-	kind     string   // of an attribute: what it takes, for people
+	kind     string   // of an attribute: the values that it takes, for people
 	labels   []string // of a block
-	repeated bool     // a block that may stand more than once
+	repeated bool     // a block that may appear more than once
 	required bool
 
 	set       func(*Decoder, *hcl.Attribute) // of an attribute
@@ -18,27 +17,27 @@ type Field struct {
 	keys      func() []Field                 // the keys of a block
 	variables func(*Decoder, hcl.Body) *hcl.EvalContext
 	emit      func(*Printer) // nil: it is never printed
-	rank      int            // where it is printed: the lowest comes first
+	rank      int            // position when it is printed: the lowest comes first
 
-	label interface { // of what is no key, but the label of its block
+	label interface { // set for a label of the block, which is no key
 		get() string
 		put(text string)
 	}
 }
 
-// Required demands the key.
+// Required makes the key required.
 func (f Field) Required() Field {
 	f.required = true
 	return f
 }
 
-// Takes says for people what an attribute takes, where its type does not say all.
+// Takes describes the values of an attribute for people, if its type does not say everything.
 func (f Field) Takes(kind string) Field {
 	f.kind = kind
 	return f
 }
 
-// PrintIf leaves the key out when it is printed, unless it is so.
+// PrintIf omits the key in print unless so is true.
 func (f Field) PrintIf(so bool) Field {
 	if !so {
 		f.emit = nil
@@ -46,8 +45,7 @@ func (f Field) PrintIf(so bool) Field {
 	return f
 }
 
-// Checked refuses values of an attribute: check says what is wrong with the one that is there now,
-// or "".
+// Checked refuses values of an attribute: check returns what is wrong with the decoded value, or "".
 func (f Field) Checked(check func() (summary, detail string)) Field {
 	set := f.set
 	f.set = func(d *Decoder, a *hcl.Attribute) {
@@ -59,7 +57,7 @@ func (f Field) Checked(check func() (summary, detail string)) Field {
 	return f
 }
 
-// Variables says what expressions in a block may refer to.
+// Variables returns the field with a function that says what expressions in the block may refer to.
 func (f Field) Variables(of func(*Decoder, hcl.Body) *hcl.EvalContext) Field {
 	f.variables = of
 	return f
@@ -70,10 +68,10 @@ type labelOf[T ~string] struct{ to *T }
 func (l labelOf[T]) get() string     { return string(*l.to) }
 func (l labelOf[T]) put(text string) { *l.to = T(text) }
 
-// Label is the label of the block in whose list of fields it stands.
+// Label is the label of the block whose list of fields contains it.
 func Label[T ~string](to *T) Field { return Field{label: labelOf[T]{to}} }
 
-// labelled takes the label out of the fields of a block.
+// labelled separates the label from the other fields of a block.
 func labelled(fields []Field) (label, rest []Field) {
 	for _, f := range fields {
 		if f.label != nil {
@@ -85,7 +83,7 @@ func labelled(fields []Field) (label, rest []Field) {
 	return label, rest
 }
 
-// labels are the names of the labels of a block with these fields.
+// labels returns the names of the labels of a block with these fields.
 func labels(fields []Field) []string {
 	if label, _ := labelled(fields); len(label) > 0 {
 		return []string{"name"}
@@ -102,7 +100,7 @@ func (d *Decoder) inside(b *hcl.Block, fields []Field) {
 	d.body(b.Body, rest)
 }
 
-// Block is a block that may stand once. It is always printed.
+// Block is a block that may appear once. It is always printed.
 func Block(name string, fields ...Field) Field {
 	return Field{
 		name: name, labels: labels(fields),
@@ -112,7 +110,7 @@ func Block(name string, fields ...Field) Field {
 	}
 }
 
-// Optional is a block that may stand once and makes a value: fresh, unless there is one from an earlier file.
+// Optional is a block that may appear once and sets *to. The value begins as fresh, unless an earlier file set it.
 func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))),
@@ -131,8 +129,8 @@ func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Fiel
 	}
 }
 
-// Blocks is a block that may stand more than once; with a label, once for each. Each makes an element that begins as
-// fresh.
+// Blocks is a block that may appear more than once; with a label, once for each label. Each one adds an element that
+// begins as fresh.
 func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))), repeated: true,

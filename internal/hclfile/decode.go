@@ -10,16 +10,15 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Decoder fills values from bodies and collects everything that is wrong on the way. One goroutine uses it. The zero
-// value is ready.
+// Decoder decodes bodies into values and collects all mistakes. One goroutine uses it. The zero value is ready.
 type Decoder struct {
 	diags     hcl.Diagnostics
 	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
-	places    places           // where the keys that were decoded stand
+	places    places           // of the decoded keys
 	path      []string         // of the block that is decoded
 }
 
-// File decodes one file: it parses src within the bounds and then decodes its body. It returns the body, nil if the
+// File decodes one file: it parses src within the bounds and then decodes its body. It returns the body; nil if the
 // file could not be parsed.
 func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	body, diags := parse(name, src)
@@ -31,7 +30,7 @@ func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	return body
 }
 
-// Err is all that was wrong until now, nil if nothing was. Code: invalid.
+// Err returns all mistakes so far as one error; nil if there are none. Code: invalid.
 func (d *Decoder) Err() error { return asError(d.diags) }
 
 // body decodes one body. Unknown keys are errors with a suggestion; an attribute and a block may share a name.
@@ -95,12 +94,12 @@ func (d *Decoder) open(f Field, b *hcl.Block, i int) {
 	f.open(d, b)
 }
 
-// Fail notes a mistake.
+// Fail adds a mistake.
 func (d *Decoder) Fail(at hcl.Range, summary, detail string) {
 	d.diags = append(d.diags, problem(at, summary, detail)...)
 }
 
-// Failures is how many mistakes were noted.
+// Failures returns the number of mistakes so far.
 func (d *Decoder) Failures() int { return len(d.diags) }
 
 // eval evaluates an expression.
@@ -110,7 +109,8 @@ func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
 	return v, !diags.HasErrors()
 }
 
-// value evaluates an expression and demands its type as written: nothing is converted, so memory = 128 is not "128".
+// value evaluates an expression and requires the wanted type as written. Nothing is converted, so memory = 128 is not
+// "128".
 func (d *Decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
 	v, ok := d.eval(attr)
 	if !ok {

@@ -1,6 +1,6 @@
 // Package hclfile reads and writes files in HCL by tables of keys, for packages config and jobfile.
 //
-// A body of a file is a list of fields. A [Field] names its key, says what it takes, and where its value is kept: the
-// same list decodes a body, prints one and lists the keys for the reference. Mistakes are collected, each with file,
-// line and column.
+// A body of a file is a list of fields. A [Field] has the name of its key, describes its values, and refers to the
+// place of its value. The same list decodes a body, prints one and lists the keys for the reference. Mistakes are
+// collected, each with file, line and column.
 package hclfile

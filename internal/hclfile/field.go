@@ -15,12 +15,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute is a key whose value set decodes. kind says for people what it takes. It is never printed.
+// Attribute is a key whose value set decodes. kind describes its values for people. It is never printed.
 func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 	return Field{name: name, kind: kind, set: set}
 }
 
-// printed is an attribute that is printed as value says, unless that is "".
+// printed is an attribute that is printed with the text that value returns; "": it is not printed.
 func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*Printer) string) Field {
 	f := Attribute(name, kind, set)
 	f.emit = func(p *Printer) {
@@ -128,7 +128,7 @@ func Size(name string, to *int64) Field {
 	}, func(p *Printer) string { return p.quoted(sizeExact(*to)) })
 }
 
-// sizeExact writes bytes in the largest unit that holds them without rest.
+// sizeExact formats bytes in the largest unit without a remainder.
 func sizeExact(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -147,7 +147,7 @@ func Texts[T ~string](name string, to *[]T) Field {
 	}, func(p *Printer) string { return p.list(asTexts[string](*to)) })
 }
 
-// Texts evaluates an attribute that takes a list of texts. The list is not nil if it is one.
+// Texts evaluates an attribute that takes a list of texts. If ok, the list is not nil.
 func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	v, ok := d.eval(a)
 	if !ok {
@@ -169,7 +169,7 @@ func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	return list, true
 }
 
-// asTexts changes the type of texts.
+// asTexts converts the type of texts.
 func asTexts[T, S ~string](list []S) []T {
 	out := make([]T, len(list))
 	for i, one := range list {
@@ -301,7 +301,7 @@ func NumberMap(name string, to *map[string]uint64) Field {
 	})
 }
 
-// object is a map of these lines, "" without any.
+// object returns a map with these lines; "" if there are none.
 func object(lines string) string {
 	if lines == "" {
 		return ""

@@ -1,25 +1,25 @@
 package hclfile
 
-// Key is one key of a file, as the decoder takes it.
+// Key is one key of a file that the decoder accepts.
 type Key struct {
 	Path     string   // blocks and key from the top, with dots: job.group.check.interval
-	Type     string   // what an attribute takes, in words; of a block "block"
+	Type     string   // what an attribute takes, in words; "block" for a block
 	Labels   []string // of a block
-	Repeated bool     // a block that may stand more than once
+	Repeated bool     // a block that may appear more than once
 	Required bool
 }
 
-// KeyText is what people should know of an attribute. Default and Example are written as in the file, with their units.
+// KeyText is what people should know about an attribute. Default and Example are written as in the file, with units.
 type KeyText struct {
 	Means   string
-	Default string // empty: there is none, or Means says it
+	Default string // empty: there is none, or Means has it
 	Example string
 
-	Beside string // what else its block needs so that the example stands
-	With   string // and its group
+	Beside string // what else its block needs for a valid example
+	With   string // what its group needs besides
 }
 
-// Keys lists the keys of a file, each block before what is in it, in the order of its fields.
+// Keys lists the keys of a file, each block before its content, in the order of its fields.
 func Keys(fields ...Field) []Key { return keysBelow("", fields) }
 
 func keysBelow(prefix string, fields []Field) []Key {

@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// places are where keys and blocks stand, by their path from the top: "log/level",
-// "job/web/group/http/check/alive/path". By them, mistakes that only the whole shows are reported with
-// their line. Of several files the last one counts.
+// places has the ranges of keys and blocks, by their path from the top: "log/level",
+// "job/web/group/http/check/alive/path". Checks of the whole file use it to report the line of a mistake. If several
+// files have a key, the last one counts.
 type places map[string]hcl.Range
 
 func (d *Decoder) note(at hcl.Range, path ...string) {
@@ -24,8 +24,8 @@ func (d *Decoder) note(at hcl.Range, path ...string) {
 	d.places[strings.Join(path, "/")] = at
 }
 
-// PlaceOf is the place of a key, such as "log/level", as "FILE:LINE,COLUMN", or that of the closest block around it, or
-// otherwise.
+// PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key has none, it returns the
+// place of the closest block around it; if there is none, otherwise.
 func (d *Decoder) PlaceOf(key, otherwise string) string {
 	for key != "" {
 		if at, ok := d.places[key]; ok {
@@ -36,7 +36,7 @@ func (d *Decoder) PlaceOf(key, otherwise string) string {
 	return otherwise
 }
 
-// nameKeys adds to an unknown key that resembles none what may stand in its place.
+// nameKeys adds the list of possible keys to the message for an unknown key, unless the message suggests one already.
 func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	var names []string
 	for _, f := range fields {
@@ -53,7 +53,7 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	return diags
 }
 
-// plainly says in our words what the parser of HCL says in its own; "" if its words will do.
+// plainly returns a message of our own for a message of the HCL parser; "" if the parser's is good enough.
 func plainly(d *hcl.Diagnostic) string {
 	switch {
 	case d.Summary == "Variables not allowed" || isBareWord(d):
@@ -74,7 +74,7 @@ func isBareWord(d *hcl.Diagnostic) bool {
 	return d.Summary == "Unknown variable" && ok && len(word.Traversal) == 1
 }
 
-// Has reports whether a body has a block or a key of a name.
+// Has reports whether a body has a block or a key with one of the names.
 func Has(body hcl.Body, names ...string) bool {
 	b, ok := body.(*hclsyntax.Body)
 	return ok && slices.ContainsFunc(names, func(name string) bool {
@@ -83,7 +83,7 @@ func Has(body hcl.Body, names ...string) bool {
 	})
 }
 
-// Hinted is a refusal with its next step; without one it stays as it is.
+// Hinted returns a refusal with a hint; without a hint, or for another error, err unchanged.
 func Hinted(err error, hint string) error {
 	var refusal *model.Error
 	if hint != "" && errors.As(err, &refusal) {
@@ -92,7 +92,7 @@ func Hinted(err error, hint string) error {
 	return err
 }
 
-// NoHCL reports whether the file could not be parsed because it holds something else than blocks and attributes.
+// NoHCL reports whether parsing failed because the file contains something other than blocks and attributes.
 func (d *Decoder) NoHCL() bool {
 	return len(d.diags) > 0 && d.diags[0].Summary == "Argument or block definition required"
 }

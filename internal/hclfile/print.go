@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Printer prints fields as a file. The zero value prints every text as it is.
+// Printer prints fields as a file. The zero value prints every text literally.
 type Printer struct {
-	// Filled reports whether "${name}" in a text is a template: it is printed as such, everything else is escaped.
+	// Filled reports whether "${name}" in a text is a template, which is printed as such; everything else is escaped.
 	Filled func(name string) bool
 
 	b strings.Builder
 }
 
-// PrintFirst lets some of the fields of a body be printed first, in this order, whatever their order in the reference.
+// PrintFirst makes the named fields of a body be printed first, in this order; Keys keeps the order of the list.
 func PrintFirst(fields []Field, names ...string) []Field {
 	for i := range fields {
 		if at := slices.Index(names, fields[i].name); at >= 0 {
@@ -27,8 +27,8 @@ func PrintFirst(fields []Field, names ...string) []Field {
 	return fields
 }
 
-// Print is the canonical text of a file with these fields. Fields that hold what their keys can't are an error of its
-// reader.
+// Print returns the canonical text of a file with these fields. Values that their keys can't represent give a file that
+// its reader refuses.
 func (p *Printer) Print(fields ...Field) (string, error) {
 	p.b.Reset()
 	p.fields(fields)
@@ -64,7 +64,7 @@ func (p *Printer) block(name string, fields []Field) {
 
 func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }
 
-// unlessEmpty is a text in quotes, or "" if it is empty.
+// unlessEmpty returns a text in quotes; "" if it is empty.
 func (p *Printer) unlessEmpty(text string) string {
 	if text == "" {
 		return ""
@@ -72,7 +72,7 @@ func (p *Printer) unlessEmpty(text string) string {
 	return p.quoted(text)
 }
 
-// list is a list of texts, "" if it is empty.
+// list returns a list of texts; "" if it is empty.
 func (p *Printer) list(texts []string) string {
 	if len(texts) == 0 {
 		return ""
@@ -84,7 +84,8 @@ func (p *Printer) list(texts []string) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// quoted writes a text of HCL. What the reader fills in stays a template, anything else that looks like one is escaped.
+// quoted writes a text of HCL. A template that the reader fills in stays one; anything else that looks like one is
+// escaped.
 func (p *Printer) quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -106,7 +107,7 @@ func (p *Printer) quoted(s string) string {
 	return b.String()
 }
 
-// escaped is a character within the quotes of HCL, which knows neither \x nor \a. A $ or % before another one is
+// escaped writes a character within the quotes of HCL, which knows neither \x nor \a. A $ or % before another one is
 // escaped, so that the two are not taken for one escape.
 func escaped(r rune, again bool) string {
 	switch {

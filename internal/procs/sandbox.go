@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox is a whole cluster of real processes on loopback. It has a temporary directory and a range of 127.x addresses
-// of its own. This process becomes the reaper of its descendants: a shim whose agent was killed stays below it, so
-// Close finds and ends everything. Not safe for concurrent use, except Run and Get.
+// Sandbox is a whole cluster of real processes on loopback. It has its own temporary directory and range of 127.x
+// addresses. This process becomes the reaper of its descendants: a shim whose agent was killed stays below it, so Close
+// finds and ends everything. Not safe for concurrent use, except Run and Get.
 type Sandbox struct {
-	Dir     string // everything of the cluster is below it
+	Dir     string // directory of everything of the cluster
 	Binary  string // this program
 	Servers []*Process
 	Agents  []*Process
@@ -45,7 +45,7 @@ type Process struct {
 
 func (m *Process) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
-// New prepares a sandbox of so many servers, s1 and up, and agents, n1 and up; none of them runs yet. From then on
+// New prepares a sandbox with this many servers (s1 and up) and agents (n1 and up); none of them runs yet. From then on
 // SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
 // directory, a free port or a configuration file could not be made.
 func New(servers, agents int) (*Sandbox, error) {
@@ -86,7 +86,7 @@ func New(servers, agents int) (*Sandbox, error) {
 	return s, nil
 }
 
-// FreePorts finds two ports of an address that nobody listens on now.
+// FreePorts finds two free ports of an address.
 func FreePorts(address string) (api, gossip int, err error) {
 	first, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
@@ -134,10 +134,10 @@ func (s *Sandbox) writeConfigs() error {
 
 func (s *Sandbox) cgroupRoot() string { return "outspan-" + filepath.Base(s.Dir) }
 
-// Socket is the path of the Unix socket of a server's or agent's API.
+// Socket returns the path of the unix socket of a server's or agent's API.
 func (s *Sandbox) Socket(m *Process) string { return filepath.Join(s.Dir, m.Name+".sock") }
 
-// Start runs one member; its output goes to a file of the sandbox.
+// Start starts one process; its output goes to a file of the sandbox.
 func (s *Sandbox) Start(m *Process) error {
 	logFile, err := os.OpenFile(filepath.Join(s.Dir, m.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *Sandbox) Start(m *Process) error {
 	return nil
 }
 
-// Kill ends one member with SIGKILL, and with everything set also what it started: a machine that dies.
+// Kill kills one process with SIGKILL, and with everything also what it started, as when a machine dies.
 func (s *Sandbox) Kill(m *Process, everything bool) {
 	var below []int
 	if everything {
@@ -171,7 +171,8 @@ func (s *Sandbox) Kill(m *Process, everything bool) {
 	<-m.Ended
 }
 
-// ProcessesOf finds what one agent started of a kind, shim or door, by its directory, and all that runs below it.
+// ProcessesOf returns the shims or doors (kind) that one agent started, found by its directory, and all their
+// descendants.
 func (s *Sandbox) ProcessesOf(m *Process, kind string) []int {
 	var pids []int
 	data := []byte(filepath.Join(s.Dir, m.Name) + "/")
@@ -202,7 +203,7 @@ func (s *Sandbox) Close() error {
 	return errors.Join(s.RemoveCgroups(), os.RemoveAll(s.Dir))
 }
 
-// RemoveCgroups removes the cgroups that the agents of the sandbox made.
+// RemoveCgroups removes the cgroups of the sandbox's agents.
 func (s *Sandbox) RemoveCgroups() error {
 	var failed error
 	for _, pattern := range []string{"/sys/fs/cgroup/" + s.cgroupRoot(), "/sys/fs/cgroup/*/" + s.cgroupRoot()} {
@@ -217,7 +218,7 @@ func (s *Sandbox) RemoveCgroups() error {
 	return failed
 }
 
-// removeCgroup removes a cgroup with those below it; only directories can be removed there.
+// removeCgroup removes a cgroup and those below it; only directories can be removed there.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -240,7 +241,7 @@ func removeCgroup(dir string) error {
 	return failure
 }
 
-// Run executes one command of the CLI against the cluster and returns what it printed.
+// Run executes one command of the CLI against the cluster and returns its output and exit code.
 func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Children reads the process table: the children of every process.
+// Children reads the process table and returns the children of every process.
 func Children() map[int][]int {
 	children := map[int][]int{}
 	entries, _ := os.ReadDir("/proc")
@@ -31,7 +31,7 @@ func Children() map[int][]int {
 	return children
 }
 
-// Descendants lists what a process started, directly and through others.
+// Descendants lists the processes that a process started, directly and through others.
 func Descendants(children map[int][]int, of int) []int {
 	var all []int
 	for _, child := range children[of] {
@@ -50,7 +50,7 @@ func Zombie(pid int) bool {
 	return len(fields) > 0 && fields[0] == "Z"
 }
 
-// reapOrphans collects the exit status of what was handed to this process when its own parent died.
+// reapOrphans reaps processes that this process inherited when their parents died.
 func reapOrphans() {
 	for {
 		var status syscall.WaitStatus

@@ -5,7 +5,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
+// PreviewBudget describes the effect of a group's own budget in a cluster with the built-in classes.
 func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
 	return fsm.PreviewBudget(g, job, class)
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// debugState is a state that was read from a file or made again from a log.
+// debugState is a state that was read from a file or rebuilt from a log.
 type debugState struct {
 	source string // as it was given
 	state  fsm.State
 	replay *cluster.Replay // nil for a file
 }
 
-// loadState reads what an argument of the form FILE, DATA_DIR or DATA_DIR@INDEX names. index is used where the argument
-// has none; 0 means the newest.
+// loadState reads the state that an argument FILE, DATA_DIR or DATA_DIR@INDEX names. index is used if the argument has
+// none; 0 means the newest.
 func loadState(ctx context.Context, arg string, index uint64) (debugState, error) {
 	path, at, err := splitSource(arg)
 	if err != nil {
@@ -55,13 +55,13 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	if err != nil {
 		return out, err
 	}
-	defer func() { _ = dir.Close() }() // only read
+	defer func() { _ = dir.Close() }() // it was only read
 	replay, err := dir.Replay(ctx, index)
 	out.state, out.replay = replay.State, &replay
 	return out, err
 }
 
-// splitSource takes DIR@INDEX apart. A path that exists as it is needs no taking apart.
+// splitSource splits DIR@INDEX. An argument that is an existing path is not split.
 func splitSource(arg string) (path string, index uint64, _ error) {
 	if _, err := os.Stat(arg); err == nil {
 		return arg, 0, nil
@@ -78,7 +78,7 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 	return arg[:i], index, nil
 }
 
-// stateView is what is said of a state.
+// stateView is the summary of a state.
 type stateView struct {
 	Source      string            `json:"source"`
 	Index       uint64            `json:"index"` // of the last command in it
@@ -98,7 +98,7 @@ type stateView struct {
 	Check       checkView         `json:"check"`
 }
 
-// checkView is what fsm.Check finds.
+// checkView has the findings of fsm.Check.
 type checkView struct {
 	OK       bool     `json:"ok"`
 	Findings []string `json:"findings,omitempty"`
@@ -128,7 +128,7 @@ func viewState(d debugState) stateView {
 	return v
 }
 
-// wallTime is a time from Unix ms; nil for none.
+// wallTime returns the time of Unix ms; nil for 0.
 func wallTime(ms int64) *time.Time {
 	if ms == 0 {
 		return nil
@@ -181,7 +181,7 @@ func digestTable(p *term.Page, tables []fsm.TableDigest) {
 	})
 }
 
-// valueText is a described value on one line.
+// valueText returns a described value on one line.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -199,7 +199,7 @@ func valueText(v any) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// rowText is a described row or command as YAML, which keeps the order of its fields.
+// rowText returns a described row or command as YAML, which keeps the order of its fields.
 func rowText(v any) (string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

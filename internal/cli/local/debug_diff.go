@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// diffView is how two states differ.
+// diffView is the difference between two states.
 type diffView struct {
 	A     diffSide        `json:"a"`
 	B     diffSide        `json:"b"`
@@ -18,7 +18,7 @@ type diffView struct {
 	Items []fsm.RowChange `json:"items"`
 }
 
-// diffSide is one of them.
+// diffSide is one of the two states.
 type diffSide struct {
 	Source string `json:"source"`
 	Index  uint64 `json:"index"`
@@ -102,7 +102,7 @@ func showDiff(t *term.Console, v diffView) error {
 	return t.Show(s)
 }
 
-// rowName is a table and a key, as the output calls a row.
+// rowName returns a table and a key, which is how the output names a row.
 func rowName(c fsm.RowChange) string {
 	if c.Key == "" {
 		return c.Table
@@ -110,7 +110,7 @@ func rowName(c fsm.RowChange) string {
 	return c.Table + " " + c.Key
 }
 
-// changes prints rows that differ: what became of each, and its fields.
+// changeTable prints the rows that differ: the kind of change, and the fields.
 func changeTable(p *term.Page, list []fsm.RowChange) {
 	if len(list) == 0 {
 		p.Line("nothing differs")

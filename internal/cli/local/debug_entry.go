@@ -15,27 +15,27 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// entryView is one entry of the log with all that is known of it.
+// entryView is one entry of the log in full.
 type entryView struct {
 	recordView
 	Format      uint16      `json:"format,omitempty"`
-	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: whoever led could log it
+	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: any leader could log it
 	ClusterTime model.Time  `json:"cluster_time_ms,omitempty"`
 	BodyHash    string      `json:"body_hash,omitempty"`
 	Groups      []groupView `json:"groups,omitempty"`
 
-	Replayed bool            `json:"replayed"` // whether what follows is known
+	Replayed bool            `json:"replayed"` // whether the fields below are known
 	Why      *model.Error    `json:"not_replayed,omitempty"`
 	Changes  []fsm.RowChange `json:"changes,omitempty"`
-	Digest   string          `json:"digest,omitempty"` // of the state behind it
+	Digest   string          `json:"digest,omitempty"` // of the state after it
 }
 
-// groupView is one group of commands, and what became of it.
+// groupView is one group of commands, and its outcome.
 type groupView struct {
 	Commands []fullCommand `json:"commands"`
-	Accepted *bool         `json:"accepted,omitempty"` // unknown unless it was replayed
+	Accepted *bool         `json:"accepted,omitempty"` // nil unless it was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	// the answer of an earlier entry with the same request id; then this one changed nothing
+	// the answer is that of an earlier entry with the same request id; this entry changed nothing
 	Replay bool `json:"replay,omitempty"`
 }
 
@@ -70,7 +70,7 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // only read
+	defer func() { _ = dir.Close() }() // it was only read
 	record, err := dir.Record(index)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err := errors.Join(t.Show(s), failure); err != nil {
 		return err
 	}
-	if record.Err != nil { // what could be read is shown; a typed nil would not be nil
+	if record.Err != nil { // what could be read was shown; a typed nil would not be nil
 		return record.Err
 	}
 	return nil
@@ -109,7 +109,7 @@ func viewEntry(r cluster.LogRecord) *entryView {
 	return v
 }
 
-// replay finds out what the entry did. Where the state before it can't be had, it notes why, and that is no error.
+// replay finds out what the entry did. If the state before it can't be rebuilt, it notes why, and that is no error.
 func (v *entryView) replay(ctx context.Context, dir *cluster.StoppedDir, r cluster.LogRecord) error {
 	before := cluster.Replay{State: fsm.NewState()}
 	if r.Index > 1 {

@@ -29,8 +29,8 @@ type recordView struct {
 	Error     *model.Error           `json:"error,omitempty"`
 }
 
-// commandView is one command of an entry in a list. Group is the number of its group, from 1: each group is done whole
-// or not at all.
+// commandView is one command of an entry in a list. Group is the number of its group, from 1; a group is carried out
+// completely or not at all.
 type commandView struct {
 	Kind    string   `json:"kind"`
 	Group   int      `json:"group"`
@@ -53,14 +53,14 @@ func viewRecord(r cluster.LogRecord) recordView {
 	return v
 }
 
-// recordFilter says which entries are listed.
+// recordFilter selects entries.
 type recordFilter struct {
 	from, to, last uint64
 	kinds          []string
 	objects        []string
 }
 
-// takes reports whether an entry is listed. One that is damaged always is: it could be of any kind.
+// takes reports whether an entry is listed. A damaged entry always is, since it could be of any kind.
 func (f *recordFilter) takes(v recordView) bool {
 	if v.Error != nil || len(f.kinds) == 0 && len(f.objects) == 0 {
 		return true
@@ -120,7 +120,7 @@ func readLog(t *term.Console, path string, filter *recordFilter) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // only read
+	defer func() { _ = dir.Close() }() // it was only read
 	bounds, err := dir.Bounds()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func showLog(t *term.Console, v logView) error {
 	return t.Show(s)
 }
 
-// what says what is in an entry: its commands with their main objects.
+// what summarises an entry: its commands with their main objects.
 func (r recordView) what(wide bool) string {
 	const most = 3
 	switch {

@@ -35,8 +35,8 @@ func devFlags(cmd *cobra.Command, options *devOptions) {
 	cmd.Flags().StringVar(&options.Address, "listen", "127.0.0.1", "loopback address to listen on, at any free port")
 }
 
-// runDev runs one server and one agent in this process until ctx ends. Without a directory of the user's, all of it
-// goes at the end, the instances included.
+// runDev runs one server and one agent in this process until ctx ends. Without a directory from the user, everything is
+// removed at the end, including the instances.
 func runDev(ctx context.Context, o devOptions) (err error) {
 	dir, temporary := o.Dir, o.Dir == ""
 	if temporary {

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// MaxJobFile is one byte more than a job file may have: config refuses the file by its size.
+// MaxJobFile is one byte more than the size limit of a job file, so that the parser sees and refuses a larger file.
 const MaxJobFile = 256<<10 + 1
 
 // ReadFile reads a file, or standard input for "-".
@@ -31,7 +31,7 @@ func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	return src, nil
 }
 
-// fileHint is what to do about a file that can't be read.
+// fileHint returns the next step for a file that can't be read.
 func fileHint(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -74,7 +74,7 @@ func replaceFile(path string, data []byte) error {
 	if err != nil {
 		return term.Usage("can't write %s: %v", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // already gone if all went well
 	_, err = tmp.Write(data)
 	for _, next := range []func() error{func() error { return tmp.Chmod(info.Mode().Perm()) }, tmp.Sync} {
 		if err == nil {

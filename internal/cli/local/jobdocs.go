@@ -9,17 +9,17 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// variable is one OUTSPAN_ variable, for the reference. In a name, NAME stands for that of the job file in upper case,
-// with _ for what is no letter and no digit.
+// variable is one OUTSPAN_ variable, for the reference. In a variable's name, NAME stands for a name of the job file in
+// upper case, with _ for each character that is neither a letter nor a digit.
 type variable struct{ name, means string }
 
-// variableGroup is who gets or reads some variables.
+// variableGroup is a list of variables with the same users.
 type variableGroup struct {
 	title string
 	list  []variable
 }
 
-// variables are all that a program of an instance gets and that outspan reads.
+// variables lists all variables that an instance's programs get and that outspan reads.
 func variables() []variableGroup {
 	return []variableGroup{
 		{"In a program, its checks, its role check and its hooks", []variable{

@@ -14,7 +14,7 @@ func TestVariablesAreListed(t *testing.T) {
 	listed := map[string]bool{}
 	for _, group := range variables() {
 		for _, v := range group.list {
-			listed[strings.TrimSuffix(v.name, "NAME")] = true // OUTSPAN_PORT_NAME stands in the code as OUTSPAN_PORT_
+			listed[strings.TrimSuffix(v.name, "NAME")] = true // OUTSPAN_PORT_NAME is OUTSPAN_PORT_ in the code
 		}
 	}
 	listed["OUTSPAN_TLS_SERVER_NAME"] = true

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WriteMetricsDocs writes the reference of metrics from the collectors themselves.
+// WriteMetricsDocs writes the reference of metrics from the collectors.
 func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	var lines []string
 	for _, c := range collectors {
@@ -37,7 +37,7 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// metricLine reads the one description that Prometheus gives of a metric: its text.
+// metricLine makes a line of the table from a metric's text, which is all that Prometheus offers.
 func metricLine(desc string) string {
 	m :=
 		regexp.MustCompile(

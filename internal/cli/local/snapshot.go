@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// SnapshotView is what is said of a snapshot file.
+// SnapshotView is the summary of a snapshot file.
 type SnapshotView struct {
 	File string `json:"file"`
 	fsm.SnapshotInfo
@@ -33,7 +33,7 @@ func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	return SnapshotView{File: path, SnapshotInfo: found}, nil
 }
 
-// ShowSnapshot prints what is in a snapshot; done, unless empty, says what became of the file.
+// ShowSnapshot prints the summary of a snapshot; done, unless empty, says what was done with the file.
 func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 	s, err := term.ResultOf(v, []string{v.File}, func(p *term.Page) {
 		if done != "" {

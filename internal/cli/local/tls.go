@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// writtenFiles is what commands print that write certificates.
+// writtenFiles is the result of commands that write certificates.
 type writtenFiles struct {
 	CA   string `json:"ca,omitempty"`
 	Cert string `json:"cert,omitempty"`

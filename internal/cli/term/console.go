@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Console is where a command reads and writes, and what the global flags say of its output. One goroutine uses it.
+// Console has the streams of a command, and its global flags for output. One goroutine uses it.
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -17,7 +17,7 @@ type Console struct {
 	Output   OutputFlags
 }
 
-// NewConsole is a console on the standard streams of the process.
+// NewConsole returns a console on the standard streams of the process.
 func NewConsole() Console {
 	return Console{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv,
 		Terminal: isTerminal(os.Stdout), Now: time.Now}
@@ -26,15 +26,15 @@ func NewConsole() Console {
 // Printf writes to stdout.
 func (c *Console) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an
-// error as JSON.
+// Note writes a line for people to stderr, since stdout has only the result. With JSON it writes nothing, so that
+// stderr has only an error as JSON.
 func (c *Console) Note(format string, args ...any) {
 	if !c.Output.Asked {
 		fmt.Fprintf(c.Err, format+"\n", args...)
 	}
 }
 
-// Show prints s in the format that was asked for.
+// Show prints s in the requested format.
 func (c *Console) Show(s Result) error {
 	if c.Output.Template != "" {
 		return PrintTemplate(c.Printable(), c.Output.Template, s.JSON)
@@ -56,7 +56,7 @@ func (c *Console) Show(s Result) error {
 	return err
 }
 
-// Age is how long ago t was, in its largest two units; "" for no time.
+// Age returns how long ago t was, in its largest two units; "" if t is nil or zero.
 func (c *Console) Age(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -64,7 +64,8 @@ func (c *Console) Age(t *time.Time) string {
 	return Span(c.Now().Sub(*t))
 }
 
-// Printable is where text of others goes, such as a program's output: on a terminal without what could steer that.
+// Printable returns a writer to stdout for text from others, such as a program's output. On a terminal it removes
+// control characters.
 func (c *Console) Printable() io.Writer {
 	if !c.Terminal {
 		return c.Out

@@ -6,11 +6,11 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// ExitCode is what the process ends with. Scripts rely on the table.
+// ExitCode is the exit code of the process. Scripts rely on this table.
 type ExitCode int
 
-// The exit codes. 1 to 7 say what kind of error it was: api.ExitOf knows for each code. 20 and above are outcomes
-// of work that was done.
+// The exit codes. 1 to 7 say what kind of error it was: see api.ExitOf. 20 and above are outcomes of work that was
+// done.
 const (
 	ExitOK           ExitCode = 0
 	ExitOther                 = ExitCode(api.ExitOther)
@@ -22,7 +22,7 @@ const (
 	ExitInterrupted  ExitCode = 130 // Ctrl-C
 )
 
-// Quiet is an outcome that needs no words on stderr, because stdout has said it.
+// Quiet is an outcome without a message on stderr, because stdout has it already.
 type Quiet struct{ Code ExitCode }
 
 // Error implements error.

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DurationFlag is a flag that takes what job files take: 30s, 1h, none.
+// DurationFlag is a flag with a duration in the form of job files: 30s, 1h, none.
 type DurationFlag struct {
 	Value *model.Duration
 	Given bool
@@ -40,7 +40,7 @@ func (v *DurationFlag) RegisterTTL(cmd *cobra.Command, help string) {
 	cmd.Flags().Var(v, "ttl", help)
 }
 
-// Length is the duration as the rest of Go knows it; 0 when it was not given.
+// Length returns the duration as a time.Duration; 0 if it was not given.
 func (v *DurationFlag) Length() time.Duration {
 	if !v.Given {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Format is how a command prints what it found.
+// Format is the output format of a command.
 type Format string
 
 // The formats of -o.
@@ -40,12 +40,12 @@ func (f *Format) Set(text string) error {
 	return fmt.Errorf("%q is not a format; use table, json, yaml, wide or name", text)
 }
 
-// OutputFlags are the global flags of formats.
+// OutputFlags are the global flags for output.
 type OutputFlags struct {
 	format   Format
 	json     bool
 	Template string
-	Asked    bool // JSON was asked for; also known when the flags are wrong
+	Asked    bool // JSON was asked for; also set if the flags are invalid
 }
 
 // Register adds -o, --json and --format.
@@ -57,10 +57,10 @@ func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 		"Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
 }
 
-// Is reports whether f was asked for.
+// Is reports whether f is the effective format.
 func (o *OutputFlags) Is(f Format) bool { return o.Effective() == f }
 
-// Effective is the format that the flags come to; a template passes over it.
+// Effective returns the format that -o and --json select; a template overrides it.
 func (o *OutputFlags) Effective() Format {
 	if o.json {
 		return AsJSON
@@ -68,12 +68,12 @@ func (o *OutputFlags) Effective() Format {
 	return o.format
 }
 
-// Machine reports whether the output is for a program: then nothing but the result goes to stdout.
+// Machine reports whether the output is for a program: then only the result goes to stdout.
 func (o *OutputFlags) Machine() bool {
 	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
 }
 
-// AskedForJSON looks for JSON in arguments that may not be valid: errors about them are JSON then, too.
+// AskedForJSON looks for JSON flags in arguments that may be invalid, so that errors about them are JSON too.
 func AskedForJSON(args []string) bool {
 	for i, arg := range args {
 		switch arg {
@@ -90,20 +90,21 @@ func AskedForJSON(args []string) bool {
 	return false
 }
 
-// Result is what a command prints, in every format.
+// Result is the output of a command, for every format.
 type Result struct {
 	JSON  []byte      // the server's own JSON
 	Names []string    // -o name: an id per line
 	Text  func(*Page) // table and wide
 }
 
-// ResultOf is the result of a command that makes it itself: v is its JSON, text prints the same for people.
+// ResultOf makes the result of a command that has no JSON from a server: v becomes its JSON, text prints the same for
+// people.
 func ResultOf(v any, names []string, text func(*Page)) (Result, error) {
 	raw, err := Marshal(v)
 	return Result{JSON: raw, Names: names, Text: text}, err
 }
 
-// Marshal encodes v as JSON on one line, with <, > and & as they are.
+// Marshal encodes v as JSON on one line, without escaping <, > and &.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -124,7 +125,7 @@ func printJSON(w io.Writer, raw []byte) error {
 	return err
 }
 
-// PrintYAML writes JSON as YAML, in the order of the JSON. JSON is YAML already: only the style changes.
+// PrintYAML writes JSON as YAML, in the same order. JSON is valid YAML, so only the style changes.
 func PrintYAML(w io.Writer, raw []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -139,7 +140,7 @@ func PrintYAML(w io.Writer, raw []byte) error {
 	return enc.Close()
 }
 
-// plainStyle takes the style of JSON out. Texts keep their tag, so that one that looks like a number is still quoted.
+// plainStyle removes the style of JSON. Texts keep their tag, so that one that looks like a number is still quoted.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {
@@ -147,7 +148,7 @@ func plainStyle(n *yaml.Node) {
 	}
 }
 
-// PrintTemplate runs the template over each item of a list, or over the one object there is.
+// PrintTemplate runs the template on each item of a list, or on a single object.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
 		return Usage("--format %s is no template: it names no field", text).
@@ -182,7 +183,7 @@ func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	return nil
 }
 
-// JSONText is v as JSON without the end of the line.
+// JSONText returns v as JSON without the line end.
 func JSONText(v any) (string, error) {
 	raw, err := Marshal(v)
 	return strings.TrimSpace(string(raw)), err

@@ -15,21 +15,21 @@ type Page struct {
 	Colour bool
 }
 
-// String is all that was printed on the page.
+// String returns everything that was printed on the page.
 func (p *Page) String() string { return p.b.String() }
 
-// Write prints text as it is; it implements io.Writer and returns no error.
+// Write prints text unchanged; it implements io.Writer and returns no error.
 func (p *Page) Write(text []byte) (int, error) { return p.b.Write(text) }
 
 // Column is one column of a table of Ts.
 type Column[T any] struct {
 	Head string
-	Of   string // the JSON fields that cell reads, joined by commas; empty where whole items are read anyway
+	Of   string // JSON fields that Cell reads, separated by commas; empty if whole items are read anyway
 	Cell func(T) string
 	Wide bool // only with -o wide
 }
 
-// FieldsOf are the JSON fields that a table reads: a list of thousands is then not sent and decoded for nothing.
+// FieldsOf returns the JSON fields that a table reads, so that long lists are sent and decoded without the rest.
 func FieldsOf[T any](columns []Column[T], wide bool) string {
 	var all []string
 	for _, c := range columns {
@@ -40,7 +40,7 @@ func FieldsOf[T any](columns []Column[T], wide bool) string {
 	return strings.Join(all, ",")
 }
 
-// Rows prints a table. The heads are printed also when there are no rows.
+// Rows prints a table. The heads are printed even without rows.
 func Rows[T any](p *Page, items []T, columns []Column[T]) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[T]) bool { return c.Wide && !p.Wide })
 	lines := [][]string{{}}
@@ -103,7 +103,7 @@ func (p *Page) aligned(lines [][]string, gap, indent string) {
 	}
 }
 
-// paints are the colours of words that stand alone in a cell.
+// paints are the colours of words that fill a cell.
 var paints = map[string]string{
 	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
 	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33",
@@ -118,7 +118,7 @@ func (p *Page) painted(cell string) string {
 	return cell
 }
 
-// Printable takes out what could steer a terminal: names and messages come from others.
+// Printable replaces control characters, since names and messages come from others.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {
@@ -128,7 +128,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// OneLine is text for a cell of a table: printable, on one line, "-" for nothing.
+// OneLine returns text for a cell of a table: printable, on one line, "-" for "".
 func OneLine(s string) string {
 	if s == "" {
 		return "-"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Progress prints what happens while a command follows something: lines that stay, and on a terminal one last line that
+// Progress prints what happens while a command follows something: lines that stay, and on a terminal a last line that
 // is overwritten.
 type Progress struct {
 	c      *Console
@@ -23,7 +23,7 @@ func (p *Progress) Line(format string, args ...any) {
 	}
 }
 
-// Now replaces the last line; nothing without a terminal.
+// Now replaces the last line; without a terminal it does nothing.
 func (p *Progress) Now(format string, args ...any) {
 	if !p.c.Terminal {
 		return
@@ -39,7 +39,7 @@ func (p *Progress) clear() {
 	}
 }
 
-// End leaves the terminal clean.
+// End removes the last line.
 func (p *Progress) End() {
 	p.clear()
 	p.status = ""

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalWriter replaces control characters by '?', as Printable does, except line ends and tabs; carriage returns are
-// left out. Programs' colours are lost with them. A character may be spread over two writes.
+// terminalWriter replaces control characters by '?', as Printable does, except line ends and tabs. It drops carriage
+// returns. Programs' colours are lost. A character may be split over two writes.
 type terminalWriter struct {
 	w    io.Writer
-	lead bool // the byte 0xC2 has come: a control character of two bytes may follow
+	lead bool // the byte 0xC2 came last: it may begin a control character of two bytes
 }
 
 // Write implements io.Writer.

@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Usage is an error in how a command was called: exit code 2.
+// Usage returns an error about how a command was called: exit code 2.
 func Usage(format string, args ...any) *model.Error {
 	return model.Refuse(model.CodeInvalid, format, args...)
 }
 
-// Exactly demands one argument for each name.
+// Exactly requires one argument for each name.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -25,10 +25,10 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// AtLeast demands a number of arguments.
+// AtLeast requires a number of arguments.
 func AtLeast(least int) cobra.PositionalArgs { return Between(least, 1<<16) }
 
-// Between demands a number of arguments of a range.
+// Between requires a number of arguments within a range.
 func Between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -46,7 +46,7 @@ func wrongArgs(cmd *cobra.Command, got int, want string) error {
 	return Usage("%s takes %s argument(s), %d given", cmd.CommandPath(), want, got).WithHint("write: %s", UseLine(cmd))
 }
 
-// UseLine is how the command is written, without the global flags.
+// UseLine returns the usage of the command, without the global flags.
 func UseLine(cmd *cobra.Command) string {
 	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
 }

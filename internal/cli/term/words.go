@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Span writes a length of time in its largest two units.
+// Span formats a length of time in its largest two units.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -23,7 +23,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Stamp is a moment for people, in their own time zone.
+// Stamp formats a time for people, in their time zone.
 func Stamp(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -31,7 +31,7 @@ func Stamp(t *time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// YesNo is "yes" or "no".
+// YesNo returns "yes" or "no".
 func YesNo(b bool) string {
 	if b {
 		return "yes"
@@ -39,7 +39,7 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// LabelsText is k=v pairs in order of their names.
+// LabelsText formats labels as k=v, sorted by name.
 func LabelsText(labels map[string]string) string {
 	var parts []string
 	for k, v := range labels {
@@ -49,7 +49,7 @@ func LabelsText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// Number is n, or "" where 0 says nothing.
+// Number formats n; "" for 0.
 func Number[T ~int | ~int64 | ~uint64](n T) string {
 	if n == 0 {
 		return ""
@@ -67,7 +67,7 @@ func First(texts ...string) string {
 	return ""
 }
 
-// Joined lists words for people: a, b and c.
+// Joined joins words for people: a, b and c.
 func Joined(words []string) string {
 	switch len(words) {
 	case 0:
