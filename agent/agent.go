@@ -33,18 +33,18 @@ type Identity struct {
 // Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity and SetLabels may be called
 // from any goroutine.
 type Agent struct {
-	cfg      Config
-	servers  *answers // cfg.Servers
-	log      hclog.Logger
-	home     *home
-	identity Identity
-	beats    Heartbeats
-	session  *session
-	shop     *workshop
-	crew     *crew
-	forward  *forwarder
-	mover    *transfer.Mover
-	every    atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
+	cfg         Config
+	servers     *answers // cfg.Servers
+	log         hclog.Logger
+	home        *home
+	identity    Identity
+	beats       Heartbeats
+	session     *session
+	shared      *shared
+	supervisors *supervisors
+	forward     *forwarder
+	mover       *transfer.Mover
+	every       atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
 
 	mu       sync.Mutex
 	problems map[string]string // what doesn't work now, by part; for the status page
@@ -84,7 +84,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		return nil, err
 	}
 	ports := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address))
-	var way doorway = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
+	var way backendTable = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
 	if cfg.Runtime == nil {
 		way = door.NewClient(h.path("door"), cfg.Exec.binary(), cfg.Version)
 		if cfg.Runtime, err = newExecRuntime(cfg, h); err != nil {
@@ -101,22 +101,22 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), way, a.setProblem, cfg.Log.Named("forward"))
 	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
 	reports.stale = a.session.lost
-	a.shop = &workshop{
+	a.shared = &shared{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
 		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs, h.path("volumes"), cfg.Log),
 		ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
-	a.shop.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
-	a.crew = newCrew(a.shop)
-	a.shop.peers.changed = a.crew.peersChanged
-	reports.holds = a.crew.holds
+	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
+	a.supervisors = newSupervisors(a.shared)
+	a.shared.peers.changed = a.supervisors.peersChanged
+	reports.holds = a.supervisors.holds
 	a.forward.ports.host, a.forward.ports.tell = cfg.Node.Address, reports.setPorts
 	a.forward.ports.reserve(cfg.Node.ownPorts()...)
-	owners := copyOwners{users: cfg.Exec.users(), uids: a.shop.uids, mapped: ownUIDMap()}
+	owners := copyOwners{users: cfg.Exec.users(), uids: a.shared.uids, mapped: ownUIDMap()}
 	a.mover = transfer.New(transfer.Config{
-		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold,
-		Release: a.shop.volumes.release,
+		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shared.volumes.hold,
+		Release: a.shared.volumes.release,
 		Owner:   owners.ofSlot, MayRunAs: owners.account, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
 	})
 	return a, nil
@@ -149,7 +149,7 @@ func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.beats = h
 	tell := h.SetAnswered
 	a.servers.note.Store(&tell)
-	a.shop.reports.facts.tell = h.SetFacts
+	a.shared.reports.facts.tell = h.SetFacts
 }
 
 // facts returns what instances may know about this node.
@@ -193,20 +193,20 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stopWork(nil)
 
 	a.session.saw(a.home.records.lastSeen())
-	if err := a.crew.adopt(work); err != nil {
+	if err := a.supervisors.adopt(work); err != nil {
 		stopWork(err)
-		a.crew.wait()
+		a.supervisors.wait()
 		return err
 	}
 	checks := newSelfChecks()
 	a.startFull(checks)
 	var reporting, working sync.WaitGroup
-	reporting.Go(func() { a.shop.reports.run(report) })
+	reporting.Go(func() { a.shared.reports.run(report) })
 	reporting.Go(func() { a.keepRegistered(report) })
-	working.Go(func() { a.shop.lease.run(work) })
+	working.Go(func() { a.shared.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
 	working.Go(func() { a.keepServing(work) })
-	working.Go(func() { a.shop.peers.run(work, a.askPeers) })
+	working.Go(func() { a.shared.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
@@ -220,9 +220,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	stopWork(cause)
 	working.Wait()
-	a.crew.wait()
+	a.supervisors.wait()
 	flush, cancel := context.WithTimeout(report, flushTimeout)
-	a.shop.reports.drain(flush)
+	a.shared.reports.drain(flush)
 	cancel()
 	stopReport(cause)
 	reporting.Wait()
@@ -267,9 +267,9 @@ func (a *Agent) drain(ctx context.Context) {
 		a.log.Error("the drain was not accepted, everything goes on", "error", err)
 		return
 	}
-	for a.crew.running() > 0 {
+	for a.supervisors.running() > 0 {
 		if !sleep(ctx, 200*time.Millisecond, nil) {
-			a.log.Warn("the drain took too long, what still runs goes on", "instances", a.crew.running())
+			a.log.Warn("the drain took too long, what still runs goes on", "instances", a.supervisors.running())
 			return
 		}
 	}

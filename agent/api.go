@@ -113,18 +113,18 @@ func (a *Agent) Status() Status {
 		st.Problems[part] = problem
 	}
 	a.mu.Unlock()
-	for _, m := range a.crew.list() {
+	for _, m := range a.supervisors.list() {
 		st.Instances = append(st.Instances, a.view(m))
 	}
 	return st
 }
 
-func (a *Agent) view(m *member) InstanceView {
+func (a *Agent) view(m *supervisor) InstanceView {
 	want := m.wanted()
-	status, _ := a.shop.reports.status(m.id)
+	status, _ := a.shared.reports.status(m.id)
 	v := InstanceView{
 		ID: m.id, Group: want.Group, Slot: want.Slot, Desired: want.Desired, Observed: status.Observed, Reason: status.Reason,
-		Restarts: status.Restarts, Reported: a.shop.reports.delivered(m.id, status.Generation), Facts: status.Facts,
+		Restarts: status.Restarts, Reported: a.shared.reports.delivered(m.id, status.Generation), Facts: status.Facts,
 	}
 	if t := m.current(); t != nil {
 		if exit, ended := t.Exit(); ended {
@@ -135,7 +135,7 @@ func (a *Agent) view(m *member) InstanceView {
 }
 
 func (a *Agent) serveVolumes(w http.ResponseWriter, _ *http.Request) {
-	list, err := transfer.List(a.shop.volumes.root)
+	list, err := transfer.List(a.shared.volumes.root)
 	if err != nil {
 		writeProblem(w, diskError("list the data of volumes", err))
 		return

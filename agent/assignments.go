@@ -61,7 +61,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		a.setProblem("assignments", "")
 		if now != opened {
 			opened = now
-			a.shop.reports.begin(now, a.session.newest().Incarnation)
+			a.shared.reports.begin(now, a.session.newest().Incarnation)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 // an instance here needs it.
 func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
-	for _, m := range a.crew.list() {
+	for _, m := range a.supervisors.list() {
 		if want := m.wanted(); fenced(want) {
 			every = min(every, leaseOf(want)/model.LeaseBeats)
 		}
@@ -117,7 +117,7 @@ func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole boo
 	}
 	restored := newest.Incarnation < got.Incarnation
 	if restored {
-		a.shop.reports.repeat()
+		a.shared.reports.repeat()
 	}
 	if newest.Before(got) {
 		a.session.saw(got)
@@ -128,14 +128,14 @@ func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole boo
 	if answer.Heartbeat > 0 {
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
-	whole = a.crew.converge(now, answer)
+	whole = a.supervisors.converge(now, answer)
 	if restored { // what was assigned is in the inventory now
-		a.shop.reports.again(got.Incarnation)
+		a.shared.reports.again(got.Incarnation)
 	}
 	if a.beats != nil {
 		a.beats.SetInterval(a.beatEvery())
 	}
-	a.shop.reports.keepTransfers(answer.Transfers)
+	a.shared.reports.keepTransfers(answer.Transfers)
 	a.mover.Set(answer.Transfers, answer.Unconfirmed)
 	return true, whole
 }

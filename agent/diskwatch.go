@@ -69,18 +69,18 @@ func (a *Agent) keepMeasured(ctx context.Context) {
 		return
 	}
 	w := &diskWatch{
-		list: a.crew.limited, dir: dir, measure: inBackground(measureDisk), tell: a.shop.reports.setDisk,
+		list: a.supervisors.limited, dir: dir, measure: inBackground(measureDisk), tell: a.shared.reports.setDisk,
 		log: a.log.Named("disk"), above: map[model.InstanceID]model.DiskUse{}, unsure: map[model.InstanceID]bool{},
 	}
 	w.filler = diskFiller{
 		full: func(was bool) bool { return roomIn(a.home.dir, was) != "" },
-		all:  a.crew.ids, tell: a.shop.reports.setFiller,
+		all:  a.supervisors.ids, tell: a.shared.reports.setFiller,
 	}
 	w.run(ctx, a.cfg.DiskCheckEvery)
 }
 
 // limited lists the instances with a disk limit in order of id, also those that have ended and are still known.
-func (c *crew) limited() []limited {
+func (c *supervisors) limited() []limited {
 	var list []limited
 	for _, m := range c.list() {
 		if spec := m.wanted().Spec; spec != nil && spec.Resources.DiskBytes > 0 {
@@ -90,7 +90,7 @@ func (c *crew) limited() []limited {
 	return list
 }
 
-func (c *crew) ids() []model.InstanceID {
+func (c *supervisors) ids() []model.InstanceID {
 	var list []model.InstanceID
 	for _, m := range c.list() {
 		list = append(list, m.id)

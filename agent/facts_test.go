@@ -299,7 +299,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 		return transport.ReportReply{}, nil
 	}, testLog(t))
 	first := term{1, 7}
-	r.enrol(first)
+	r.beginTerm(first)
 	r.begin(first, 0)
 	flush := func() {
 		for more := true; more; {
@@ -325,7 +325,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
 	second := term{2, 7} // the servers may have forgotten the first
-	r.enrol(second)
+	r.beginTerm(second)
 	r.begin(second, 0)
 	flush()
 	if last := sent[len(sent)-1]; !last.Full || last.FactsGen != 1 || len(last.Instances) != reportBatch+1 {
@@ -359,7 +359,7 @@ func TestReportsHaveABound(t *testing.T) {
 	for epoch := range uint64(2) {
 		now := term{epoch + 1, 7}
 		r.suspend()
-		r.enrol(now)
+		r.beginTerm(now)
 		for i := range count {
 			r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1,
 				Observed: model.ObservedReady, Facts: said})

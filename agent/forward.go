@@ -22,7 +22,7 @@ import (
 type forwarder struct {
 	node    model.NodeID
 	address string
-	door    doorway
+	door    backendTable
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
@@ -40,8 +40,8 @@ type forwarder struct {
 	statuses []door.Status
 }
 
-// doorway listens and forwards, in a process of its own, or in this one if the runtime has no processes.
-type doorway interface {
+// backendTable listens and forwards, in a process of its own, or in this one if the runtime has no processes.
+type backendTable interface {
 	// Follow carries out an order and returns the status of its services. news says that the order differs from the last
 	// one.
 	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
@@ -57,7 +57,7 @@ const doorCheck = time.Second
 const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder that keeps the services it knows in the file last; "" keeps nothing.
-func newForwarder(node model.NodeID, address, last string, way doorway, problem func(part, problem string),
+func newForwarder(node model.NodeID, address, last string, way backendTable, problem func(part, problem string),
 	log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
 		kick: make(chan struct{}, 1), ports: newPortWatch()}
@@ -98,7 +98,7 @@ func (f *forwarder) run(ctx context.Context,
 	var below sync.WaitGroup
 	defer below.Wait()
 	below.Go(func() { f.last.run(ctx) })
-	below.Go(func() { f.tend(ctx) })
+	below.Go(func() { f.keepDoor(ctx) })
 	answered := make(chan struct{})
 	first := answered
 	below.Go(func() {
@@ -215,8 +215,8 @@ func (f *forwarder) want(answer transport.Services) {
 	}
 }
 
-// tend gives the door its orders, and checks its health, until ctx ends.
-func (f *forwarder) tend(ctx context.Context) {
+// keepDoor gives the door its orders, and checks its health, until ctx ends.
+func (f *forwarder) keepDoor(ctx context.Context) {
 	defer f.door.Close()
 	told := 0
 	for ctx.Err() == nil {

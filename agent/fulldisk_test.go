@@ -79,7 +79,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 				b.stopAgent()
 				room()
 				b.start()
-				eventually(t, "the instance to be supervised", func() bool { return b.agent.crew.member(id) != nil })
+				eventually(t, "the instance to be supervised", func() bool { return b.agent.supervisors.member(id) != nil })
 				asked := b.count("register")
 				eventually(t, "some tries to reach a server", func() bool { return b.count("register") > asked+2 })
 				if now := pidOf(t, pidFile); now != pid || alive(now) {

@@ -52,7 +52,7 @@ type hookRun struct {
 
 // newHookRun prepares a run. Code: invalid, for an unknown variable.
 func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.HookSpec) (hookRun, error) {
-	argv, err := i.shop.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
+	argv, err := i.shared.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
 	if err != nil {
 		return hookRun{}, err
 	}
@@ -241,9 +241,9 @@ func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {
 		return 0
 	}
-	_, grace := i.shop.stopPolicy(want)
+	_, grace := i.shared.stopPolicy(want)
 	most := max(grace-lastGrace, grace/2)
-	ask := newAsker(i.shop.values(want), want, task.Exec)
+	ask := newAsker(i.shared.values(want), want, task.Exec)
 	began := time.Now()
 	look := send(ctx, func(ctx context.Context) string {
 		ctx, cancel := context.WithTimeout(ctx, most)

@@ -49,7 +49,7 @@ func (b *bench) prepared(id model.InstanceID, seq uint64) model.HookResult {
 // log is what an instance wrote to stderr.
 func (b *bench) log(id model.InstanceID) string {
 	b.t.Helper()
-	task, ok := b.agent.crew.task(id)
+	task, ok := b.agent.supervisors.task(id)
 	if !ok {
 		b.t.Fatalf("no task of %s", id)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// workshop is what all instances of a node share.
-type workshop struct {
+// shared is what all instances of a node share.
+type shared struct {
 	node     func() nodeFacts
 	runtime  Runtime
 	records  *records
@@ -40,9 +40,9 @@ type workshop struct {
 // stopped, and any -> failed. A program that ended and waits for its restart stays booting, or unready once it was
 // ready, with the reason of its end.
 type instance struct {
-	id   model.InstanceID
-	shop *workshop
-	log  hclog.Logger
+	id     model.InstanceID
+	shared *shared
+	log    hclog.Logger
 	// changed has a token when want changed. Capacity 1.
 	changed chan struct{}
 
@@ -57,8 +57,8 @@ type instance struct {
 	retryAt time.Time
 	told    int  // the peers.version that the program began with, or was last signalled about
 	adopted bool // an earlier agent started the program; written only while nothing runs beside it
-	// unkept is a final status that the journal refused. It is reported once the journal has taken it.
-	unkept *model.InstanceStatus
+	// pendingFinal is a final status that the journal refused. It is reported once the journal has taken it.
+	pendingFinal *model.InstanceStatus
 }
 
 // journalRetry is the pause before a final status that the journal refused is written again.
@@ -66,24 +66,24 @@ const journalRetry = time.Second
 
 // newInstance makes the supervisor of the instance in e. task is what the runtime knows of it, or nil. unclear says
 // that the runtime can't tell yet whether it runs.
-func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
+func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	i := &instance{
-		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task, unclear: unclear,
-		log: shop.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
+		id: e.Status.ID, shared: with, entry: e, want: e.Assignment, task: task, unclear: unclear,
+		log: with.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
 	if len(e.Status.Facts) > 0 { // facts of an earlier agent may be out of date
 		i.entry.Status.Facts = nil
 		i.entry.Status.Generation++
-		_ = shop.records.save(i.id, i.entry) // a failure is logged; the next change writes it again
+		_ = with.records.save(i.id, i.entry) // a failure is logged; the next change writes it again
 	}
-	shop.reports.set(i.entry.Status)
-	shop.uids.keep(e.Assignment, e.UID)
+	with.reports.set(i.entry.Status)
+	with.uids.keep(e.Assignment, e.UID)
 	runs := task != nil && !ended(task)
 	if runs || unclear && !e.over() {
 		i.adopt()
 	}
 	if runs || unclear { // before any other instance is started
-		shop.claim(e.Assignment)
+		with.claim(e.Assignment)
 	}
 	return i
 }
@@ -128,13 +128,13 @@ func (i *instance) run(ctx context.Context) {
 		want := i.wanted()
 		i.declinePreparation(want)
 		switch {
-		case i.unkept != nil:
+		case i.pendingFinal != nil:
 			i.wait(ctx, journalRetry)
-			i.lastWord(*i.unkept)
+			i.lastWord(*i.pendingFinal)
 		case i.entry.Live:
 			i.oversee(ctx)
 		case want.Desired != model.DesiredRunning:
-			i.shop.release(i.id)
+			i.shared.release(i.id)
 			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedStopped:
@@ -177,12 +177,12 @@ func (i *instance) start(ctx context.Context) {
 		want.Held = volumeNames(want)
 	}
 	var spec driver.Spec
-	want, uid, err := i.shop.asOwnUser(want, i.entry.Host != "" && i.entry.UID == 0)
+	want, uid, err := i.shared.asOwnUser(want, i.entry.Host != "" && i.entry.UID == 0)
 	if err == nil {
-		spec, err = i.shop.launch(want, lease)
+		spec, err = i.shared.launch(want, lease)
 	}
 	if err == nil {
-		err = i.shop.prepare(want)
+		err = i.shared.prepare(want)
 	}
 	if err != nil {
 		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
@@ -190,10 +190,10 @@ func (i *instance) start(ctx context.Context) {
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
 	// journaled before there is a process
-	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid
+	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
-	i.told = i.shop.peers.version(want.Group)
-	task, err := i.shop.runtime.Start(ctx, spec)
+	i.told = i.shared.peers.version(want.Group)
+	task, err := i.shared.runtime.Start(ctx, spec)
 	if err != nil {
 		i.setLive(false)
 		if ctx.Err() == nil {
@@ -209,7 +209,7 @@ func (i *instance) start(ctx context.Context) {
 
 // holdVolumes claims the volumes. If another instance uses one, it waits for a change and returns false.
 func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
-	holder, freed := i.shop.volumes.claim(want)
+	holder, freed := i.shared.volumes.claim(want)
 	if holder == "" {
 		return true
 	}
@@ -228,9 +228,9 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 	if !fenced(want) {
 		return 0, true
 	}
-	_, grace := i.shop.stopPolicy(want)
+	_, grace := i.shared.stopPolicy(want)
 	for first := true; ; first = false {
-		if until = i.shop.lease.until(leaseOf(want), grace); until != 0 {
+		if until = i.shared.lease.until(leaseOf(want), grace); until != 0 {
 			break
 		}
 		if first {
@@ -306,7 +306,7 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { i.shop.lease.hand(ctx, leaseOf(want), task, i.log) })
+	wg.Go(func() { i.shared.lease.hand(ctx, leaseOf(want), task, i.log) })
 	return func() { cancel(); wg.Wait() }
 }
 
@@ -359,7 +359,7 @@ func (i *instance) report(s model.InstanceStatus) {
 	s.Generation++
 	i.entry.Status = s
 	_ = i.save() // a failure is logged; the next change writes it again
-	i.shop.reports.set(s)
+	i.shared.reports.set(s)
 }
 
 // lastWord reports that an instance which must not run twice has stopped; the servers may then start another one. The
@@ -371,13 +371,13 @@ func (i *instance) lastWord(s model.InstanceStatus) {
 	i.entry.Status = s
 	part, err := "journal of "+string(i.id), i.save()
 	if err == nil {
-		i.unkept = nil
-		i.shop.problem(part, "")
-		i.shop.reports.set(s)
+		i.pendingFinal = nil
+		i.shared.problem(part, "")
+		i.shared.reports.set(s)
 		return
 	}
-	i.shop.problem(part, message(err))
-	i.unkept = &s
+	i.shared.problem(part, message(err))
+	i.pendingFinal = &s
 	i.entry.Status = before
 	waiting := before
 	waiting.Reason, waiting.Facts = "it has ended; "+message(err), nil
@@ -387,13 +387,13 @@ func (i *instance) lastWord(s model.InstanceStatus) {
 	if waiting.Reason != before.Reason {
 		waiting.Generation++
 		i.entry.Status = waiting
-		i.shop.reports.set(waiting)
+		i.shared.reports.set(waiting)
 	}
 }
 
 func (i *instance) save() error {
 	i.entry.Assignment = i.wanted()
-	return i.shop.records.save(i.id, i.entry)
+	return i.shared.records.save(i.id, i.entry)
 }
 
 func (i *instance) setLive(live bool) {

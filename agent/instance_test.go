@@ -37,7 +37,7 @@ func TestRunsAndStopsGracefully(t *testing.T) {
 	if got := b.history(id); !slices.Equal(got, want) && !slices.Equal(got, want[1:]) {
 		t.Errorf("history %q, want %q", got, want)
 	}
-	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.crew.list()) == 0 })
+	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.supervisors.list()) == 0 })
 }
 
 func allowRoot(c *Config) { c.Exec.AllowRoot = true }

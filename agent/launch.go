@@ -18,13 +18,13 @@ const (
 )
 
 // values returns the variables of an assignment.
-func (w *workshop) values(a transport.Assignment) values {
+func (w *shared) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
 // launch turns an assignment into a driver Spec. lease is when its lease ends; 0 = it needs none. Code: invalid, for
 // errors that trying again can't mend.
-func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
+func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
 	if err != nil {
@@ -49,7 +49,7 @@ func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver
 
 // mounts returns the binds for the assignment's volumes, and the path of each volume by name. That is the path of its
 // spec where the runtime can mount, otherwise the volume's own directory.
-func (w *workshop) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
+func (w *shared) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
 	mount := w.runtime.Capabilities().Binds
 	places = make(map[string]string, len(a.Spec.Volumes))
 	for _, v := range a.Spec.Volumes {
@@ -81,7 +81,7 @@ func limits(a transport.Assignment) driver.Limits {
 }
 
 // stopPolicy returns the signal that asks the assignment's program to end, and its grace.
-func (w *workshop) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
+func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
 	if a.Spec == nil {
 		return syscall.SIGTERM, 0
 	}
@@ -106,20 +106,21 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
-		if binds, _ := a.shop.mounts(as); len(binds) == 0 { // otherwise the program sees its volumes at the paths of its spec
+		// otherwise the program sees its volumes at the paths of its spec
+		if binds, _ := a.shared.mounts(as); len(binds) == 0 {
 			if err := reachable(a.home.dir, who); err != nil {
 				return err
 			}
 		}
 	}
-	if err := a.shop.volumes.prepare(as, who); err != nil {
+	if err := a.shared.volumes.prepare(as, who); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(as.Ports) {
 		if err := a.forward.ports.check(as.Ports[name]); err != nil {
 			return err
 		}
-		if err := a.shop.ports.Reserve(driver.ID(as.ID), uint16(as.Ports[name])); err != nil {
+		if err := a.shared.ports.Reserve(driver.ID(as.ID), uint16(as.Ports[name])); err != nil {
 			return err
 		}
 	}
@@ -127,7 +128,7 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 }
 
 // claim notes the volumes and ports of a program that was found running. It can't be refused: what runs comes first.
-func (w *workshop) claim(a transport.Assignment) {
+func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
 	}
@@ -139,7 +140,7 @@ func (w *workshop) claim(a transport.Assignment) {
 }
 
 // release gives back what an instance held. Call it when none of its processes runs.
-func (w *workshop) release(id model.InstanceID) {
+func (w *shared) release(id model.InstanceID) {
 	w.volumes.release(id)
 	w.ports.Release(driver.ID(id))
 }

@@ -29,16 +29,16 @@ func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Ex
 type lease struct {
 	boot func() driver.BootTime
 
-	mu    sync.Mutex
-	beats Heartbeats      // nil: never held
-	now   term            // the newest registration
-	told  term            // the newest registration whose assignments are known and confirmed
-	reign uint64          // the incarnation of the servers' state that sure belongs to
-	sure  time.Time       // when the restore was confirmed, at the latest; zero: there was none
-	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none yet
-	moved chan struct{}   // closed and replaced when heard changed
-	mark  clocks          // of the last look
-	awake time.Time       // answers to heartbeats sent before this don't count: the machine slept since
+	mu          sync.Mutex
+	beats       Heartbeats      // nil: never held
+	now         term            // the newest registration
+	told        term            // the newest registration whose assignments are known and confirmed
+	incarnation uint64          // the incarnation of the servers' state that sure belongs to
+	sure        time.Time       // when the restore was confirmed, at the latest; zero: there was none
+	heard       driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none yet
+	moved       chan struct{}   // closed and replaced when heard changed
+	mark        clocks          // of the last look
+	awake       time.Time       // answers to heartbeats sent before this don't count: the machine slept since
 }
 
 // clocks are one moment on both clocks. Only the second continues in suspend.
@@ -58,8 +58,8 @@ func (l *lease) set(beats Heartbeats) {
 	l.beats = beats
 }
 
-// enrol begins a term.
-func (l *lease) enrol(now term) {
+// beginTerm begins a term.
+func (l *lease) beginTerm(now term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
@@ -69,8 +69,8 @@ func (l *lease) enrol(now term) {
 func (l *lease) assigned(now term, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.Incarnation != l.reign {
-		l.reign, l.sure = a.Incarnation, time.Time{}
+	if a.Incarnation != l.incarnation {
+		l.incarnation, l.sure = a.Incarnation, time.Time{}
 	}
 	if a.Unconfirmed {
 		l.told = term{}

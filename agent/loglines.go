@@ -206,7 +206,7 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 		default:
 			return false
 		}
-		m := s.agent.crew.member(id)
+		m := s.agent.supervisors.member(id)
 		if m == nil {
 			return true
 		}
@@ -214,7 +214,7 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 			task = t
 			return false
 		}
-		status, _ := s.agent.shop.reports.status(id)
+		status, _ := s.agent.shared.reports.status(id)
 		return status.Observed == model.ObservedFailed || status.Observed == model.ObservedStopped
 	}
 }

@@ -103,7 +103,7 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := model.InstanceID(r.PathValue("instance"))
-	task, ok := s.agent.crew.task(id)
+	task, ok := s.agent.supervisors.task(id)
 	if !ok {
 		writeProblem(w, model.Refuse(model.CodeNotFound, "there are no logs of that instance on node %s", s.agent.cfg.Name).
 			WithHint("logs are kept until some time after an instance has gone"))
@@ -165,7 +165,7 @@ func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 	stream driver.Stream, l Log) (Log, Task) {
 	defer l.Close()
 	for sleep(ctx, 200*time.Millisecond, nil) {
-		m := s.agent.crew.member(id)
+		m := s.agent.supervisors.member(id)
 		if m == nil {
 			return nil, nil
 		}
@@ -176,7 +176,7 @@ func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 			}
 			return next, t
 		}
-		if status, _ := s.agent.shop.reports.status(id); status.Observed == model.ObservedFailed ||
+		if status, _ := s.agent.shared.reports.status(id); status.Observed == model.ObservedFailed ||
 			status.Observed == model.ObservedStopped {
 			return nil, nil
 		}

@@ -93,7 +93,7 @@ func TestLogs(t *testing.T) {
 	// Logs outlive the instance.
 	b.stop(id, nil)
 	b.await(id, model.ObservedStopped)
-	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.crew.list()) == 0 })
+	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.supervisors.list()) == 0 })
 	b.stopAgent()
 	b.start()
 	srv = front(t, b, transport.RoleServer)

@@ -253,7 +253,7 @@ func (b *bubble) start() {
 	a, err := New(b.cfg)
 	must(b.t, err)
 	if b.host != "" {
-		a.shop.host = b.host
+		a.shared.host = b.host
 	}
 	if b.beats != nil {
 		a.UseHeartbeats(b.beats)

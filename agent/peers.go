@@ -297,7 +297,7 @@ func memberID(group model.GroupID, slot int) string {
 }
 
 // followPeers keeps the lists of all groups that have an instance here, and of those of fresh.
-func (c *crew) followPeers(fresh []*instance) {
+func (c *supervisors) followPeers(fresh []*instance) {
 	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {
 		groups[i.wanted().Group] = true
@@ -306,11 +306,11 @@ func (c *crew) followPeers(fresh []*instance) {
 		groups[m.wanted().Group] = true
 	}
 	delete(groups, "") // of instances that the journal does not know
-	c.shop.peers.follow(groups)
+	c.shared.peers.follow(groups)
 }
 
 // peersChanged wakes the instances of a group.
-func (c *crew) peersChanged(group model.GroupID) {
+func (c *supervisors) peersChanged(group model.GroupID) {
 	for _, m := range c.list() {
 		if m.wanted().Group == group {
 			m.wake()
@@ -322,7 +322,7 @@ func (c *crew) peersChanged(group model.GroupID) {
 // false if the assignment changed or ctx ended. If no server answers, the program finds the last list; if there is
 // none, the file is missing.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
-	told, patience := i.shop.peers.news(want.Group)
+	told, patience := i.shared.peers.news(want.Group)
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
@@ -335,7 +335,7 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 	case <-limit.C:
 	}
 	i.log.Warn("no server tells the instances of the group: going on with what was known last", "file",
-		i.shop.peers.path(want.Group))
+		i.shared.peers.path(want.Group))
 	return true
 }
 
@@ -345,7 +345,7 @@ func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assi
 		i.entry.Status.Observed != model.ObservedReady {
 		return
 	}
-	now := i.shop.peers.version(want.Group)
+	now := i.shared.peers.version(want.Group)
 	sig, err := driver.ParseSignal(want.Spec.Peers.Signal)
 	if now == i.told || err != nil {
 		return

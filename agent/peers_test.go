@@ -48,7 +48,7 @@ func TestPeers(t *testing.T) {
 		return strings.Contains(read(), "2 web-g-2 127.0.0.9 starting n2 http=21778\n")
 	})
 	var list transport.GroupPeers
-	text, err := os.ReadFile(b.agent.shop.peers.path(group) + ".json")
+	text, err := os.ReadFile(b.agent.shared.peers.path(group) + ".json")
 	must(t, err)
 	must(t, json.Unmarshal(text, &list))
 	if len(list.Members) != 3 || list.Members[2].Instance != third || list.Members[2].Ports["http"] != 21778 {
@@ -66,7 +66,7 @@ func TestPeers(t *testing.T) {
 	b.apply(&fsm.NodeRegister{ID: other, Name: "n2",
 		Agent: model.AgentInfo{BootID: "b3", Address: "127.0.0.10", Key: []byte("key")}, Shape: n.Shape})
 	b.start()
-	if text, err := os.ReadFile(b.agent.shop.peers.path(group)); err != nil || !strings.Contains(string(text), theirs) {
+	if text, err := os.ReadFile(b.agent.shared.peers.path(group)); err != nil || !strings.Contains(string(text), theirs) {
 		t.Errorf("while no server answers: %q %v", text, err)
 	}
 	b.setDown(false)

@@ -47,14 +47,14 @@ func (i *instance) recover(ctx context.Context) {
 	i.entry.Live = false
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, driver.ReasonShimLost.String(), nil)
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 		return
 	}
 	i.failed(failure{code: driver.ReasonShimLost.String()})
 }
 
 // adopt notes that a program of an earlier agent runs, or may run.
-func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shop.host }
+func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shared.host }
 
 // isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any
 // goroutine.
@@ -66,7 +66,7 @@ func (i *instance) isUnclear() bool {
 
 // readopt looks again whether a program runs, and reports whether that is known now.
 func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
-	task, err := i.shop.runtime.Readopt(ctx, driver.ID(i.id))
+	task, err := i.shared.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
 		i.cleared(task)
 		return true
@@ -74,7 +74,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 	if ctx.Err() != nil {
 		return false
 	}
-	i.shop.problem(i.adoption(), message(err))
+	i.shared.problem(i.adoption(), message(err))
 	if i.entry.Live { // an instance that ended according to the journal keeps its state, unless its program is found
 		o := i.down()
 		if want.Desired == model.DesiredDraining || i.entry.Status.Observed == model.ObservedDraining {
@@ -87,7 +87,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 
 // cleared records what became of the instance; nil: nothing is left of it.
 func (i *instance) cleared(task Task) {
-	i.shop.problem(i.adoption(), "")
+	i.shared.problem(i.adoption(), "")
 	i.mu.Lock()
 	i.task, i.unclear = task, false
 	i.mu.Unlock()
@@ -97,7 +97,7 @@ func (i *instance) cleared(task Task) {
 	case task != nil && !ended(task):
 		i.adopt()
 	default:
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 	}
 }
 
@@ -110,7 +110,7 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 	case model.DesiredRunning:
 		return maxWait
 	case model.DesiredDraining:
-		_, grace := i.shop.stopPolicy(want)
+		_, grace := i.shared.stopPolicy(want)
 		if want.Spec != nil {
 			grace += asDuration(want.Spec.Stop.DrainDelay)
 		}
@@ -122,7 +122,7 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 // endUnclear kills what may run, and finds out what became of it.
 func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	i.log.Warn("killing what may run: it is not wanted any more")
-	if err := i.shop.runtime.End(ctx, driver.ID(i.id)); err != nil {
+	if err := i.shared.runtime.End(ctx, driver.ID(i.id)); err != nil {
 		i.log.Error("what may run could not be ended", "error", err)
 		return
 	}
@@ -133,11 +133,11 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 
 // enterUnclear begins the records of instances that may run, if the journal has none. It skips those that are known to
 // have stopped: only their logs are left.
-func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
+func (c *supervisors) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
 		id := model.InstanceID(name)
-		if _, known := entries[id]; !known && c.shop.records.hasStopped(id) {
-			c.shop.log.Warn("what is left of an instance that has stopped can't be read", "instance", id)
+		if _, known := entries[id]; !known && c.shared.records.hasStopped(id) {
+			c.shared.log.Warn("what is left of an instance that has stopped can't be read", "instance", id)
 			continue
 		}
 		c.enter(c.slotOf(id), entries)
@@ -146,9 +146,9 @@ func (c *crew) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]en
 
 // slotOf returns what the runtime knows of an instance that the journal may lack: the slot that it fills, if that can
 // be read.
-func (c *crew) slotOf(id model.InstanceID) transport.Assignment {
+func (c *supervisors) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
-	spec, _ := c.shop.runtime.Launched(driver.ID(id))
+	spec, _ := c.shared.runtime.Launched(driver.ID(id))
 	slot, err := strconv.Atoi(spec.Env["OUTSPAN_SLOT"])
 	job := model.JobName(spec.Env["OUTSPAN_JOB"])
 	a := transport.Assignment{ID: id, Job: job, Group: model.NewGroupID(job, spec.Env["OUTSPAN_GROUP"]), Slot: slot}

@@ -107,7 +107,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		a.shop.reports.suspend()
+		a.shared.reports.suspend()
 		if !a.register(ctx) || !sleep(ctx, again, nil) {
 			return
 		}
@@ -121,7 +121,7 @@ func (a *Agent) register(ctx context.Context) bool {
 	for {
 		request := a.registration()
 		reply, err := a.registerOnce(ctx, request)
-		a.shop.standing.Store(int32(standing(a.shop.standing.Load()).after(err)))
+		a.shared.standing.Store(int32(standing(a.shared.standing.Load()).after(err)))
 		if err := a.home.noteAnswer(err); err != nil {
 			a.log.Error("the answer to a registration could not be noted", "error", err)
 		}
@@ -200,12 +200,12 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
 	last, _ := a.session.term()
 	now := term{last.count + 1, reply.Epoch}
-	a.shop.lease.enrol(now) // before servers answer for it
+	a.shared.lease.beginTerm(now) // before servers answer for it
 	if a.beats != nil {
 		a.beats.SetVoters(reply.Cluster, reply.Config, reply.Voters)
 		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())
-		a.shop.lease.set(a.beats)
+		a.shared.lease.set(a.beats)
 	}
-	a.shop.reports.enrol(now)
+	a.shared.reports.beginTerm(now)
 	a.session.set(now, labels)
 }

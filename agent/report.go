@@ -32,20 +32,20 @@ type reporter struct {
 	log  hclog.Logger
 	wake chan struct{} // capacity 1
 
-	mu     sync.Mutex
-	latest map[model.InstanceID]model.InstanceStatus
-	acked  map[model.InstanceID]uint64 // generation
-	turns  map[model.InstanceID]turn
-	round  uint64 // of acknowledgements; those of an earlier one don't count
-	moves  map[model.TransferID]transferWord
-	now    term   // zero: not registered, nothing is sent
-	full   bool   // the full inventory is due
-	reign  uint64 // the incarnation of the state that the inventory is for
-	holds  func() []model.Holding
-	moved  chan struct{} // closed and replaced when something was acknowledged
-	stale  func(term)    // called when the servers don't know the registration any more
-	facts  factsCount
-	self   selfWord
+	mu          sync.Mutex
+	latest      map[model.InstanceID]model.InstanceStatus
+	acked       map[model.InstanceID]uint64 // generation
+	turns       map[model.InstanceID]turn
+	round       uint64 // of acknowledgements; those of an earlier one don't count
+	moves       map[model.TransferID]transferWord
+	now         term   // zero: not registered, nothing is sent
+	full        bool   // the full inventory is due
+	incarnation uint64 // the incarnation of the state that the inventory is for
+	holds       func() []model.Holding
+	moved       chan struct{} // closed and replaced when something was acknowledged
+	stale       func(term)    // called when the servers don't know the registration any more
+	facts       factsCount
+	self        selfWord
 }
 
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
@@ -82,16 +82,16 @@ func (r *reporter) set(s model.InstanceStatus) {
 	r.kick()
 }
 
-// enrol begins to count the facts of a new term.
-func (r *reporter) enrol(now term) {
+// beginTerm begins to count the facts of a new term.
+func (r *reporter) beginTerm(now term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts.term, r.facts.now, r.facts.acked = now, 1, 0
 	r.facts.tell(now.epoch, 1)
 }
 
-// retell sends the newest status of an instance again. Acknowledgements under way don't count.
-func (r *reporter) retell(id model.InstanceID) {
+// resend sends the newest status of an instance again. Acknowledgements under way don't count.
+func (r *reporter) resend(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
 	r.requeue(id)
@@ -126,7 +126,7 @@ func (r *reporter) suspend() {
 // begin opens a term with the full inventory, which must be complete by now, for a state of this incarnation.
 func (r *reporter) begin(now term, incarnation uint64) {
 	r.mu.Lock()
-	r.now, r.full, r.reign = now, true, incarnation
+	r.now, r.full, r.incarnation = now, true, incarnation
 	r.mu.Unlock()
 	r.kick()
 }
@@ -134,7 +134,7 @@ func (r *reporter) begin(now term, incarnation uint64) {
 // again sends the inventory again, to a state that was restored.
 func (r *reporter) again(incarnation uint64) {
 	r.mu.Lock()
-	r.full, r.reign = true, incarnation
+	r.full, r.incarnation = true, incarnation
 	r.mu.Unlock()
 	r.kick()
 }
@@ -283,7 +283,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		req.Self = r.self.report()
 	}
 	if r.full {
-		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.reign
+		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.incarnation
 		if sizeOf(req.Instances) > reportBytes { // later reports bring the facts
 			for i := range req.Instances {
 				req.Instances[i].Facts = nil

@@ -45,7 +45,7 @@ func (i *instance) failed(f failure) {
 	}
 	if f.final || recent > limit.Attempts {
 		i.log.Error("instance failed", "reason", reason, "failures", recent)
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 		i.observe(model.ObservedFailed, finalReason(f, reason), f.exit)
 		return
 	}
@@ -104,10 +104,10 @@ func (i *instance) ended(task Task) {
 	}
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, i.stopReason(exit), code)
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 		return
 	}
-	i.shop.release(i.id)
+	i.shared.release(i.id)
 	f := failure{code: exit.Reason.String(), exit: code}
 	switch exit.Reason {
 	case driver.ReasonFenced, driver.ReasonHostRebooted:
@@ -183,7 +183,7 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	case i.wanted().Desired != model.DesiredRunning:
 		i.ended(task)
 	default:
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 		i.entry.Live = false
 		i.failed(why)
 	}
@@ -196,7 +196,7 @@ func (i *instance) restart(ctx context.Context, task Task) {
 	seq := i.wanted().RestartSeq
 	if i.entry.Status.Observed == model.ObservedReady {
 		i.observe(model.ObservedUnready, "restarting", i.entry.Status.ExitCode)
-		i.shop.reports.await(ctx, i.id, i.entry.Status.Generation, 5*time.Second)
+		i.shared.reports.await(ctx, i.id, i.entry.Status.Generation, 5*time.Second)
 		i.drainDelay(ctx, task)
 	}
 	i.stopTask(ctx, task, 0)
@@ -205,7 +205,7 @@ func (i *instance) restart(ctx context.Context, task Task) {
 	case i.wanted().Desired != model.DesiredRunning:
 		i.ended(task)
 	default:
-		i.shop.release(i.id)
+		i.shared.release(i.id)
 		i.entry.RestartSeq, i.entry.Failures, i.retryAt = seq, nil, time.Time{}
 		i.entry.Restarts++
 		i.setLive(false)
@@ -241,7 +241,7 @@ func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration)
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sig, grace := i.shop.stopPolicy(i.wanted())
+	sig, grace := i.shared.stopPolicy(i.wanted())
 	grace = max(grace-spent, min(grace, lastGrace))
 	stop := func(grace time.Duration) {
 		asked.Go(func() {

@@ -141,7 +141,7 @@ func (b *bubble) agrees(id model.InstanceID) {
 	before := b.instance(id).Status.Generation
 	b.mem.task(id).finish(fencedExit())
 	b.pass(time.Minute)
-	said, _ := b.agent.shop.reports.status(id)
+	said, _ := b.agent.shared.reports.status(id)
 	if got := b.instance(id).Status; got.Observed != said.Observed || got.Generation <= before {
 		b.t.Errorf("it ended: the agent says %s, the state %s", said.Observed, got.Observed)
 	}
@@ -283,7 +283,7 @@ func TestForgottenHolderIsKilled(t *testing.T) {
 		id := b.place(b.submit("one", alone), 0, b.node(), nil)
 		b.pass(time.Second)
 		task := b.mem.task(id)
-		b.agent.crew.dismiss(b.agent.crew.member(id), false)
+		b.agent.supervisors.dismiss(b.agent.supervisors.member(id), false)
 		b.pass(5 * time.Second)
 		if exit, ok := task.Exit(); !ok || exit.Reason != driver.ReasonKilled {
 			t.Errorf("it ended by %q, %v; want %q", exit.Reason, ok, driver.ReasonKilled)

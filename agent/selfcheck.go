@@ -86,7 +86,7 @@ func (a *Agent) startFull(checks *selfChecks) {
 	checks.counts[model.SelfDiskFull].bad = selfBad - 1
 	troubles, _ := checks.take(findings{model.SelfDiskFull: reason})
 	a.log.Warn("this machine has troubles", "troubles", troubles)
-	a.shop.reports.setSelf(troubles)
+	a.shared.reports.setSelf(troubles)
 }
 
 // keepChecked checks the machine until ctx ends, and reports what is wrong with it.
@@ -109,7 +109,7 @@ func (a *Agent) keepChecked(ctx context.Context, checks *selfChecks) {
 			level, text = hclog.Info, "this machine has no troubles any more"
 		}
 		a.log.Log(level, text, "troubles", troubles)
-		a.shop.reports.setSelf(troubles)
+		a.shared.reports.setSelf(troubles)
 	}
 }
 

@@ -34,7 +34,7 @@ func (s standing) after(err error) standing {
 // holdStanding blocks while another agent may have this node's id: this one starts nothing then. It returns false if
 // the assignment changed meanwhile.
 func (i *instance) holdStanding(ctx context.Context) bool {
-	for first := true; standing(i.shop.standing.Load()) != standingGood; first = false {
+	for first := true; standing(i.shared.standing.Load()) != standingGood; first = false {
 		if first {
 			i.log.Info("waiting for the servers: this agent may not be that of the node")
 		}
@@ -50,10 +50,10 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 // registration, because the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers
 // stopped it and the journal could not note that. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shop.host && i.endedItself() {
+	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
 	}
-	for first := true; want.Unsettled || !i.shop.lease.assignedNow(); first = false {
+	for first := true; want.Unsettled || !i.shared.lease.assignedNow(); first = false {
 		if first {
 			i.notStarted()
 			i.log.Warn(

@@ -137,7 +137,7 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
-		b.agent.crew.begin(newInstance(b.agent.shop, newEntry(next), nil, false))
+		b.agent.supervisors.begin(newInstance(b.agent.shared, newEntry(next), nil, false))
 		b.pass(5 * time.Second)
 		if b.mem.starts() != 1 {
 			t.Fatal("a second program was started on the volume")
@@ -151,7 +151,7 @@ func TestVolumeIsExclusive(t *testing.T) {
 }
 
 func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
-	a := b.agent.crew.member(id).wanted()
+	a := b.agent.supervisors.member(id).wanted()
 	a.Desired = model.DesiredRunning
 	return a
 }
@@ -305,7 +305,7 @@ func TestSlowRemoval(t *testing.T) {
 		b.pass(time.Second)
 		b.stop(old, nil)
 		b.pass(time.Minute)
-		if n := len(b.agent.crew.list()); n != 0 {
+		if n := len(b.agent.supervisors.list()); n != 0 {
 			t.Fatalf("%d instances are not forgotten yet", n)
 		}
 		next := b.run("next", sh(""))

@@ -176,7 +176,7 @@ func (u *uids) exhausted() *model.Error {
 // names no user. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
 // user, as it did when it wrote that data. shared says that this instance ran as the default user before: it goes on as
 // that user, so that it can read its data.
-func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
+func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
@@ -221,7 +221,7 @@ func givenUser(name string) *model.Error {
 }
 
 // dataOwner returns the user id that owns the data in an assignment's volumes; -1: there is no data yet.
-func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
+func (w *shared) dataOwner(a transport.Assignment) (int, error) {
 	owner, of := -1, ""
 	for _, v := range a.Spec.Volumes {
 		dir := w.volumes.dir(a, v.Name)

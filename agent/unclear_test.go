@@ -109,7 +109,7 @@ func TestUnclearStaysOver(t *testing.T) {
 				same := func(when string) {
 					t.Helper()
 					b.pass(time.Minute)
-					st, _ := b.agent.shop.reports.status(id)
+					st, _ := b.agent.shared.reports.status(id)
 					e := b.agent.home.records.entries()[id]
 					if st.Observed != tt.observed || st.Reason != tt.reason || st.Generation != was.Status.Generation ||
 						len(e.Failures) > 0 || e.Live {
@@ -120,12 +120,12 @@ func TestUnclearStaysOver(t *testing.T) {
 					}
 				}
 				same("in the dark")
-				if n := len(b.agent.shop.volumes.holders); n != 1 {
+				if n := len(b.agent.shared.volumes.holders); n != 1 {
 					t.Errorf("in the dark %d volumes are held", n)
 				}
 				u.see(true)
 				same("afterwards")
-				if n := len(b.agent.shop.volumes.holders); n != 0 {
+				if n := len(b.agent.shared.volumes.holders); n != 0 {
 					t.Errorf("afterwards %d volumes are held", n)
 				}
 			})
@@ -221,7 +221,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 		u, id := b.dark(asIs)
 		b.alter(func(a *transport.Assignment) { a.Prepare = 7 })
 		b.pass(100 * time.Millisecond)
-		if st, _ := b.agent.shop.reports.status(id); st.Hook == nil || st.Hook.OK || st.Hook.Seq != 7 {
+		if st, _ := b.agent.shared.reports.status(id); st.Hook == nil || st.Hook.OK || st.Hook.Seq != 7 {
 			t.Errorf("the preparation: %+v", st.Hook)
 		}
 		b.alter(func(a *transport.Assignment) { a.Prepare = 0 })
@@ -294,7 +294,7 @@ func TestUnclearWithoutJournal(t *testing.T) {
 				if unread {
 					want = model.Holding{ID: id}
 				}
-				if got := b.agent.crew.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group ||
+				if got := b.agent.supervisors.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group ||
 					got[0].Slot != want.Slot {
 					t.Errorf("holds %+v, want %+v", got, want)
 				}

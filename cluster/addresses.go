@@ -52,7 +52,7 @@ func (s *Server) addressOf(id model.ServerID) string {
 		return s.cfg.Stream.Addr().String()
 	}
 	configured, claimed := s.configuredAddress(id), s.claimedAddress(id)
-	if configured == "" || claimed != "" && s.sight.proven.is(id, claimed) {
+	if configured == "" || claimed != "" && s.seen.proven.is(id, claimed) {
 		return claimed
 	}
 	return configured
@@ -60,7 +60,7 @@ func (s *Server) addressOf(id model.ServerID) string {
 
 // claimedAddress returns the host:port of a server's TLS listener that gossip claims, or an empty string.
 func (s *Server) claimedAddress(id model.ServerID) string {
-	if m, ok := s.sight.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
+	if m, ok := s.seen.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
 		return m.Meta.API
 	}
 	return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rooms is how much space the voters have, as far as this server knows.
-type rooms struct {
+// voterRoom is how much space the voters have, as far as this server knows.
+type voterRoom struct {
 	voters int
 	enough int      // alive, with enough space
 	low    []string // names of those without enough space
@@ -18,16 +18,16 @@ type rooms struct {
 }
 
 // majority reports whether n servers are a majority of the voters.
-func (r rooms) majority(n int) bool { return n >= r.voters/2+1 }
+func (r voterRoom) majority(n int) bool { return n >= r.voters/2+1 }
 
-func (s *Server) rooms() rooms {
-	var r rooms
+func (s *Server) voterRoom() voterRoom {
+	var r voterRoom
 	for _, v := range s.voters() {
 		name, room, there := string(v.ID), RoomEnough, true
 		if model.ServerID(v.ID) == s.dir.id {
 			name, room = s.cfg.Name, s.disk.space.room()
 		} else {
-			m, ok := s.sight.pool.Member(string(v.ID))
+			m, ok := s.seen.pool.Member(string(v.ID))
 			if ok && m.Meta.Server != nil {
 				name, room = m.Meta.Name, m.Meta.Server.Room
 			}
@@ -53,7 +53,7 @@ func (s *Server) checkRoom() error {
 		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
 			WithHint("free space under its data_dir; it goes on by itself")
 	}
-	r := s.rooms()
+	r := s.voterRoom()
 	if len(r.low) == 0 || r.majority(r.enough) {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (s *Server) stepAside(ctx context.Context, _ uint64) {
 		case RoomNone:
 			pause(ctx, asideWait)
 		}
-		if r := s.rooms(); room != RoomEnough && r.majority(r.enough) && ctx.Err() == nil {
+		if r := s.voterRoom(); room != RoomEnough && r.majority(r.enough) && ctx.Err() == nil {
 			s.log.Warn("little free space, handing leadership over", "room", room)
 			if err := s.TransferLeader(ctx, ""); err != nil {
 				s.log.Warn("can't hand leadership over", "error", err)

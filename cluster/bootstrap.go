@@ -100,7 +100,7 @@ func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
 	warned := false
-	company := company{waits: s.cfg.BootstrapExpect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
+	company := joinProgress{waits: s.cfg.BootstrapExpect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
 	for ctx.Err() == nil && s.fresh() {
 		b := s.beginning()
 		next, ok := b.Choose()
@@ -135,8 +135,8 @@ func (s *Server) settleBeginning() time.Duration {
 	return bootstrapSettle
 }
 
-// company is what a server that is to begin alone has heard from its join addresses.
-type company struct {
+// joinProgress is what a server that is to begin alone has heard from its join addresses.
+type joinProgress struct {
 	waits    bool
 	answered map[string]bool
 	reminded time.Time
@@ -144,19 +144,19 @@ type company struct {
 }
 
 // sayForWhom logs now and then which servers a new one has found, and which addresses are silent.
-func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
+func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
 	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // knowsAll logs this for a server that is to begin alone
 		return
 	}
 	c.told = time.Now()
 	var here []string
-	for _, m := range s.sight.pool.Servers() {
+	for _, m := range s.seen.pool.Servers() {
 		if m.State == fsm.GossipAlive && model.ServerID(m.Name) != s.dir.id {
 			here = append(here, m.Meta.Name+" "+m.Address)
 		}
 	}
 	slices.Sort(here)
-	silent := s.sight.pool.silent(ctx, map[string]bool{})
+	silent := s.seen.pool.silent(ctx, map[string]bool{})
 	if b.Expect == 0 {
 		s.log.Info("waiting to be taken into a cluster", "found", here, "silent", silent)
 		return
@@ -167,7 +167,7 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
 // knowsAll reports whether a server that may begin alone has heard from all of its join addresses. At an address that
 // doesn't answer there may be the cluster that it belongs to, if its disk was lost and its network comes up late. In
 // larger beginnings each server has heard from the others anyway.
-func (s *Server) knowsAll(ctx context.Context, c *company) bool {
+func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 	if !c.waits {
 		return true
 	}
@@ -178,7 +178,7 @@ func (s *Server) knowsAll(ctx context.Context, c *company) bool {
 	if c.answered == nil {
 		c.answered = map[string]bool{}
 	}
-	silent := s.sight.pool.silent(ctx, c.answered)
+	silent := s.seen.pool.silent(ctx, c.answered)
 	if len(silent) > 0 && time.Since(c.reminded) >= aloneRemind {
 		c.reminded = time.Now()
 		s.log.Warn("not beginning a cluster yet: there may be one behind the join addresses that do not answer",
@@ -210,7 +210,7 @@ func BeginAlone(dir string) error {
 
 func (s *Server) beginning() Beginning {
 	b := Beginning{Self: s.dir.id, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge}
-	for _, m := range s.sight.pool.Servers() {
+	for _, m := range s.seen.pool.Servers() {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil {
 			continue
 		}
@@ -230,7 +230,7 @@ func (s *Server) pledge(set []model.ServerID) {
 		return
 	}
 	s.log.Info("agreed on the first servers", "servers", set)
-	if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Pledge = set }); err != nil {
+	if err := s.seen.pool.SetMeta(func(m *Meta) { m.Server.Pledge = set }); err != nil {
 		s.log.Error("can't tell the first servers", "error", err)
 	}
 }

@@ -68,10 +68,10 @@ func newComparer(s *Server) *comparer {
 }
 
 // soon asks for a comparison at once, later for one within a minute. Neither blocks.
-func (c *comparer) soon()  { wish(c.restored) }
-func (c *comparer) later() { wish(c.snapshot) }
+func (c *comparer) soon()  { signal(c.restored) }
+func (c *comparer) later() { signal(c.snapshot) }
 
-func wish(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -62,7 +62,7 @@ func lifetime(l transport.Lifetime) Lifetime {
 // Condition returns this server's own condition. It does not block.
 func (s *Server) Condition() Condition {
 	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load(),
-		Gossip: s.sight.pool.Address()}
+		Gossip: s.seen.pool.Address()}
 	c.DataDir = c.DataDir[:min(len(c.DataDir), maxToldPath)]
 	c.FreeBytes, c.TotalBytes = s.disk.space.seen()
 	if s.cfg.Certificates == nil {

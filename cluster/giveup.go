@@ -34,9 +34,9 @@ func (s *Server) readGivenUp() error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	s.sight.given.epochs = epochs
+	s.seen.given.epochs = epochs
 	for node, epoch := range epochs {
-		s.sight.hearts.GiveUp(node, epoch)
+		s.seen.hearts.GiveUp(node, epoch)
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func (s *Server) readGivenUp() error {
 // giveUp agrees that these registrations are offline. When it returns nil the agreement is on disk; after an error
 // nothing was agreed.
 func (s *Server) giveUp(nodes []nodeEpoch) error {
-	g := &s.sight.given
+	g := &s.seen.given
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := maps.Clone(g.epochs)
@@ -58,14 +58,14 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 		return err
 	}
 	for _, n := range nodes {
-		s.sight.hearts.GiveUp(n.Node, n.Epoch)
+		s.seen.hearts.GiveUp(n.Node, n.Epoch)
 	}
 	return nil
 }
 
-// writeGivenUp writes the list if it differs from what the disk has; s.sight.given.mu is held.
+// writeGivenUp writes the list if it differs from what the disk has; s.seen.given.mu is held.
 func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
-	if maps.Equal(next, s.sight.given.epochs) {
+	if maps.Equal(next, s.seen.given.epochs) {
 		return nil
 	}
 	text, err := json.Marshal(next)
@@ -73,7 +73,7 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 		err = writeFile(s.dir.file(fileGivenUp), append(text, '\n'))
 	}
 	if err == nil {
-		s.sight.given.epochs = next
+		s.seen.given.epochs = next
 	}
 	return err
 }
@@ -82,8 +82,8 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 // state must be caught up.
 func (s *Server) forgetNodes() {
 	nodes := s.cfg.Machine.State().Nodes
-	s.sight.hearts.Retain(nodes.Has)
-	g := &s.sight.given
+	s.seen.hearts.Retain(nodes.Has)
+	g := &s.seen.given
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := maps.Clone(g.epochs)

@@ -35,7 +35,7 @@ func newJudge(s *Server) *judge {
 func (j *judge) run(ctx context.Context, _ uint64) {
 	defer j.forget()
 	for ctx.Err() == nil {
-		gossip, began := j.s.sight.pool.Changed(), time.Now()
+		gossip, began := j.s.seen.pool.Changed(), time.Now()
 		next := j.round(ctx)
 		took := time.Since(began)
 		timer := time.NewTimer(next)
@@ -68,7 +68,7 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 		if n.Health == model.HealthOffline {
 			continue
 		}
-		age := j.s.sight.hearts.Age(id).Since
+		age := j.s.seen.hearts.Age(id).Since
 		if doubt := lateAfter(threshold, interval); age < doubt {
 			next = min(next, doubt-age)
 			continue
@@ -159,7 +159,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	}
 	e := Evidence{
 		Threshold: threshold, Interval: interval, Fitness: fitness, Self: s.dir.id,
-		Own: own.Ages, Opinions: opinions, Gossip: s.sight.pool.Liveness(),
+		Own: own.Ages, Opinions: opinions, Gossip: s.seen.pool.Liveness(),
 	}
 	for _, v := range s.voters() {
 		e.Voters = append(e.Voters, model.ServerID(v.ID))
@@ -196,8 +196,8 @@ func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) [
 
 // fitness returns the facts that decide whether this server may judge.
 func (s *Server) fitness() Fitness {
-	f := Fitness{Uptime: s.sight.hearts.Uptime(), Calm: s.sight.stall.calm()}
-	if r := s.state.reign.Load(); r != nil {
+	f := Fitness{Uptime: s.seen.hearts.Uptime(), Calm: s.seen.stall.calm()}
+	if r := s.state.leadership.Load(); r != nil {
 		f.Led = time.Since(r.since)
 	}
 	return f
@@ -206,32 +206,32 @@ func (s *Server) fitness() Fitness {
 // calmEnough reports whether this server's ages can be trusted: it was not paused for two heartbeats.
 func (s *Server) calmEnough() bool {
 	h := HeartbeatInterval(s.cfg.Machine.State().Settings.OfflineAfter)
-	return s.sight.stall.calm() >= max(2*h, time.Second)
+	return s.seen.stall.calm() >= max(2*h, time.Second)
 }
 
 // Live returns the evidence about every node of the state. Only the leader's contains verdicts. It does not block.
-func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.sight.judge.live() }
+func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.seen.judge.live() }
 
 // LiveOf returns what Live says of one node, without looking at the others. ok is false for a node that the state does
 // not have.
-func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
+func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.seen.judge.liveOf(id) }
 
 // LiveChanged returns a channel that is closed when Live has news: a verdict, a gossip state, an age that has passed
 // three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
 func (s *Server) LiveChanged() <-chan struct{} {
-	s.sight.judge.mu.Lock()
-	defer s.sight.judge.mu.Unlock()
-	return s.sight.judge.change
+	s.seen.judge.mu.Lock()
+	defer s.seen.judge.mu.Unlock()
+	return s.seen.judge.change
 }
 
 // Heard notes a request that the node's agent made over mTLS. It counts like a heartbeat.
 func (s *Server) Heard(node model.NodeID) {
-	s.sight.hearts.Heard(node)
-	s.sight.pool.Heard(string(node))
+	s.seen.hearts.Heard(node)
+	s.seen.pool.Heard(string(node))
 }
 
-// glance is what the evidence about every node rests on, at one moment.
-type glance struct {
+// livenessInput is what the evidence about every node rests on, at one moment.
+type livenessInput struct {
 	state               fsm.State
 	gossip              map[model.NodeID]fsm.Gossip
 	threshold, interval time.Duration
@@ -240,10 +240,10 @@ type glance struct {
 	now                 time.Time
 }
 
-func (j *judge) glance() glance {
+func (j *judge) livenessInput() livenessInput {
 	state := j.s.cfg.Machine.State()
-	return glance{
-		state: state, gossip: j.s.sight.pool.Liveness(), threshold: durationOf(state.Settings.OfflineAfter),
+	return livenessInput{
+		state: state, gossip: j.s.seen.pool.Liveness(), threshold: durationOf(state.Settings.OfflineAfter),
 		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(),
 		led: j.s.fitness().Led, now: time.Now(),
 	}
@@ -251,28 +251,28 @@ func (j *judge) glance() glance {
 
 // live returns the evidence about every node.
 func (j *judge) live() map[model.NodeID]fsm.Liveness {
-	g := j.glance()
+	g := j.livenessInput()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	out := make(map[model.NodeID]fsm.Liveness, g.state.Nodes.Len())
-	j.s.sight.hearts.Signs(g.state.Nodes, func(n *fsm.Node, sign Sign) { out[n.ID] = j.livenessOf(&g, n, sign) })
+	j.s.seen.hearts.Signs(g.state.Nodes, func(n *fsm.Node, sign Sign) { out[n.ID] = j.livenessOf(&g, n, sign) })
 	return out
 }
 
 // liveOf is live for one node.
 func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
-	g := j.glance()
+	g := j.livenessInput()
 	n, ok := g.state.Nodes.Get(id)
 	if !ok {
 		return l, false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.livenessOf(&g, n, j.s.sight.hearts.Sign(n)), true
+	return j.livenessOf(&g, n, j.s.seen.hearts.Sign(n)), true
 }
 
 // livenessOf judges one node; j.mu is held.
-func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
+func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Liveness {
 	l := fsm.Liveness{
 		Age: model.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard,
 		Paused: g.paused, FactsGen: sign.Facts,

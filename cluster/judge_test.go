@@ -33,7 +33,7 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 func (r *rig) allHeard(agents int) bool {
 	for _, s := range r.running() {
 		for i := 1; i <= agents; i++ {
-			if !s.sight.hearts.Age(nodeID(i)).Heard {
+			if !s.seen.hearts.Age(nodeID(i)).Heard {
 				return false
 			}
 		}

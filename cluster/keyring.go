@@ -121,7 +121,7 @@ func (s *Server) askKeys(ctx context.Context, nodes []model.NodeID) {
 		}
 		wg.Go(func() {
 			if reply, err := askPeer[keyReply](ctx, s, s.addressOf(id), questionKeys, keyQuery{nodes}); err == nil {
-				s.sight.keys.learn(reply, s.cfg.Machine.State().Index)
+				s.seen.keys.learn(reply, s.cfg.Machine.State().Index)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	case known && n.Agent.Epoch > of.Epoch:
 		return nodeKey{}, false
 	}
-	return s.sight.keys.get(of, state.Index)
+	return s.seen.keys.get(of, state.Index)
 }
 
 // nodeKey returns the key that signs the heartbeats of a node's last registration.

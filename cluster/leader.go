@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// reign is this server's time as leader of one term, from its first Barrier on.
-type reign struct {
+// leadership is this server's time as leader of one term, from its first Barrier on.
+type leadership struct {
 	term  uint64
 	since time.Time
 	// confirmed is when the last Barrier began that proved the leadership: the first one, or one after a pause of this
@@ -111,7 +111,7 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 	}()
 	return func() {
 		cancel(errLostLeadership)
-		s.state.reign.Store(nil) // after the cancel: term checks ctx once more after it has stored its own
+		s.state.leadership.Store(nil) // after the cancel: term checks ctx once more after it has stored its own
 		for {
 			select {
 			case <-done:
@@ -147,15 +147,15 @@ func (s *Server) term(ctx context.Context) {
 		pause(ctx, time.Second)
 	}
 	s.log.Info("leading", "term", number)
-	s.state.reign.Store(&reign{term: number, since: time.Now(), confirmed: began})
+	s.state.leadership.Store(&leadership{term: number, since: time.Now(), confirmed: began})
 	s.state.progress.caughtUp.Store(true)
-	defer s.state.reign.Store(nil)
+	defer s.state.leadership.Store(nil)
 	if ctx.Err() != nil {
 		return
 	}
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context, uint64){s.ticks, s.confirm, s.keepMembers,
-		s.stepAside, s.sight.judge.run} {
+		s.stepAside, s.seen.judge.run} {
 		wg.Go(func() { part(ctx, number) })
 	}
 	wg.Go(func() {
@@ -194,10 +194,10 @@ func (s *Server) announce(ctx context.Context, term uint64) {
 // another server may lead and write.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
-		r := s.state.reign.Load()
-		if r == nil || r.confirmed.After(s.sight.stall.lastPause()) {
+		r := s.state.leadership.Load()
+		if r == nil || r.confirmed.After(s.seen.stall.lastPause()) {
 			select {
-			case <-s.sight.stall.woken:
+			case <-s.seen.stall.woken:
 			case <-ctx.Done():
 			}
 			continue
@@ -208,7 +208,7 @@ func (s *Server) confirm(ctx context.Context, _ uint64) {
 			pause(ctx, 50*time.Millisecond)
 			continue
 		}
-		s.state.reign.CompareAndSwap(r, &reign{term: r.term, since: r.since, confirmed: began})
+		s.state.leadership.CompareAndSwap(r, &leadership{term: r.term, since: r.since, confirmed: began})
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 		return transport.ServerInfo{}, false, false
 	}
 	leader = transport.ServerInfo{ID: model.ServerID(id), Name: string(id), APIAddress: string(address)}
-	if m, found := s.sight.pool.Member(string(id)); found {
+	if m, found := s.seen.pool.Member(string(id)); found {
 		leader.Name = m.Meta.Name
 	}
 	if at := s.addressOf(leader.ID); at != "" {
@@ -322,16 +322,16 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	if model.ServerID(id) != s.dir.id {
 		return leader, false, true
 	}
-	r := s.state.reign.Load()
+	r := s.state.leadership.Load()
 	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() &&
-		s.sight.stall.ticking(s.cfg.Raft.leaseTimeout()) &&
-		(r.confirmed.After(s.sight.stall.lastPause()) || plant.Is(plant.VerifyLeader))
+		s.seen.stall.ticking(s.cfg.Raft.leaseTimeout()) &&
+		(r.confirmed.After(s.seen.stall.lastPause()) || plant.Is(plant.VerifyLeader))
 	return leader, self, self
 }
 
 // Term returns the term that this server leads, once its Barrier is done; 0 while it doesn't lead.
 func (s *Server) Term() uint64 {
-	if r := s.state.reign.Load(); r != nil {
+	if r := s.state.leadership.Load(); r != nil {
 		return r.term
 	}
 	return 0

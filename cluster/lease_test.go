@@ -32,7 +32,7 @@ func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 			time.Sleep(time.Second)
 			if !holds() {
 				t.Fatalf("the lease ended; the server that returned has the state %d and heard the node %+v ago",
-					back.machine.State().Index, back.sight.hearts.Age("n1"))
+					back.machine.State().Index, back.seen.hearts.Age("n1"))
 			}
 		}
 		if _, known := back.machine.State().Nodes.Get("n1"); known {
@@ -66,8 +66,8 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 		follower.crash()
 		r.net.Heal()
 		back := r.start(hostNumber(follower.host), nil)
-		b := beat{To: back.ID(), Node: "n1", Epoch: epoch, Seq: 1, Echo: back.sight.hearts.echo}
-		if v := back.sight.hearts.take(b, testNodeKey); v != verdictGivenUp {
+		b := beat{To: back.ID(), Node: "n1", Epoch: epoch, Seq: 1, Echo: back.seen.hearts.echo}
+		if v := back.seen.hearts.take(b, testNodeKey); v != verdictGivenUp {
 			t.Errorf("verdict %d after the restart, want given up", v)
 		}
 		// With a failing disk the server agrees to nothing.
@@ -114,7 +114,7 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 		if left := time.Until(r.beaters["n1"].LeaseUntil(10 * time.Second)); left > 0 {
 			t.Errorf("one of two voters answers, and the lease has %s left", left)
 		}
-		if !removed.sight.hearts.Age("n1").Heard || removed.sight.hearts.Age("n1").Since > time.Second {
+		if !removed.seen.hearts.Age("n1").Heard || removed.seen.hearts.Age("n1").Since > time.Second {
 			t.Error("the removed server does not hear the node, so this showed nothing")
 		}
 	})

@@ -60,7 +60,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 					c.Join = []string{leader.host + ":7642"}
 				})
 				eventually(t, 10*time.Second, "the leader sees the liar", func() bool {
-					m, ok := leader.sight.pool.Member(name)
+					m, ok := leader.seen.pool.Member(name)
 					return ok && m.State == fsm.GossipAlive && m.Meta.API == api
 				})
 				time.Sleep(time.Minute)
@@ -99,20 +99,20 @@ func TestGossipMovesNoLivingServer(t *testing.T) {
 					if by == of {
 						continue
 					}
-					m, ok := by.sight.pool.Member(string(of.ID()))
+					m, ok := by.seen.pool.Member(string(of.ID()))
 					if !ok {
 						t.Fatal("a server is not known")
 					}
 					m.Meta.API = host(9) + ":7640"
-					meta, err := by.sight.pool.codec.encodeMeta(m.Meta)
+					meta, err := by.seen.pool.codec.encodeMeta(m.Meta)
 					if err != nil {
 						t.Fatal(err)
 					}
 					node := m.node
 					node.Meta = meta
-					by.sight.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key would
+					by.seen.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key would
 					lies++
-					if told, _ := by.sight.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
+					if told, _ := by.seen.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
 						t.Fatal("gossip does not take the lie")
 					}
 					if got, want := by.addressOf(of.ID()), of.cfg.Stream.Addr().String(); got != want {

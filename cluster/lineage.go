@@ -26,7 +26,7 @@ const tellEvery = 5 * time.Second
 func (s *Server) hello(log hclog.Logger) *helloLayer {
 	return &helloLayer{
 		Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy,
-		configured: s.configuredAddress, claimed: s.claimedAddress, proven: s.sight.proven.note, log: log,
+		configured: s.configuredAddress, claimed: s.claimedAddress, proven: s.seen.proven.note, log: log,
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *Server) leftServers() []leftServer {
 		}
 	}
 	found := 0
-	for _, m := range s.sight.pool.Servers() {
+	for _, m := range s.seen.pool.Servers() {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil || m.Meta.API == "" || members[model.ServerID(m.Name)] {
 			continue
 		}

@@ -26,20 +26,20 @@ func TestListensAreNotWhatGossipClaims(t *testing.T) {
 			c.Join = []string{leader.host + ":7642"}
 		})
 		eventually(t, 10*time.Second, "the leader sees the liar", func() bool {
-			m, ok := leader.sight.pool.Member("liar")
+			m, ok := leader.seen.pool.Member("liar")
 			return ok && m.State == fsm.GossipAlive
 		})
 		for range 100 {
 			time.Sleep(100 * time.Millisecond)
-			m, _ := leader.sight.pool.Member(string(moved.ID()))
+			m, _ := leader.seen.pool.Member(string(moved.ID()))
 			m.Meta.API = host(9) + ":8081"
-			meta, err := leader.sight.pool.codec.encodeMeta(m.Meta)
+			meta, err := leader.seen.pool.codec.encodeMeta(m.Meta)
 			if err != nil {
 				t.Fatal(err)
 			}
 			node := m.node
 			node.Meta = meta
-			leader.sight.pool.seen(&node, fsm.GossipAlive)
+			leader.seen.pool.seen(&node, fsm.GossipAlive)
 		}
 		shown := 0
 		for _, s := range leader.Servers() {

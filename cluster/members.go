@@ -73,7 +73,7 @@ type Change struct {
 // vote to a server that has kept up for long enough; remove a dead server whose name a living voter has. Steps for
 // which skip is true are left out. Each kind of step looks at the server at m.First first.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
-	r := m.roster()
+	r := m.index()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {
 		for i := range m.Servers {
 			s := m.Servers[(m.First+i)%len(m.Servers)]
@@ -96,15 +96,15 @@ func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 
 // CheckPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
 // is too far behind).
-func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.roster().checkPromote(id) }
+func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.index().checkPromote(id) }
 
 // CheckRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
 // majority.
-func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.roster().checkRemove(id) }
+func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.index().checkRemove(id) }
 
 // CheckForcedRemove is CheckRemove for an operator who insists: only the last vote is protected.
 func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
-	return m.roster().checkForcedRemove(id)
+	return m.index().checkForcedRemove(id)
 }
 
 func noServer(id model.ServerID) *model.Error {

@@ -171,9 +171,9 @@ func TestMadeUpServersCostLittle(t *testing.T) {
 		s.Name = []string{"three", fmt.Sprint("liar", i)}[i%2]
 		m.Servers = append(m.Servers, s)
 	}
-	r := m.roster()
+	r := m.index()
 	if len(r.byID) != 3 || len(r.address) != 3 || len(r.name) != 1 || len(r.name["three"]) != 1 || len(r.voters) != 3 {
-		t.Errorf("the roster has %d ids, %d addresses, %d names and %d voters", len(r.byID), len(r.address),
+		t.Errorf("the index has %d ids, %d addresses, %d names and %d voters", len(r.byID), len(r.address),
 			len(r.name), len(r.voters))
 	}
 	looks := 0

@@ -84,7 +84,7 @@ func (s *Server) membership() Membership {
 		SettleFor: s.cfg.Raft.SettleFor * time.Duration(s.cfg.Raft.Multiplier),
 	}
 	seen := map[model.ServerID]Member{}
-	for _, g := range s.sight.pool.Servers() {
+	for _, g := range s.seen.pool.Servers() {
 		seen[model.ServerID(g.Name)] = g
 	}
 	for _, v := range s.servers() {
@@ -161,7 +161,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 
 // warnOfNamesakes logs once for each new server why it is not taken in.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
-	r := m.roster()
+	r := m.index()
 	for _, v := range m.Servers {
 		if taken := r.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
 			warned[v.ID] = true
@@ -208,7 +208,7 @@ func (s *Server) wantVoters() {
 	for _, v := range s.voters() {
 		names = append(names, string(v.ID))
 	}
-	s.sight.pool.Want(names)
+	s.seen.pool.Want(names)
 }
 
 // change proves what a step rests on, makes the step, and waits until it is committed.
@@ -282,7 +282,7 @@ func (s *Server) Join(ctx context.Context, address string) error {
 			WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
 	}
 	m := s.membership()
-	for _, g := range s.sight.pool.Servers() {
+	for _, g := range s.seen.pool.Servers() {
 		v, _ := m.Find(model.ServerID(g.Name))
 		known := g.Address == address || g.Meta.API == address
 		if known && v.Alive && v.member() {
@@ -294,7 +294,7 @@ func (s *Server) Join(ctx context.Context, address string) error {
 	}
 	found, err := resolveJoin(ctx, address)
 	if err == nil {
-		err = s.sight.pool.Join(found...)
+		err = s.seen.pool.Join(found...)
 	}
 	if err != nil {
 		return model.Refuse(model.CodeTimeout, "can't join %s: %v", address, err).

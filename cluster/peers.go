@@ -122,7 +122,7 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
 	var agreed []nodeEpoch
 	for _, n := range q.Nodes {
-		age := s.sight.hearts.Age(n.Node)
+		age := s.seen.hearts.Age(n.Node)
 		out.Ages = append(out.Ages, nodeAge{n.Node, model.Duration(age.Since.Milliseconds()), age.Heard})
 		if q.GiveUp && out.Calm && age.Since >= durationOf(q.Threshold) {
 			agreed = append(agreed, n)

@@ -32,7 +32,7 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 		eventually(t, 20*time.Second, "the leader sees the liars", func() bool {
 			seen := 0
 			for i := range liars {
-				if m, ok := leader.sight.pool.Member(fmt.Sprintf("000-liar-%d", i)); ok && m.State == fsm.GossipAlive {
+				if m, ok := leader.seen.pool.Member(fmt.Sprintf("000-liar-%d", i)); ok && m.State == fsm.GossipAlive {
 					seen++
 				}
 			}

@@ -76,7 +76,7 @@ type Server struct {
 	log   hclog.Logger
 	dir   *dataDir
 	disk  disk
-	sight sight
+	seen  peerView
 	clock *clock
 	fsm   *machineFSM
 	raft  *raft.Raft
@@ -103,8 +103,8 @@ type disk struct {
 	used  bool // there was a log or a snapshot at the start
 }
 
-// sight is what a server knows of others.
-type sight struct {
+// peerView is what a server knows of others.
+type peerView struct {
 	pool   *Pool
 	hearts *Hearts
 	keys   *keyring
@@ -116,15 +116,15 @@ type sight struct {
 
 // serverState is what changes while a server runs.
 type serverState struct {
-	failure  atomic.Pointer[error] // why this server must stop
-	failed   chan struct{}         // closed with the first failure
-	failOnce sync.Once
-	reign    atomic.Pointer[reign] // nil unless this server leads and its Barrier is done
-	transfer transferWatch
-	follower followers
-	progress progress
-	restored atomic.Pointer[restoredConfig]
-	history  atomic.Pointer[model.History]
+	failure    atomic.Pointer[error] // why this server must stop
+	failed     chan struct{}         // closed with the first failure
+	failOnce   sync.Once
+	leadership atomic.Pointer[leadership] // nil unless this server leads and its Barrier is done
+	transfer   transferWatch
+	follower   followers
+	progress   progress
+	restored   atomic.Pointer[restoredConfig]
+	history    atomic.Pointer[model.History]
 
 	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
 	medianAhead atomic.Int64 // of the servers' wall clocks relative to this one's, in ns, while this server leads
@@ -152,7 +152,7 @@ func Open(cfg Config) (_ *Server, err error) {
 	if err := s.openDisk(); err != nil {
 		return nil, err
 	}
-	if err := s.openSight(); err != nil {
+	if err := s.openPeers(); err != nil {
 		return nil, err
 	}
 	if err := s.openRaft(); err != nil {
@@ -232,8 +232,8 @@ func (s *Server) openDisk() error {
 	return nil
 }
 
-// openSight joins the gossip and begins to listen for heartbeats.
-func (s *Server) openSight() error {
+// openPeers joins the gossip and begins to listen for heartbeats.
+func (s *Server) openPeers() error {
 	gossip := s.cfg.Gossip
 	gossip.Name, gossip.Cluster = string(s.dir.id), s.cfg.Cluster
 	if gossip.Logger == nil {
@@ -246,16 +246,16 @@ func (s *Server) openSight() error {
 			Pledge: s.dir.pledge, Format: model.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
 	var err error
-	if s.sight.pool, err = OpenPool(gossip); err != nil {
+	if s.seen.pool, err = OpenPool(gossip); err != nil {
 		return err
 	}
-	s.sight.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
-	s.sight.stall.gap = s.cfg.Raft.leaseTimeout()
-	s.sight.judge = newJudge(s)
-	s.sight.keys = newKeyring()
-	s.sight.hearts, err = NewHearts(HeartsConfig{
-		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer,
-		Alive: s.sight.pool.Heard, Voters: s.electorate,
+	s.seen.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
+	s.seen.stall.gap = s.cfg.Raft.leaseTimeout()
+	s.seen.judge = newJudge(s)
+	s.seen.keys = newKeyring()
+	s.seen.hearts, err = NewHearts(HeartsConfig{
+		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.seen.pool.Answer,
+		Alive: s.seen.pool.Heard, Voters: s.electorate,
 		Logger: s.log.Named("hearts"),
 	})
 	if err != nil {
@@ -298,10 +298,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){
-		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
-		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState,
+		func(ctx context.Context) { _ = s.seen.pool.Run(ctx) },
+		s.disk.space.run, s.seen.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState,
 		s.compare.run, s.tellLeft,
-		func(ctx context.Context) { s.sight.keys.run(ctx, s.askKeys) },
+		func(ctx context.Context) { s.seen.keys.run(ctx, s.askKeys) },
 	} {
 		wg.Go(func() { part(ctx) })
 	}
@@ -366,11 +366,11 @@ func (s *Server) release() {
 		if s.disk.trans != nil {
 			_ = s.disk.trans.Close()
 		}
-		if s.sight.pool != nil {
+		if s.seen.pool != nil {
 			if failed {
-				_ = s.sight.pool.Abandon()
+				_ = s.seen.pool.Abandon()
 			} else {
-				_ = s.sight.pool.Close()
+				_ = s.seen.pool.Close()
 			}
 		}
 		if s.disk.store != nil {

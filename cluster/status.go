@@ -57,7 +57,7 @@ type Status struct {
 func (s *Server) ID() model.ServerID { return s.dir.id }
 
 // Pool returns this server's gossip.
-func (s *Server) Pool() *Pool { return s.sight.pool }
+func (s *Server) Pool() *Pool { return s.seen.pool }
 
 // Status returns this server's own status. It blocks only to list the snapshots.
 func (s *Server) Status() Status {
@@ -91,7 +91,7 @@ func (s *Server) Servers() []ServerStatus {
 		if at := s.addressOf(v.ID); at != "" {
 			one.Address = at
 		}
-		if g, ok := s.sight.pool.Member(string(v.ID)); ok {
+		if g, ok := s.seen.pool.Member(string(v.ID)); ok {
 			one.Name, one.Gossip = g.Meta.Name, g.State
 			if g.Meta.Server != nil {
 				one.Version, one.ClusterID = g.Meta.Server.Version, g.Meta.Server.ClusterID
@@ -115,7 +115,7 @@ func (s *Server) Servers() []ServerStatus {
 }
 
 func (s *Server) listens(v ServerView, one ServerStatus) (list []string) {
-	if one.Address != "" && (v.member() || v.ID == s.dir.id || s.sight.proven.is(v.ID, one.Address)) {
+	if one.Address != "" && (v.member() || v.ID == s.dir.id || s.seen.proven.is(v.ID, one.Address)) {
 		list = append(list, one.Address)
 	}
 	if one.Condition.Gossip != "" {
@@ -156,8 +156,8 @@ func (s *Server) receive(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case msg := <-s.sight.pool.Receive():
-			s.sight.hearts.Receive(msg)
+		case msg := <-s.seen.pool.Receive():
+			s.seen.hearts.Receive(msg)
 		}
 	}
 }
@@ -168,20 +168,20 @@ func (s *Server) describe(ctx context.Context) {
 	var since time.Time // since when only another cluster's servers are in sight
 	var out time.Time   // since when this server is no member and has no leader
 	for ctx.Err() == nil {
-		changed, seen := s.disk.space.changed(), s.sight.pool.Changed()
+		changed, seen := s.disk.space.changed(), s.seen.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
 			seen = nil // it knows where it belongs
 		}
 		fresh, room, h := s.fresh(), s.disk.space.room(), s.History()
-		if err := s.sight.pool.SetMeta(func(m *Meta) {
+		if err := s.seen.pool.SetMeta(func(m *Meta) {
 			m.Server.Fresh, m.Server.Room, m.Server.ClusterID, m.Server.Lineage = fresh, room, h.Cluster, h.Lineage()
 		}); err != nil {
 			s.log.Error("can't describe this server", "error", err)
 		}
-		switch other := s.strangers(); {
+		switch other := s.foreignCluster(); {
 		case other == "":
 			since = time.Time{}
-		case s.leadsAlone() || !since.IsZero() && time.Since(since) >= strangersSettle:
+		case s.leadsAlone() || !since.IsZero() && time.Since(since) >= foreignSettle:
 			s.refuse(s.dir.foreign(other))
 		case since.IsZero():
 			since = time.Now()
@@ -204,9 +204,9 @@ func (s *Server) describe(ctx context.Context) {
 	}
 }
 
-// strangersSettle is how long only servers of another cluster must be in sight of a server that needs others to lead.
+// foreignSettle is how long only servers of another cluster must be in sight of a server that needs others to lead.
 // Its own servers may be heard of a moment later than one that is here by mistake.
-const strangersSettle = 3 * time.Second
+const foreignSettle = 3 * time.Second
 
 // leadsAlone reports whether this server needs no other one to lead. Then it leads about a second after its start, so
 // it can't wait to find out where it is.
@@ -220,14 +220,14 @@ func (s *Server) leadsAlone() bool {
 	return voters == 1
 }
 
-// strangers returns the id of another cluster if all servers in sight belong to that cluster. Then this data directory
-// is in the wrong place. A server that has a leader never looks for strangers.
-func (s *Server) strangers() (other string) {
+// foreignCluster returns the id of another cluster if all servers in sight belong to that cluster. Then this data
+// directory is in the wrong place. A server that has a leader never looks for strangers.
+func (s *Server) foreignCluster() (other string) {
 	own := s.ClusterID()
 	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
 		return ""
 	}
-	for _, m := range s.sight.pool.Servers() {
+	for _, m := range s.seen.pool.Servers() {
 		if m.Name == string(s.dir.id) || m.State == fsm.GossipDead || m.Meta.Server == nil || m.Meta.Server.ClusterID == "" {
 			continue
 		}
@@ -255,7 +255,7 @@ func (s *Server) watchState(ctx context.Context) {
 		default: // such as a full disk: tried again at the next entry
 			s.log.Warn("can't note the id of the cluster", "error", err)
 		}
-		s.sight.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
+		s.seen.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
 		select {
 		case <-ctx.Done():
 		case <-changed:

@@ -266,7 +266,7 @@ func (s *Server) StaleFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reach(own); p.fresh.IsZero() {
-		return s.sight.hearts.Uptime()
+		return s.seen.hearts.Uptime()
 	}
 	return time.Since(p.fresh)
 }

@@ -13,17 +13,17 @@ type fleet struct {
 	Nodes  Table[model.NodeID, *Node]
 	Drains Table[model.DrainID, *Drain]
 
-	nodeNames Table[string, model.NodeID]
-	offDuty   Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring Table[model.NodeID, present] // a restore left something open there
-	unheard   Table[model.NodeID, present] // see Node.unheard
-	hushed    Table[string, present]       // by hushKey: nodes with an event that was left out; see SelfTold
+	nodeNames     Table[string, model.NodeID]
+	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
+	restoring     Table[model.NodeID, present] // a restore left something open there
+	unheard       Table[model.NodeID, present] // see Node.unheard
+	leftOutEvents Table[string, present]       // by hushKey: nodes with an event that was left out; see SelfTold
 }
 
 func (s *fleet) fork(undo *undoLog) {
 	s.Nodes, s.Drains = s.Nodes.fork(undo), s.Drains.fork(undo)
 	s.nodeNames, s.offDuty = s.nodeNames.fork(undo), s.offDuty.fork(undo)
-	s.restoring, s.unheard, s.hushed = s.restoring.fork(undo), s.unheard.fork(undo), s.hushed.fork(undo)
+	s.restoring, s.unheard, s.leftOutEvents = s.restoring.fork(undo), s.unheard.fork(undo), s.leftOutEvents.fork(undo)
 }
 
 // putNode writes a node's row, updates the indexes of nodes, and returns the row that it replaced, or nil.
@@ -57,11 +57,11 @@ func (s *fleet) indexNode(before, after *Node) {
 	mark(s.offDuty, row.ID, before.offDuty(), after.offDuty())
 	mark(s.restoring, row.ID, before.restoring(), after.restoring())
 	mark(s.unheard, row.ID, before.unheard(), after.unheard())
-	if before.hushed() {
-		s.hushed.del(hushKey(before))
+	if before.hasLeftOutEvents() {
+		s.leftOutEvents.del(leftOutKey(before))
 	}
-	if after.hushed() {
-		s.hushed.put(hushKey(after), present{})
+	if after.hasLeftOutEvents() {
+		s.leftOutEvents.put(leftOutKey(after), present{})
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *fleet) index() error {
 
 func (n *Node) offDuty() bool { return n != nil && n.Intent != model.IntentActive }
 
-func (n *Node) hushed() bool { return n != nil && n.Self.Events.Last != nil }
+func (n *Node) hasLeftOutEvents() bool { return n != nil && n.Self.Events.Last != nil }
 
 func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }
 

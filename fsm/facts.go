@@ -204,8 +204,8 @@ func gateHint(g model.Gate, inst *Instance) string {
 	return "it holds once the role check of " + string(inst.ID) + " says so"
 }
 
-// census counts the members of a group by their facts.
-type census struct {
+// memberCounts counts the members of a group by their facts.
+type memberCounts struct {
 	wanted, ready   int // desired running; those of them that are ready and answer
 	leaders         int
 	followers       int // other than the instance that the gate is checked for
@@ -214,8 +214,8 @@ type census struct {
 	named, numbered int
 }
 
-func (s *State) takeCensus(inst *Instance) census {
-	c := census{names: map[string]int{}, indexes: map[string]int{}}
+func (s *State) countMembers(inst *Instance) memberCounts {
+	c := memberCounts{names: map[string]int{}, indexes: map[string]int{}}
 	for m := range s.InstancesOf(inst.Group) {
 		if m.Desired != model.DesiredRunning {
 			continue
@@ -248,7 +248,7 @@ func (s *State) takeCensus(inst *Instance) census {
 // checkQuorum checks the gates about the other members. Members that run without known facts make the answer unknown if
 // the gate fails; members that are down count as not responding.
 func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
-	c := s.takeCensus(inst)
+	c := s.countMembers(inst)
 	g, ok := s.Groups.Get(inst.Group)
 	holds, why := false, ""
 	switch gate.Fact {
@@ -275,7 +275,7 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 
 // sick says why a group is not healthy, or returns "". A healthy group has one leader on which all agree, equal
 // indexes, and no member missing.
-func (c *census) sick(known bool, g *Group) string {
+func (c *memberCounts) sick(known bool, g *Group) string {
 	switch {
 	case !known || c.ready < c.wanted || c.ready < g.Count:
 		return fmt.Sprintf("%d members are ready and answer, %d should", c.ready, max(c.wanted, count(known)*groupCount(g)))

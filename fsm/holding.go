@@ -79,7 +79,7 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan " +
 				"settings resume restore")
 	}
-	silent, holder := s.owing(), (*model.Error)(nil)
+	silent, holder := s.firstOwingInventory(), (*model.Error)(nil)
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
 		if h, ok := s.blocker(n, group, slot, ""); ok {
@@ -174,8 +174,9 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
 
-// owing returns the first node whose agent has not reported since the last restore what runs there; nil if all have.
-func (s *fleet) owing() *Node {
+// firstOwingInventory returns the first node whose agent has not reported since the last restore what runs there; nil
+// if all have.
+func (s *fleet) firstOwingInventory() *Node {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); n.Restore.Owes {
 			return n
@@ -190,7 +191,7 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
 	refusal := model.Refuse(model.CodeUnknownInstance,
 		"the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
-	switch silent := s.owing(); {
+	switch silent := s.firstOwingInventory(); {
 	case !s.Keeps(list[i]):
 		return refusal.WithHint("they are being stopped; wait for that")
 	case silent != nil:
@@ -236,11 +237,11 @@ func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	return busy
 }
 
-// strangers returns the holdings of a full report that have no row. whole reports that they include all that can hold a
-// slot. A node has room for maxHoldings; instances that go on running get it first.
-func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
+// unknownHoldings returns the holdings of a full report that have no row. whole reports that they include all that can
+// hold a slot. A node has room for maxHoldings; instances that go on running get it first.
+func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
-	list = s.strangeHoldings(c)
+	list = s.holdingsWithoutRow(c)
 	for i := range list {
 		list[i].Ends, list[i].Late = n.Restore.Ends(list[i].ID), n.late(s, list[i])
 	}
@@ -255,11 +256,11 @@ func (s *State) strangers(c *NodeReport) (list []model.Holding, whole bool) {
 	return list, whole
 }
 
-// strangeHoldings returns the holdings of a report that have no row, in order of id. It drops those with names that are
-// too long, and the parts of those with too many parts.
-func (s *instances) strangeHoldings(c *NodeReport) (list []model.Holding) {
+// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops those with names that
+// are too long, and the parts of those with too many parts.
+func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
-		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
+		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.isUnknown(c, h.ID) {
 			continue
 		}
 		if !boundedParts(h) {
@@ -271,9 +272,9 @@ func (s *instances) strangeHoldings(c *NodeReport) (list []model.Holding) {
 	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
-// strange reports whether the state has no such instance on the agent's node. An instance that the state considers
+// isUnknown reports whether the state has no such instance on the agent's node. An instance that the state considers
 // stopped counts as strange if the agent reports something newer.
-func (s *instances) strange(c *NodeReport, id model.InstanceID) bool {
+func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
 		return true
@@ -295,7 +296,7 @@ func (s *State) takeHoldings(c *NodeReport) {
 		return
 	}
 	next := n.Restore
-	unknown, whole := s.strangers(c)
+	unknown, whole := s.unknownHoldings(c)
 	next.Owes, next.Behind, next.Unknown = next.Owes && !whole, next.Behind && !whole, unknown
 	if whole {
 		next.Told = s.Restored
@@ -309,7 +310,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 	if !c.sameHistory(s) {
 		return false
 	}
-	unknown, _ := s.strangers(c)
+	unknown, _ := s.unknownHoldings(c)
 	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored ||
 		!slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }

@@ -96,7 +96,7 @@ func slotPrefix(group model.GroupID, slot int) string {
 // unsettledIndexes checks that the indexes of unsettled rows match the rows exactly.
 func (c *checker) unsettledIndexes() {
 	s := c.s
-	departing, unsettled, open, off, restoring, unheard, hushed := 0, 0, 0, 0, 0, 0, 0
+	departing, unsettled, open, off, restoring, unheard, leftOut := 0, 0, 0, 0, 0, 0, 0
 	for id, i := range s.Instances.All() {
 		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id,
 			s.departing.Has(id), i.departs())
@@ -137,9 +137,10 @@ func (c *checker) unsettledIndexes() {
 			id, s.unheard.Has(id), is)
 		unheard += count(is)
 		is = n.Self.Events.Last != nil
-		c.want(s.hushed.Has(hushKey(n)) == is, "node %s: was an event of it left out? by the index %v, by its row %v", id,
-			s.hushed.Has(hushKey(n)), is)
-		hushed += count(is)
+		c.want(s.leftOutEvents.Has(leftOutKey(n)) == is,
+			"node %s: was an event of it left out? by the index %v, by its row %v", id,
+			s.leftOutEvents.Has(leftOutKey(n)), is)
+		leftOut += count(is)
 	}
 	for _, size := range [...]struct {
 		name      string
@@ -148,7 +149,7 @@ func (c *checker) unsettledIndexes() {
 		{"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
 		{"nodes with something open after a restore", s.restoring.Len(), restoring},
 		{"nodes unheard since a restore", s.unheard.Len(), unheard},
-		{"nodes with events left out", s.hushed.Len(), hushed}} {
+		{"nodes with events left out", s.leftOutEvents.Len(), leftOut}} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}
 }

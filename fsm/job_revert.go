@@ -131,10 +131,10 @@ func (s *State) furtherBack(job *Job) string {
 	return further
 }
 
-// WayBack says what to do about a version that does not come up: a command that goes back to the last version that
+// RevertAdvice says what to do about a version that does not come up: a command that goes back to the last version that
 // worked. The command names the version, because the current one may be a revert. If there is none, it says to repair
 // the job file.
-func (s *State) WayBack(job *Job) string {
+func (s *State) RevertAdvice(job *Job) string {
 	if back, ok := s.BackToStable(job); ok {
 		return back
 	}

@@ -140,15 +140,15 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	}
 }
 
-// After a revert and another version, whose rollout failed, a revert without a version is refused. WayBack names the
-// version.
-func TestWayBackNamesTheVersion(t *testing.T) {
+// After a revert and another version, whose rollout failed, a revert without a version is refused. RevertAdvice names
+// the version.
+func TestRevertAdviceNamesTheVersion(t *testing.T) {
 	s := reverted(t, historyOf(t, "one", "two"), 1)
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true},
 		&DeploymentStep{ID: "web-4", Status: model.DeploymentFailed, Reason: "no progress for 10m"})
 	job, _ := s.Jobs.Get("web")
 	const back = "to go back to version 3: outspan job revert web 3"
-	if got := s.WayBack(job); got != back {
+	if got := s.RevertAdvice(job); got != back {
 		t.Errorf("the way back is %q, want %q", got, back)
 	}
 	if _, refusal := s.RevertTarget(job); refusal == nil ||
@@ -158,13 +158,13 @@ func TestWayBackNamesTheVersion(t *testing.T) {
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 3, CurrentCounts: true})
 	s = completed(t, s)
 	job, _ = s.Jobs.Get("web")
-	if got := s.WayBack(job); job.Version != 5 || job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
+	if got := s.RevertAdvice(job); job.Version != 5 || job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("at version %d, stable %d: the way back is %q", job.Version, job.Stable, got)
 	}
 	s = run(t, s, 1000, &JobRestart{Job: "web"})
 	job, _ = s.Jobs.Get("web")
 	// a revert to an equal version is refused
-	if got := s.WayBack(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
+	if got := s.RevertAdvice(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("after a restart: the way back is %q", got)
 	}
 }

@@ -19,9 +19,9 @@ func (c *NodeReport) CheckSize() *model.Error {
 	return nil
 }
 
-// NamesStrangers reports whether a report names something that s does not know, or not on this node. A state that is
+// NamesUnknown reports whether a report names something that s does not know, or not on this node. A state that is
 // older than what the agent has seen may not know it yet.
-func (c *NodeReport) NamesStrangers(s *State) bool {
+func (c *NodeReport) NamesUnknown(s *State) bool {
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
 			return true
@@ -120,7 +120,7 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
 	}
-	list := s.strangeHoldings(c)
+	list := s.holdingsWithoutRow(c)
 	if len(list) > maxHoldings+1 {
 		holds := func(h model.Holding) bool { return h.Group == "" || s.Keeps(h) }
 		slices.SortStableFunc(list, func(a, b model.Holding) int { return count(holds(b)) - count(holds(a)) })

@@ -136,7 +136,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 		c.Holds = append(c.Holds, model.Holding{ID: id, Group: aloneGroup, Ports: model.Ports{{Name: long[:200], Number: 1}}})
 	}
 	c.Instances = append(c.Instances, model.InstanceStatus{ID: "lost", Generation: 9, Observed: model.ObservedStopped})
-	if !c.NamesStrangers(&s) {
+	if !c.NamesUnknown(&s) {
 		t.Error("nothing in it is said to be unknown")
 	}
 	c.Trim(&s)

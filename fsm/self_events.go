@@ -17,8 +17,8 @@ const (
 	selfWindow = model.Hour
 )
 
-// hushedAnEntry is the largest number of nodes whose present state one entry reports after their hour.
-const hushedAnEntry = 16
+// leftOutAnEntry is the largest number of nodes whose present state one entry reports after their hour.
+const leftOutAnEntry = 16
 
 // SelfEvents counts the events that an agent's reports on its own machine made.
 type SelfEvents struct {
@@ -115,9 +115,9 @@ func (s *State) tellPresent(id model.NodeID) {
 // tellHushed emits the present state of nodes whose hour is over, as part of an entry that is written anyway.
 func (s *State) tellHushed() {
 	var due []model.NodeID
-	for key := range s.hushed.All() {
-		n, ok := s.Nodes.Get(hushedNode(key))
-		if !ok || s.Now.Sub(n.Self.Events.Since) < selfWindow || len(due) == hushedAnEntry {
+	for key := range s.leftOutEvents.All() {
+		n, ok := s.Nodes.Get(leftOutNode(key))
+		if !ok || s.Now.Sub(n.Self.Events.Since) < selfWindow || len(due) == leftOutAnEntry {
 			break
 		}
 		due = append(due, n.ID)
@@ -129,10 +129,10 @@ func (s *State) tellHushed() {
 	}
 }
 
-// hushKey orders the nodes with events that were left out by the beginning of their hour.
-func hushKey(n *Node) string { return fmt.Sprintf("%020d/%s", n.Self.Events.Since, n.ID) }
+// leftOutKey orders the nodes with events that were left out by the beginning of their hour.
+func leftOutKey(n *Node) string { return fmt.Sprintf("%020d/%s", n.Self.Events.Since, n.ID) }
 
-func hushedNode(key string) model.NodeID {
+func leftOutNode(key string) model.NodeID {
 	_, id, _ := strings.Cut(key, "/")
 	return model.NodeID(id)
 }

@@ -32,9 +32,9 @@ type pass struct {
 	moves    []fsm.Move                // what the rescheduler would do
 	preempts preempting
 	seen     *Seen
-	places   *places        // of the nodes; looked up at first use
+	places   *nodeIndex     // of the nodes; looked up at first use
 	troubled []model.NodeID // nodes that their own agents report as degraded, in order
-	duty     []bool         // by node position; see onDuty
+	duty     []bool         // by node position; see inService
 
 	gone map[model.InstanceID]bool // instances that a plan takes to have left their nodes
 }
@@ -44,7 +44,7 @@ var passes = [...]func(*pass){
 	(*pass).watchNodes,      // which nodes are reachable, and is it safe to write that
 	(*pass).adopt,           // instances that a restore lost from the state
 	(*pass).takeTurns,       // which nodes of which drains may begin
-	(*pass).survey,          // which groups may need something
+	(*pass).findGroups,      // which groups may need something
 	(*pass).killOverdue,     // instances whose grace is over (P15)
 	(*pass).markEvictions,   // instances that have to leave their node
 	(*pass).stepTransfers,   // volumes that are being moved

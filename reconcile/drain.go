@@ -183,22 +183,22 @@ func (p *pass) stopEvicted() {
 	}
 	for _, g := range p.groups {
 		for _, slot := range p.evictable(g) {
-			switch p.wishOf(g, slot.holder) {
-			case wishDisabled:
+			switch p.leaveReasonOf(g, slot.holder) {
+			case leaveDisabled:
 				p.stop(slot.holder, model.CauseNodeDisabled, "node "+p.nodeName(slot.holder.Node)+" is disabled")
-			case wishRebuilt:
+			case leaveRebuilt:
 				p.stopRebuilt(g, slot)
-			case wishDrained:
+			case leaveDrained:
 				p.stopDrained(g, slot)
-			case wishTroubled:
-				p.stopTroubled(g, slot, wishTroubled, slot.holder.Eviction.By)
-			case wishUnready:
+			case leaveTroubled:
+				p.stopTroubled(g, slot, leaveTroubled, slot.holder.Eviction.By)
+			case leaveUnready:
 				if slot.successor != nil || p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
-					p.stopTroubled(g, slot, wishUnready, "not ready")
+					p.stopTroubled(g, slot, leaveUnready, "not ready")
 				}
-			case wishMoved:
+			case leaveMoved:
 				p.stopMoved(slot)
-			case wishFailed:
+			case leaveFailed:
 				if p.evicting(slot.holder) { // nothing runs, so waiting for a replacement would gain nothing
 					d, _ := p.partOf(slot.holder)
 					p.stopFor(&d, slot.holder)
@@ -239,7 +239,7 @@ func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second only with force
 		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
-		n := p.takeover(g, slot, wishDrained, urgentMove)
+		n := p.takeover(g, slot, leaveDrained, urgentMove)
 		if _, why := p.peek(n); why != nil {
 			p.unplaced(n, why)
 			p.acceptDowntime(&d, inst)

@@ -89,26 +89,26 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	if slot.holder == nil {
 		return p.vacancy(g, slot)
 	}
-	w := p.wishOf(g, slot.holder)
-	if w == wishMoved {
+	w := p.leaveReasonOf(g, slot.holder)
+	if w == leaveMoved {
 		return nil // its successor was placed with the mark; if that fails, the move is cancelled
 	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
 	}
 	switch w {
-	case wishLost:
+	case leaveLost:
 		return p.lostNeed(g, slot)
-	case wishFailed:
+	case leaveFailed:
 		return p.failedNeed(g, slot)
-	case wishRebuilt:
+	case leaveRebuilt:
 		return p.buildNeed(g, slot, w)
-	case wishDisabled, wishDrained, wishAsked, wishTroubled, wishUnready:
-		if g.stopFirst(g.spec.Eviction.Order) || w == wishUnready && !p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
+	case leaveDisabled, leaveDrained, leaveAsked, leaveTroubled, leaveUnready:
+		if g.stopFirst(g.spec.Eviction.Order) || w == leaveUnready && !p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
 			return nil
 		}
 		n := p.takeover(g, slot, w, urgentMove)
-		if d, ok := p.partOf(slot.holder); ok && w == wishDrained {
+		if d, ok := p.partOf(slot.holder); ok && w == leaveDrained {
 			if !d.active() {
 				return nil
 			}
@@ -120,10 +120,10 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 }
 
 // takeover returns the need for an instance that replaces the slot's holder.
-func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
+func (p *pass) takeover(g *groupView, slot *slotView, w leaveReason, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder,
 		cause: w.cause(slot.holder), urgency: u}
-	n.home, n.leaves = p.homeOf(g, slot.n), w == wishUnready
+	n.home, n.leaves = p.homeOf(g, slot.n), w == leaveUnready
 	if m, ok := p.member(slot.holder); ok {
 		n.build = m.Held
 	}
@@ -242,7 +242,7 @@ func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 	if !p.mayReplaceLost(g, slot.holder) {
 		return nil
 	}
-	return p.takeover(g, slot, wishLost, urgentGone)
+	return p.takeover(g, slot, leaveLost, urgentGone)
 }
 
 func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
@@ -334,7 +334,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	if !p.replaceable(g, old) {
 		return nil
 	}
-	n := p.takeover(g, slot, wishFailed, urgentGone)
+	n := p.takeover(g, slot, leaveFailed, urgentGone)
 	if g.spec.Replacement.Mode == model.ModeRestart {
 		n.home = old.Node
 	}
@@ -345,48 +345,48 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 }
 
 // renewal replaces a successor that failed to take over. While the successor is on its way nothing is needed (P24).
-func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
+func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 	next := slot.successor
-	if w == wishNone {
+	if w == leaveNone {
 		return nil // the successor is surplus
 	}
 	version, cause := p.version(g, slot.holder), model.CauseScaleDown
-	if w == wishRolled {
+	if w == leaveRolled {
 		version = g.row.Version
 	}
-	switch p.wishOf(g, next) {
-	case wishLost:
+	switch p.leaveReasonOf(g, next) {
+	case leaveLost:
 		if !p.mayReplaceLost(g, next) {
 			return nil
 		}
 		cause = model.CauseNodeOffline
-	case wishFailed:
-		if !p.mayRetry(g, version, next) || w == wishLost && p.onHold(next) {
+	case leaveFailed:
+		if !p.mayRetry(g, version, next) || w == leaveLost && p.onHold(next) {
 			return nil
 		}
 		cause = failureCause(next)
-	case wishUnready:
+	case leaveUnready:
 		if !p.mayRetry(g, version, next) {
 			return nil
 		}
 		cause = model.CauseCheckFailed
-	case wishDisabled, wishDrained, wishAsked, wishTroubled, wishRebuilt:
+	case leaveDisabled, leaveDrained, leaveAsked, leaveTroubled, leaveRebuilt:
 		if p.takesOver(g, next) {
 			p.wait(next, model.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
 			return nil
 		}
-	case wishRolled:
-		if w != wishRolled {
+	case leaveRolled:
+		if w != leaveRolled {
 			return nil // it takes over first; its version is rolled afterwards
 		}
 	default:
 		return nil
 	}
-	if w == wishLost && p.state().HoldsBack(slot.holder) {
+	if w == leaveLost && p.state().HoldsBack(slot.holder) {
 		p.onHold(slot.holder)
 		return nil
 	}
-	tooMany := w == wishRolled && p.canarying(g) && next.Version != g.row.Version &&
+	tooMany := w == leaveRolled && p.canarying(g) && next.Version != g.row.Version &&
 		p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
 	if tooMany || p.state().NeedsPreparing(next, cause, "") {
 		p.stop(next, cause, "it came to nothing") // its slot gets another successor when it has gone

@@ -24,7 +24,7 @@ func (s *Seen) Follow(written []*fsm.Instance) {
 // equal.
 func Surveys(in Input) (indexed, scanned string) {
 	p := newPass(in)
-	p.survey()
+	p.findGroups()
 	scan := newPass(in)
 	scan.scanEverything()
 	return p.found(), scan.found()
@@ -41,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything is the simplest form of survey.
+// scanEverything is the simplest form of findGroups.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -161,7 +161,7 @@ func SlotsDiffer(in Input) string {
 // it compared two entries.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
-	queue := p.crowdQueue(g, held, len(held))
+	queue := p.spreadQueue(g, held, len(held))
 	for range count {
 		taken = append(taken, queue.take().holder.ID)
 	}

@@ -126,7 +126,7 @@ func (f *field) census() {
 				continue
 			}
 			f.countDistinct(v.node, 1)
-			if f.pass.wishOf(f.group, inst) == wishNone {
+			if f.pass.leaveReasonOf(f.group, inst) == leaveNone {
 				f.same[v.at]++
 				f.countSpread(v, 1)
 			}

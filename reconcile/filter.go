@@ -11,7 +11,7 @@ import (
 // nodes that halves the cost of each of a hundred groups.
 type nodeTable struct {
 	views   []*nodeView // in order of id
-	places  *places
+	places  *nodeIndex
 	layouts map[string]*layout          // by the joined spread attributes
 	meets   map[model.Constraint][]bool // by node
 	unmets  map[model.Constraint]string // results of unmet
@@ -34,7 +34,7 @@ type nodeView struct {
 	reserved []int           // static ports kept for those instances
 	moves    int32           // grows with each placement and promise, so that outdated scores are noticed
 
-	crowd     *crowd                            // its instances, for preemption
+	crowd     *nodeInstances                    // its instances, for preemption
 	soonTaken int64                             // of the memory that comes free soon: what waiting needs have claimed
 	spared    map[model.InstanceID]*model.Error // instances that the log would not let be preempted
 	shut      *model.Error                      // why nothing more is preempted on it in this decision

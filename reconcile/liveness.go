@@ -22,8 +22,8 @@ func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
-// census is what the guard against mass eviction counts.
-type census struct {
+// nodeCounts is what the guard against mass eviction counts.
+type nodeCounts struct {
 	nodes  int // all of them
 	judged int // nodes that are meant to work; see judged
 	// of the judged nodes: offline, silent for more than three intervals, or degraded by their own agents' word
@@ -55,8 +55,8 @@ func (p *pass) watchNodes() {
 	}
 }
 
-func (p *pass) count() census {
-	var c census
+func (p *pass) count() nodeCounts {
+	var c nodeCounts
 	interval := Interval(p.in.State.Settings.OfflineAfter)
 	for id, n := range p.state().Nodes.All() {
 		c.nodes++
@@ -114,7 +114,7 @@ func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 }
 
 // domainOut returns a failure domain that is out as a whole while other nodes are out too; "" if none is.
-func (p *pass) domainOut(c *census) (out string) {
+func (p *pass) domainOut(c *nodeCounts) (out string) {
 	label := p.in.State.Settings.FailureDomainLabel
 	size, gone := map[string]int{}, map[string]int{}
 	var domains []string
@@ -180,7 +180,7 @@ func judged(n *fsm.Node) bool {
 
 // limit returns the number of silent or sick nodes above which no node is believed dead, times 100. It is max(2, 34 %),
 // or max(2, 50 %) in a small cluster.
-func (c *census) limit() int {
+func (c *nodeCounts) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
 		percent = 50
@@ -188,7 +188,7 @@ func (c *census) limit() int {
 	return max(200, percent*c.judged)
 }
 
-func (c *census) tooMany() string {
+func (c *nodeCounts) tooMany() string {
 	what := "silent"
 	switch {
 	case c.sick == c.out:
@@ -213,7 +213,7 @@ func (c *census) tooMany() string {
 // hold begins a hold before the first of too many silent nodes is written as offline. It ends the hold when less than
 // half the limit has been silent for a minute. The start of that minute is kept in the state, because leaders may
 // change more often. Nodes that this leader has not heard yet count as silent for that.
-func (p *pass) hold(c *census) {
+func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
 		if why != "" && !(h.Reason != "" && p.in.Now < h.Since.Add(overrideFor)) {
@@ -241,7 +241,7 @@ func (p *pass) observe(c fsm.Command) bool {
 // judgeHealth makes a node degraded while gossip suspects it, unreachable while its agent gets no answers, and online
 // again as soon as neither holds. This alone never evicts anything. If too many nodes get no answers, the servers are
 // broken rather than the nodes. Then none becomes unreachable, so that something is left to place on.
-func (p *pass) judgeHealth(n *fsm.Node, c *census) {
+func (p *pass) judgeHealth(n *fsm.Node, c *nodeCounts) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
 		return
@@ -288,7 +288,7 @@ func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 }
 
 // writeOffline declares nodes offline, the longest silent first, and no more than the rate allows.
-func (p *pass) writeOffline(c *census) {
+func (p *pass) writeOffline(c *nodeCounts) {
 	if len(c.candidate) == 0 {
 		return
 	}

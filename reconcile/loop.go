@@ -143,7 +143,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.forget(state.Index)
 		if l.settle && len(l.flights) == 0 {
 			l.settle = false
-			l.drowse(ctx, l.pause)
+			l.pauseFor(ctx, l.pause)
 			continue // a newer state may be published by now
 		}
 		wake := longSleep
@@ -344,11 +344,11 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	if len(l.queue) == 0 { // otherwise the next step writes entries and decides nothing
 		pause = max(pause, time.Until(l.rest))
 	}
-	l.drowse(ctx, pause)
+	l.pauseFor(ctx, pause)
 }
 
-// drowse waits for d in any case, and takes outcomes that arrive meanwhile.
-func (l *Loop) drowse(ctx context.Context, d time.Duration) {
+// pauseFor waits for d in any case, and takes outcomes that arrive meanwhile.
+func (l *Loop) pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {

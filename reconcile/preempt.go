@@ -27,8 +27,8 @@ type preempting struct {
 	none      map[*field]string     // why it helped no need of a field, so that its other needs needn't look
 }
 
-// hole is the room that a preemption would make on a node.
-type hole struct {
+// preemption is the room that a preemption would make on a node.
+type preemption struct {
 	view    *nodeView
 	victims []*fsm.Instance
 	ranks   []int  // number of victims in each class, the most important class first
@@ -127,14 +127,14 @@ func (p *pass) lowerRuns(g *groupView) bool {
 
 // bestHole returns the best hole of all nodes: fewest victims of the most important class, then of the next, and so on;
 // then the newest victims; then by hash.
-func (p *pass) bestHole(n *need, f *field) *hole {
-	var best *hole
+func (p *pass) bestHole(n *need, f *field) *preemption {
+	var best *preemption
 	var reasons hindrances
 	for _, v := range p.candidates().views {
 		if v.detour || n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
 			continue
 		}
-		h := p.holeOn(n, f, v)
+		h := p.preemptionOn(n, f, v)
 		if h.soon() {
 			v.soonTaken += f.claim.MemoryBytes
 			return h
@@ -147,7 +147,7 @@ func (p *pass) bestHole(n *need, f *field) *hole {
 		}
 	}
 	if best == nil {
-		return &hole{why: reasons.text()}
+		return &preemption{why: reasons.text()}
 	}
 	return best
 }
@@ -170,8 +170,8 @@ func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 }
 
 // better orders holes. It is a strict order, so that the same state gives the same choice.
-func (h *hole) better(other *hole, f *field) bool {
-	tie := func(h *hole) uint64 { return hash(string(f.group.id), string(h.view.node.ID)) }
+func (h *preemption) better(other *preemption, f *field) bool {
+	tie := func(h *preemption) uint64 { return hash(string(f.group.id), string(h.view.node.ID)) }
 	return cmp.Or(slices.Compare(h.ranks, other.ranks), cmp.Compare(oldest(other.victims), oldest(h.victims)),
 		cmp.Compare(tie(h), tie(other)), cmp.Compare(h.view.node.ID, other.view.node.ID)) < 0
 }
@@ -186,7 +186,7 @@ func oldest(victims []*fsm.Instance) uint64 {
 
 // takeHole tries the preemption: the stops and the placement succeed or fail together. If the log refuses it because of
 // one victim, that victim is left out of the next try.
-func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
+func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
@@ -220,7 +220,7 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *model.Error {
 
 // blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If none did, it
 // leaves out the whole node.
-func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
+func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
 		for i := range h.victims {

@@ -50,17 +50,17 @@ func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	return total
 }
 
-// comfort returns how much better the target node's load is for the instance, by the score that placement uses. So
+// loadGain returns how much better the target node's load is for the instance, by the score that placement uses. So
 // placement and the rescheduler don't undo each other's work.
-func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
+func (b *balancer) loadGain(f *field, inst *fsm.Instance, from, to *load) int64 {
 	r := inst.Claims.Resources
 	before, after := f.useOf(from.view, from.memory, from.cpu), f.useOf(to.view, to.memory+r.MemoryBytes, to.cpu+r.CPU)
 	return after - before
 }
 
-// please moves instances to nodes that meet more of their group's preferences, beginning with the groups that can gain
-// most.
-func (b *balancer) please(tallies []*groupTally) {
+// improvePreferences moves instances to nodes that meet more of their group's preferences, beginning with the groups
+// that can gain most.
+func (b *balancer) improvePreferences(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int {
 		return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id))
@@ -171,7 +171,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 				continue
 			}
 			better := b.preference(f, counts, from, to)
-			gain := better + b.comfort(f, inst, from, to)
+			gain := better + b.loadGain(f, inst, from, to)
 			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain ||
 				f.repeats(to.view.node, from.view.node) {
 				continue

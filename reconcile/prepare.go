@@ -214,7 +214,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if slot == nil || slot.holder != inst {
 		return false // another instance has its slot
 	}
-	n := p.takeover(p.groups[i], slot, wishAsked, urgentMove)
+	n := p.takeover(p.groups[i], slot, leaveAsked, urgentMove)
 	_, nowhere := p.peek(n)
 	if nowhere != nil {
 		p.unplaced(n, nowhere)

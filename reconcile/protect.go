@@ -103,7 +103,7 @@ func (p *pass) rebuilt(inst *fsm.Instance) bool {
 
 // buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if it may not
 // begin.
-func (p *pass) buildNeed(g *groupView, slot *slotView, w wish) *need {
+func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	if g.pinned() {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	next, ok := p.state().Successor(inst)
 	switch {
 	case g.pinned():
-		if _, why := p.peek(p.takeover(g, slot, wishRebuilt, urgentMove)); why != nil {
+		if _, why := p.peek(p.takeover(g, slot, leaveRebuilt, urgentMove)); why != nil {
 			p.unplaced(&need{group: g, slot: slot.n, replaces: inst}, why)
 			return
 		}

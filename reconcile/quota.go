@@ -38,7 +38,7 @@ func surges(cause model.Cause) bool {
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both
 // (docs/budgets.md, "Quotas"). Its budget must still allow the stop, and the replacement must fit somewhere.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
-	n := p.takeover(g, g.slot(inst.Slot), wishDrained, urgentMove)
+	n := p.takeover(g, g.slot(inst.Slot), leaveDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {
 		p.unplaced(n, nowhere)
 		p.acceptDowntime(d, inst)

@@ -72,10 +72,10 @@ func (p *pass) rebalance() {
 	if len(b.loads) < 2 {
 		return
 	}
-	if p.in.State.Settings.Algorithm != "binpack" && !b.relieve() {
+	if p.in.State.Settings.Algorithm != "binpack" && !b.unloadOverused() {
 		return
 	}
-	b.please(tallies)
+	b.improvePreferences(tallies)
 }
 
 // limit returns nil if one more move may begin now. Otherwise it returns why not, and when it may. The limits are the
@@ -114,9 +114,9 @@ func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// relieve moves instances off overused nodes, the fullest first, until they are not overused any more. It returns false
-// if no more moves may begin.
-func (b *balancer) relieve() bool {
+// unloadOverused moves instances off overused nodes, the fullest first, until they are not overused any more. It
+// returns false if no more moves may begin.
+func (b *balancer) unloadOverused() bool {
 	var over []*load
 	for _, l := range b.loads {
 		if l.use(0) > b.mean+overMean {
@@ -195,7 +195,7 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 		// The sum of squared uses, each weighted by the size of its node, falls: 2 gain > size/room - size/there.
 		falls := 2*gain > size/max(room/full, 1)-size/max(there/full, 1)
 		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 ||
-			b.comfort(f, inst, from, to) <= 0 ||
+			b.loadGain(f, inst, from, to) <= 0 ||
 			to == from || f.repeats(to.view.node, from.view.node) {
 			return true
 		}

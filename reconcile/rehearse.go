@@ -26,7 +26,7 @@ type rehearsal struct {
 	quiet bool                   // it came to its end, so the fates are final
 	began model.Time             // when the drain starts
 	took  pace                   // how long the work would take that agents do at once here
-	desk  desk                   // work for agents
+	queue agentQueue             // work for agents
 }
 
 // fate is what became of an instance on a node of the drain.
@@ -45,7 +45,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		r.fates[inst.ID] = &fate{}
 	}
 	r.in.State.Settings.Paused = false
-	r.desk = newDesk(&r.in.State)
+	r.queue = newAgentQueue(&r.in.State)
 	r.in.Seen.follow(true)
 	defer r.in.Seen.follow(false)
 	for _, group := range begin {
@@ -115,7 +115,7 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.State, _, written = r.in.State.ApplyNaming(r.in.State.Index+1, r.in.Term, e)
 	for _, old := range written {
 		if inst, ok := r.in.State.Instances.Get(old.ID); ok {
-			r.desk.put(inst)
+			r.queue.put(inst)
 		}
 	}
 	r.in.Seen.note(written)
@@ -160,7 +160,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 // work lets the agents of all nodes that can be heard do what they are asked.
 func (r *rehearsal) work() {
 	before := r.in.State
-	for id, all, ok := r.desk.take(""); ok; id, all, ok = r.desk.take(id) {
+	for id, all, ok := r.queue.take(""); ok; id, all, ok = r.queue.take(id) {
 		n, known := before.Nodes.Get(id)
 		if !known || n.Health == model.HealthOffline || r.in.Live[id].Silent {
 			continue

@@ -29,7 +29,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	var needs []*need
 	for _, slot := range p.rollable(g) {
 		if slot.successor == nil && len(needs) < room {
-			n := p.takeover(g, slot, wishRolled, urgentRoll)
+			n := p.takeover(g, slot, leaveRolled, urgentRoll)
 			n.version = g.row.Version
 			needs = append(needs, n)
 		}
@@ -42,7 +42,8 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
-		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled && p.takesPart(g, slot.holder) {
+		if slot.holder != nil && !slot.dropped && p.leaveReasonOf(g, slot.holder) == leaveRolled &&
+			p.takesPart(g, slot.holder) {
 			slots = append(slots, slot)
 		}
 	}
@@ -209,7 +210,7 @@ func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 
 // roomAfter reports whether the new version would fit after the old instance has gone: in its place, or elsewhere now.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
-	n := p.takeover(g, slot, wishRolled, urgentRoll)
+	n := p.takeover(g, slot, leaveRolled, urgentRoll)
 	n.version = g.row.Version
 	f := p.fieldOf(g, n.version)
 	if f != nil {

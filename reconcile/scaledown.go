@@ -73,7 +73,7 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 		to++
 	}
 	order := make([]*slotView, 0, to-from)
-	for queue := p.crowdQueue(g, held[from:], to-from); len(order) < excess-from; {
+	for queue := p.spreadQueue(g, held[from:], to-from); len(order) < excess-from; {
 		order = append(order, queue.take())
 	}
 	taken := make(map[*slotView]bool, len(order))

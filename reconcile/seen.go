@@ -14,10 +14,10 @@ import (
 // that changed instead of every instance, which took tens of milliseconds. The zero value is empty and ready to use. It
 // is not safe for concurrent use.
 type Seen struct {
-	nodes   []seenNode
-	groups  map[model.GroupID]seenGroup
-	places  *places
-	rosters map[model.GroupID]*roster
+	nodes     []seenNode
+	groups    map[model.GroupID]seenGroup
+	places    *nodeIndex
+	instances map[model.GroupID]*instanceList
 	// rows of system groups whose instances all have one version; another instance would mean another row
 	uniform map[model.GroupID]*fsm.Group
 	looks   uint64          // decisions so far
@@ -27,12 +27,12 @@ type Seen struct {
 	follows  uint64 // how often follow was called
 }
 
-// refreshed is the number of decisions after which the roster of an unchanged group is read again. So replaced rows are
+// refreshed is the number of decisions after which the list of an unchanged group is read again. So replaced rows are
 // not kept in memory for long.
 const refreshed = 64
 
 // follow begins or ends a time in which the caller passes everything that is written between decisions to note, as a
-// rehearsal does. Rosters then needn't be read again. With the instances in ten groups of 10,000, a drain's forecast
+// rehearsal does. Lists then needn't be read again. With the instances in ten groups of 10,000, a drain's forecast
 // takes half the time if it uses the Seen of the forecast before.
 func (s *Seen) follow(on bool) {
 	s.followed = on
@@ -52,26 +52,26 @@ func (s *Seen) note(written []*fsm.Instance) {
 		return
 	}
 	for _, inst := range written {
-		if r := s.rosters[inst.Group]; r != nil && r.follow == s.follows {
+		if r := s.instances[inst.Group]; r != nil && r.follow == s.follows {
 			r.written = append(r.written, inst)
 		}
 	}
 }
 
-// end is called at the end of a decision. It drops what the next one hardly needs: rosters that this decision didn't
+// end is called at the end of a decision. It drops what the next one hardly needs: lists that this decision didn't
 // read although the one before did, and anything about groups that are gone.
 func (s *Seen) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
-		if r := s.rosters[id]; r != nil && r.look != s.looks && !s.followed {
-			delete(s.rosters, id)
+		if r := s.instances[id]; r != nil && r.look != s.looks && !s.followed {
+			delete(s.instances, id)
 		}
 	}
 	s.viewed = s.viewed[:0]
 	for _, g := range groups {
 		s.viewed = append(s.viewed, g.id)
 	}
-	if len(s.rosters) > state.Groups.Len() {
-		maps.DeleteFunc(s.rosters, func(id model.GroupID, _ *roster) bool { return !state.Groups.Has(id) })
+	if len(s.instances) > state.Groups.Len() {
+		maps.DeleteFunc(s.instances, func(id model.GroupID, _ *instanceList) bool { return !state.Groups.Has(id) })
 	}
 	if len(s.groups) > state.Groups.Len() {
 		maps.DeleteFunc(s.groups, func(id model.GroupID, _ seenGroup) bool { return !state.Groups.Has(id) })

@@ -91,16 +91,16 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 // surplus (L14).
 func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
-	switch w := p.wishOf(g, holder); w {
-	case wishNone:
+	switch w := p.leaveReasonOf(g, holder); w {
+	case leaveNone:
 		p.stopOneOf(g, slot)
-	case wishLost:
+	case leaveLost:
 		if p.takesOver(g, next) && p.stop(holder, model.CauseNodeOffline, "replaced by "+string(next.ID)) {
 			slot.handOver(p)
 		} else {
 			p.wait(holder, model.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
 		}
-	case wishFailed:
+	case leaveFailed:
 		down := holder.Status.Observed == model.ObservedFailed
 		if (down || next.Ready()) && p.stop(holder, failureCause(holder), "replaced by "+string(next.ID)) {
 			slot.handOver(p)
@@ -113,7 +113,7 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
-		p.wishOf(g, next) == wishNone {
+		p.leaveReasonOf(g, next) == leaveNone {
 		p.wait(holder, model.CodeReplicaEvicting,
 			"the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
 		return

@@ -52,7 +52,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		return nil
 	}
 	for _, slot := range g.slots() {
-		if slot.holder != nil && p.wishOf(g, slot.holder) == wishFailed {
+		if slot.holder != nil && p.leaveReasonOf(g, slot.holder) == leaveFailed {
 			p.restartSystem(g, slot.holder)
 		}
 	}

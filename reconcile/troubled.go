@@ -67,7 +67,7 @@ func (p *pass) troubleGone(inst *fsm.Instance) bool {
 
 // stopTroubled stops one instance that is to leave a degraded node, or is not ready on a good one. It does so when a
 // replacement covers it or, with stop-first, when a replacement would fit.
-func (p *pass) stopTroubled(g *groupView, slot *slotView, w wish, by string) {
+func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
 	switch {

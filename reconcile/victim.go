@@ -9,18 +9,19 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowd lists the instances on a node for preemption. It is made at first use, and again when the node has changed.
-type crowd struct {
+// nodeInstances lists the instances on a node for preemption. It is made at first use, and again when the node has
+// changed.
+type nodeInstances struct {
 	moves   int32           // of the view, when it was made
 	running []*fsm.Instance // those that could be preempted if class, role and budget allow it; the newest first
 	soon    []*fsm.Instance // those that are stopping and whose room is promised to nobody
 }
 
-func (p *pass) crowdOf(v *nodeView) *crowd {
+func (p *pass) crowdOf(v *nodeView) *nodeInstances {
 	if v.crowd != nil && v.crowd.moves == v.moves {
 		return v.crowd
 	}
-	c := &crowd{moves: v.moves}
+	c := &nodeInstances{moves: v.moves}
 	awaited := map[model.InstanceID]bool{}
 	for inst := range p.state().InstancesOn(v.node.ID) {
 		for _, id := range inst.Links.Awaits {
@@ -54,25 +55,26 @@ func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 }
 
 // soon reports whether the node will have room without a preemption.
-func (h *hole) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
+func (h *preemption) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
 
-// holeOn returns the best preemption on one node, or why there is none.
-func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
+// preemptionOn returns the best preemption on one node, or why there is none.
+func (p *pass) preemptionOn(n *need, f *field, v *nodeView) *preemption {
 	c := p.crowdOf(v)
 	if who := p.roomComes(f, v, c); who != nil {
-		return &hole{view: v, why: fmt.Sprintf("room comes free on node %s when %s has stopped", v.node.Name, joinIDs(who))}
+		return &preemption{view: v,
+			why: fmt.Sprintf("room comes free on node %s when %s has stopped", v.node.Name, joinIDs(who))}
 	}
 	if v.shut != nil {
-		return &hole{why: "it is refused (" + string(v.shut.Code) + ")"}
+		return &preemption{why: "it is refused (" + string(v.shut.Code) + ")"}
 	}
 	lower, held := p.lowerOn(n, v, c)
 	lacks := f.claim.MemoryBytes - v.free()
 	must, ok := p.portHolders(f, v, lower)
 	victims := pick(p.levels(lower), must, lacks)
 	if !ok || victims == nil || len(victims) == 0 {
-		return &hole{why: whyNoHole(len(lower), held)}
+		return &preemption{why: whyNoHole(len(lower), held)}
 	}
-	h := &hole{view: v, victims: victims, ranks: make([]int, len(p.state().Classes)+1)}
+	h := &preemption{view: v, victims: victims, ranks: make([]int, len(p.state().Classes)+1)}
 	for _, victim := range victims {
 		h.ranks[p.classOf(victim)]++
 	}
@@ -91,7 +93,7 @@ func whyNoHole(lower int, held []*model.Error) string {
 
 // roomComes returns the instances that are stopping for other reasons if they free enough room on a node; nil if they
 // don't.
-func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
+func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.InstanceID {
 	free := v.free() - v.soonTaken
 	var who []model.InstanceID
 	for _, inst := range c.soon {
@@ -112,7 +114,7 @@ func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []model.InstanceID {
 
 // lowerOn lists the instances that a need may preempt on a node, the newest first. They are less important, may leave,
 // and are no more of a group than its budgets allow. held lists why others are not among them.
-func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*model.Error) {
+func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
 		if n.replaces != nil && inst.ID == n.replaces.ID || p.mayTake(n.group.id, inst.Group) != nil {

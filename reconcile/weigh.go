@@ -49,10 +49,10 @@ func (b *balancer) tallies() []*groupTally {
 		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
 			t.hint = known.hint
 			if n++; (uint64(n)+seen.looks)%refreshed == 0 {
-				b.p.roster(id)
+				b.p.instanceRows(id)
 			}
 		} else if len(b.loads) > 1 {
-			for _, row := range b.p.roster(id) {
+			for _, row := range b.p.instanceRows(id) {
 				if row.calm || row.inst.Desired == model.DesiredRunning {
 					t.nodes = append(t.nodes, row.inst.Node)
 				}

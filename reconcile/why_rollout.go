@@ -17,7 +17,7 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	case !ok || job.Stopped:
 		return ""
 	case d.Status == model.DeploymentFailed:
-		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, e.p.in.State.WayBack(job))
+		text := fmt.Sprintf("deployment %s failed: %s; %s", d.ID, d.Reason, e.p.in.State.RevertAdvice(job))
 		if waits != "" {
 			text += "; " + waits
 		}

@@ -62,19 +62,19 @@ type ListenerConfig struct {
 // Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be used
 // before Run. It is safe for many goroutines.
 type Listener struct {
-	raw     net.Listener
-	cfg     ListenerConfig
-	tls     *tls.Config
-	pending *waiting
-	turns   *turns
-	raft    *budget
-	api     *budget
-	raftQ   *queue
-	apiQ    *queue
-	wg      sync.WaitGroup
-	noise   throttle
-	count   counters
-	seen    seenCerts
+	raw        net.Listener
+	cfg        ListenerConfig
+	tls        *tls.Config
+	pending    *waiting
+	handshakes *handshakeLimiter
+	raft       *budget
+	api        *budget
+	raftQ      *queue
+	apiQ       *queue
+	wg         sync.WaitGroup
+	noise      throttle
+	count      counters
+	seen       seenCerts
 }
 
 type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
@@ -99,14 +99,14 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	}
 	lim := cfg.Limits.withDefaults()
 	l := &Listener{
-		raw:     raw,
-		cfg:     cfg,
-		pending: newWaiting(lim.MaxPending),
-		turns:   newTurns(runtime.GOMAXPROCS(0) / 2),
-		raft:    newBudget(lim.MaxRaft, lim.MaxRaft),
-		api:     newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
-		raftQ:   newQueue(raw.Addr()),
-		apiQ:    newQueue(raw.Addr()),
+		raw:        raw,
+		cfg:        cfg,
+		pending:    newWaiting(lim.MaxPending),
+		handshakes: newHandshakeLimiter(runtime.GOMAXPROCS(0) / 2),
+		raft:       newBudget(lim.MaxRaft, lim.MaxRaft),
+		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
+		raftQ:      newQueue(raw.Addr()),
+		apiQ:       newQueue(raw.Addr()),
 	}
 	l.tls = l.config()
 	return l, nil
@@ -117,7 +117,7 @@ func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if c, ok := hello.Conn.(*turnConn); ok {
+		if c, ok := hello.Conn.(*limitedConn); ok {
 			if g, ok := c.Conn.(*gate); ok {
 				l.pending.heard(g)
 			}
@@ -243,7 +243,7 @@ func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 func (l *Listener) handshake(ctx context.Context, g *gate) {
 	limit, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTimeout)
 	defer cancel()
-	raw := &turnConn{Conn: g, ctx: limit, turns: l.turns}
+	raw := &limitedConn{Conn: g, ctx: limit, limiter: l.handshakes}
 	conn := tls.Server(raw, l.tls)
 	err := conn.HandshakeContext(limit)
 	raw.over()

@@ -37,7 +37,7 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 			d.cfg.Logger.Error("state directory can't be adopted", "name", e.Name(), "error", err)
 			if ID(e.Name()).Valid() {
 				unclear = append(unclear, ID(e.Name()))
-				d.doubt(ID(e.Name()))
+				d.keepUnclear(ID(e.Name()))
 			}
 		}
 		if t != nil {
@@ -67,8 +67,8 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// doubt keeps the cgroup of an instance that may run from being swept.
-func (d *Driver) doubt(id ID) {
+// keepUnclear keeps the cgroup of an instance that may run from being swept.
+func (d *Driver) keepUnclear(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)
 	d.mu.Lock()

@@ -15,14 +15,14 @@ func ruled(err error, rule fsm.Invariant) bool {
 	return found.First() == rule
 }
 
-// docket is the state of a small cluster, made by the product's own commands: a node with a job of two instances.
-type docket struct {
+// smallCluster is the state of a small cluster, made by the product's own commands: a node with a job of two instances.
+type smallCluster struct {
 	t     *testing.T
 	state fsm.State
 }
 
-func newDocket(t *testing.T) *docket {
-	d := &docket{t: t, state: fsm.NewState()}
+func newSmallCluster(t *testing.T) *smallCluster {
+	d := &smallCluster{t: t, state: fsm.NewState()}
 	d.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
 	d.apply(&fsm.NodeRegister{
 		ID: "n1", Name: "n1", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
@@ -39,7 +39,7 @@ func newDocket(t *testing.T) *docket {
 	return d
 }
 
-func (d *docket) apply(command fsm.Command) committed {
+func (d *smallCluster) apply(command fsm.Command) committed {
 	d.t.Helper()
 	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader,
 		Groups: [][]fsm.Command{{command}}}
@@ -76,7 +76,7 @@ func TestSilenceCanFail(t *testing.T) {
 
 // S4 over a whole history: what clients were told must be what the log did.
 func TestReceiptsCanFail(t *testing.T) {
-	d := newDocket(t)
+	d := newSmallCluster(t)
 	s := d.apply(&fsm.NodeIntent{ID: "n1", Intent: model.IntentCordoned})
 	s.Request = "logged"
 	for name, r := range map[string]receipt{
@@ -108,7 +108,7 @@ func (silentReasons) Waiting(model.InstanceID) []model.Blocker { return nil }
 
 // S14: a group that lacks an instance, and an eviction that goes nowhere, must say why.
 func TestReasonsCanFail(t *testing.T) {
-	d := newDocket(t)
+	d := newSmallCluster(t)
 	if err := missingReasons(d.state, silentReasons{}); err != nil {
 		t.Errorf("nothing is missing: %v", err)
 	}

@@ -91,7 +91,7 @@ func (s *server) start() {
 		Name: s.name, Version: "test", Logger: p.log.Named("api"),
 		Store: p.machine, Consensus: p.cluster, Freshness: p.cluster, Liveness: p.cluster,
 		Explainer: explainer{}, Planner: explainer{},
-		Servers:       httpapi.Servers{Roster: roster{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
+		Servers:       httpapi.Servers{List: memberLister{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
 		PeerTransport: p.peers, AgentTransport: p.agents,
 	})
 	must(s.w.t, err)
@@ -293,14 +293,14 @@ func (s *server) restart() {
 	s.start()
 }
 
-// roster shows the servers as the API does.
-type roster struct{ *cluster.Server }
+// memberLister shows the servers as the API does.
+type memberLister struct{ *cluster.Server }
 
-// Members implements httpapi.Roster.
-func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
-	var entries []httpapi.RosterEntry
+// Members implements httpapi.ServerList.
+func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
+	var entries []httpapi.ServerEntry
 	for _, s := range r.Servers() {
-		m := httpapi.RosterEntry{Listens: s.Listens, Member: api.Member{
+		m := httpapi.ServerEntry{Listens: s.Listens, Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag,
 		}}

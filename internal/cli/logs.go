@@ -24,7 +24,7 @@ type logFlags struct {
 	running        bool // of a job: leave out ended instances
 }
 
-// logsKept says how long logs are kept: see agent/crew.go and driver.LogPolicy.
+// logsKept says how long logs are kept: see agent/supervisors.go and driver.LogPolicy.
 const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
 	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 

@@ -153,7 +153,7 @@ func (s *serverPart) openAPI() (err error) {
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
-		Servers: httpapi.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster,
+		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster,
 			Verifier: verifier{s.cluster}},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),

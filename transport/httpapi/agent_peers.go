@@ -34,7 +34,7 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return transport.Peers{}, err
 	}
-	over, leave := s.agents.lookout.join()
+	over, leave := s.agents.guard.join()
 	r := s.reading()
 	fresh := len(r.unknownPeers(q, true)) > 0
 	changed := fresh || len(r.unknownPeers(q, false)) > 0

@@ -84,7 +84,7 @@ func (s *Server) assignments(ctx context.Context, who caller,
 	if registered(s.cfg.Store.Current(), n, q) {
 		s.cfg.Liveness.Heard(q.Node)
 		if n.Assigned <= q.Index && q.Incarnation == s.cfg.Store.Current().Incarnation {
-			over, leave := s.agents.lookout.join()
+			over, leave := s.agents.guard.join()
 			if pause(ctx, woken, over, parsePoll(q.Wait)) {
 				s.agents.assigned.wait(ctx)
 			}
@@ -286,7 +286,7 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if q.Index > s.cfg.Store.Current().Index {
 		q.Index = 0
 	}
-	over, leave := s.agents.lookout.join()
+	over, leave := s.agents.guard.join()
 	if s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services") && q.Index > 0 {
 		s.agents.services.wait(ctx)
 	}

@@ -87,7 +87,7 @@ func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.S
 		return nil, refusal
 	}
 	state := s.cfg.Store.Current()
-	if report.NamesStrangers(state) {
+	if report.NamesUnknown(state) {
 		if err := s.cfg.Consensus.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}

@@ -15,12 +15,12 @@ import (
 // heartbeatKey is the size of the random keys that authenticate a node's heartbeats, in bytes.
 const heartbeatKey = 32
 
-// agentDesk is what the calls of all agents share.
-type agentDesk struct {
-	lookout  *lookout // whether this server may still answer them
-	assigned *linger  // delays answers to polls for assignments; the next two likewise
-	services *linger
-	peers    *linger
+// agentCallState is what the calls of all agents share.
+type agentCallState struct {
+	guard    *pollGuard   // whether this server may still answer them
+	assigned *answerDelay // delays answers to polls for assignments; the next two likewise
+	services *answerDelay
+	peers    *answerDelay
 	known    *sharedServices
 	lists    *sharedPeers
 	relay    *relay // forwards calls to the leader
@@ -229,10 +229,10 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 // serverInfos returns the addresses and listeners of the servers. They are empty if the servers can't be listed now; an
 // agent then keeps those that it knows.
 func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
-	if s.cfg.Servers.Roster == nil {
+	if s.cfg.Servers.List == nil {
 		return nil, nil
 	}
-	members, err := s.cfg.Servers.Roster.Members(ctx)
+	members, err := s.cfg.Servers.List.Members(ctx)
 	if err != nil {
 		s.log.Warn("can't list the servers for an agent", "error", err)
 		return nil, nil

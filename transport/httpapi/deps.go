@@ -95,9 +95,9 @@ type Liveness interface {
 	LiveOf(model.NodeID) (live fsm.Liveness, ok bool)
 }
 
-// Roster lists the servers.
-type Roster interface {
-	Members(context.Context) ([]RosterEntry, error)
+// ServerList lists the servers.
+type ServerList interface {
+	Members(context.Context) ([]ServerEntry, error)
 }
 
 // MemberOps changes the set of servers. Its methods block until they are done or ctx ends.
@@ -156,7 +156,7 @@ type Config struct {
 
 // Servers groups the parts for the servers themselves. Each may be nil: its operations then answer not_supported.
 type Servers struct {
-	Roster    Roster
+	List      ServerList
 	Ops       MemberOps
 	Snapshots Snapshots
 	Peers     Peers

@@ -12,7 +12,7 @@ import (
 // A registration returns the ports that servers report for themselves, and not the claims of gossip.
 func TestRegistrationTellsListens(t *testing.T) {
 	r := newRig(t)
-	r.shape = func(m *httpapi.RosterEntry) {
+	r.shape = func(m *httpapi.ServerEntry) {
 		m.Address, m.Gossip, m.Listens = "10.0.0.9:8080", "10.0.0.9:8081", []string{m.Name + ":7640"}
 	}
 	r.twin = "claimed" // it listens nowhere

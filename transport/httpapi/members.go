@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// RosterEntry is a server in the roster.
-type RosterEntry struct {
+// ServerEntry is a server in the list.
+type ServerEntry struct {
 	api.Member
 	Own     MemberOwn
 	Listens []string // host:port of its listeners; see transport.RegisterReply
 }
 
-// shown returns the servers of a roster in the form of an answer.
-func shown(entries []RosterEntry) []api.Member {
+// shown returns the servers of a list in the form of an answer.
+func shown(entries []ServerEntry) []api.Member {
 	members := make([]api.Member, len(entries))
 	for i, e := range entries {
 		members[i] = e.Member
@@ -40,7 +40,7 @@ type MemberOwn struct {
 }
 
 // diskText says how much is free.
-func diskText(m *RosterEntry) string {
+func diskText(m *ServerEntry) string {
 	if m.TotalBytes == 0 {
 		return "how much is free is not known"
 	}
@@ -48,7 +48,7 @@ func diskText(m *RosterEntry) string {
 }
 
 // lookAtDisk returns how a person finds out what fills a server's disk.
-func lookAtDisk(m *RosterEntry) string {
+func lookAtDisk(m *ServerEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {
 		dir = "DATA_DIR"
@@ -135,12 +135,12 @@ func memberRoute(id, method, path, summary string) route {
 }
 
 func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, api.Member) bool) error {
-	if s.cfg.Servers.Roster == nil {
+	if s.cfg.Servers.List == nil {
 		return notOffered("members")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	defer cancel()
-	members, err := s.cfg.Servers.Roster.Members(ctx)
+	members, err := s.cfg.Servers.List.Members(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,10 +165,10 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 
 // onMember finds a server by id, or by a unique name. Codes: not_found; ambiguous for a name that several servers have.
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
-	if s.cfg.Servers.Roster == nil {
+	if s.cfg.Servers.List == nil {
 		return notOffered("members")
 	}
-	members, err := s.cfg.Servers.Roster.Members(ctx)
+	members, err := s.cfg.Servers.List.Members(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *Server) act(ctx context.Context, into any, do func(context.Context) err
 	if err := decodeBody(ctx, into); err != nil {
 		return api.MemberReply{}, err
 	}
-	if s.cfg.Servers.Ops == nil || s.cfg.Servers.Roster == nil {
+	if s.cfg.Servers.Ops == nil || s.cfg.Servers.List == nil {
 		return api.MemberReply{}, notOffered("changes of membership")
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -234,7 +234,7 @@ func (s *Server) act(ctx context.Context, into any, do func(context.Context) err
 	if err := do(ctx); err != nil {
 		return api.MemberReply{}, err
 	}
-	members, err := s.cfg.Servers.Roster.Members(ctx)
+	members, err := s.cfg.Servers.List.Members(ctx)
 	if err != nil {
 		return api.MemberReply{}, err
 	}

@@ -41,7 +41,7 @@ const (
 // problems collects what status shows.
 type problems struct {
 	r         *reading
-	members   []RosterEntry
+	members   []ServerEntry
 	differing []api.DifferentState
 	led       bool // a leader is known
 
@@ -50,7 +50,7 @@ type problems struct {
 
 // problems uses only what this server already knows, and asks nobody. Facts about servers that only the leader knows
 // are missing elsewhere.
-func (s *Server) problems(r *reading, members []RosterEntry, differing []api.DifferentState) *problems {
+func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
 	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
 	p.cluster()
@@ -143,7 +143,7 @@ func (p *problems) cluster() {
 }
 
 // server adds the problems that a server reports, or that it does not answer.
-func (p *problems) server(m *RosterEntry) {
+func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
@@ -168,7 +168,7 @@ func (p *problems) server(m *RosterEntry) {
 }
 
 // silent reports whether a server does not answer. A server that doesn't lead knows only what gossip says.
-func (p *problems) silent(m *RosterEntry) bool {
+func (p *problems) silent(m *ServerEntry) bool {
 	switch fsm.Gossip(m.State) {
 	case fsm.GossipAlive, fsm.GossipSuspect:
 		return m.Silent > serverPatience
@@ -179,7 +179,7 @@ func (p *problems) silent(m *RosterEntry) bool {
 }
 
 // wayWithout returns what to do about a server that does not answer. Without a leader no server can be removed.
-func (p *problems) wayWithout(m *RosterEntry) string {
+func (p *problems) wayWithout(m *ServerEntry) string {
 	if !p.led {
 		return "start it again"
 	}

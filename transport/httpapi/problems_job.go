@@ -24,7 +24,7 @@ func (p *problems) jobs() {
 			continue
 		}
 		if d, ok := p.r.Deployments.Get(j.Deployment); ok && d.Status == model.DeploymentFailed {
-			next := fmt.Sprintf("outspan why %s; %s", j.Name, p.r.WayBack(j))
+			next := fmt.Sprintf("outspan why %s; %s", j.Name, p.r.RevertAdvice(j))
 			p.add(api.ProblemDeployment, "job/"+string(j.Name), next, "deployment %s failed: %s", d.ID, d.Reason)
 		}
 		for _, g := range p.r.GroupsOf(j.Name) {

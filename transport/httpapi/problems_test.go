@@ -34,8 +34,8 @@ func TestProblems(t *testing.T) {
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
 	fullDisk := model.SelfReport{Gen: 1,
 		Troubles: []model.Trouble{{Check: model.SelfDiskFull, Reason: "the disk is full"}}}
-	only := func(name string, change func(*httpapi.RosterEntry)) func(*httpapi.RosterEntry) {
-		return func(m *httpapi.RosterEntry) {
+	only := func(name string, change func(*httpapi.ServerEntry)) func(*httpapi.ServerEntry) {
+		return func(m *httpapi.ServerEntry) {
 			if m.Name == name {
 				change(m)
 			}
@@ -43,48 +43,48 @@ func TestProblems(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		shape func(*httpapi.RosterEntry)
+		shape func(*httpapi.ServerEntry)
 		apply []fsm.Command
 		want  []string // each part of a line, in order
 	}{
 		{name: "none"},
-		{name: "disk full", shape: only("s2", func(m *httpapi.RosterEntry) {
+		{name: "disk full", shape: only("s2", func(m *httpapi.ServerEntry) {
 			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = api.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
 		}), want: []string{
 			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ",
 			"df -h /var/lib/outspan",
 		}},
-		{name: "disk low", shape: only("s2", func(m *httpapi.RosterEntry) { m.Disk = api.DiskLow }),
+		{name: "disk low", shape: only("s2", func(m *httpapi.ServerEntry) { m.Disk = api.DiskLow }),
 			want: []string{"server_disk server/s2: its disk is nearly full"}},
-		{name: "disk soon", shape: only("s1", func(m *httpapi.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
+		{name: "disk soon", shape: only("s1", func(m *httpapi.ServerEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 100<<30 }),
 			want: []string{"server_disk server/s1: its disk is nearly full, 1024 of 102400 MiB are free"}},
-		{name: "small disk", shape: only("s1", func(m *httpapi.RosterEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
-		{name: "dead", shape: only("s3", func(m *httpapi.RosterEntry) { m.State = "dead" }),
+		{name: "small disk", shape: only("s1", func(m *httpapi.ServerEntry) { m.FreeBytes, m.TotalBytes = 1<<30, 4<<30 })},
+		{name: "dead", shape: only("s3", func(m *httpapi.ServerEntry) { m.State = "dead" }),
 			want: []string{"server_silent server/s3: it does not answer -> ", "outspan server remove id-s3"}},
-		{name: "silent", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 6 * model.Second }),
+		{name: "silent", shape: only("s3", func(m *httpapi.ServerEntry) { m.Silent = 6 * model.Second }),
 			want: []string{"server_silent server/s3"}},
-		{name: "one tick", shape: only("s3", func(m *httpapi.RosterEntry) { m.Silent = 2 * model.Second })},
-		{name: "clock", shape: only("s3", func(m *httpapi.RosterEntry) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
+		{name: "one tick", shape: only("s3", func(m *httpapi.ServerEntry) { m.Silent = 2 * model.Second })},
+		{name: "clock", shape: only("s3", func(m *httpapi.ServerEntry) { m.ClockAhead = api.ClockOffset(-model.Hour) }),
 			want: []string{"server_clock server/s3: its clock is 1h behind the others' -> "}},
-		{name: "certificate", shape: only("s2", func(m *httpapi.RosterEntry) { m.Own.Certificate = soon }),
+		{name: "certificate", shape: only("s2", func(m *httpapi.ServerEntry) { m.Own.Certificate = soon }),
 			want: []string{"server_certificate server/s2: its certificate ends in 5", "outspan tls cert create --server s2 "}},
-		{name: "certificate of an agent", shape: func(m *httpapi.RosterEntry) {
+		{name: "certificate of an agent", shape: func(m *httpapi.ServerEntry) {
 			m.Own.Agents = map[string]transport.Lifetime{"n2": soon, "gone": soon}
 		},
 			want: []string{"node_certificate node/n2: its certificate ends in 5 days", "outspan tls cert create --agent n2"}},
-		{name: "renewed certificate of an agent", shape: func(m *httpapi.RosterEntry) {
+		{name: "renewed certificate of an agent", shape: func(m *httpapi.ServerEntry) {
 			m.Own.Agents = map[string]transport.Lifetime{"n2": soon}
 			if m.Name == "s2" {
 				m.Own.Agents["n2"] = transport.Lifetime{From: time.Now(), Until: time.Now().Add(365 * day)}
 			}
 		}},
-		{name: "voters", shape: func(m *httpapi.RosterEntry) { m.Own.Expect = 5 },
+		{name: "voters", shape: func(m *httpapi.ServerEntry) { m.Own.Expect = 5 },
 			want: []string{"voters cluster: 3 of the servers vote, and bootstrap_expect is 5"}},
-		{name: "two voters", shape: only("s3", func(m *httpapi.RosterEntry) { m.Voter = false }),
+		{name: "two voters", shape: only("s3", func(m *httpapi.ServerEntry) { m.Voter = false }),
 			want: []string{"voters cluster: 2 servers vote"}},
-		{name: "backup", shape: only("s1", func(m *httpapi.RosterEntry) { m.Own.Saved = time.Now().Add(-9*day - time.Hour) }),
+		{name: "backup", shape: only("s1", func(m *httpapi.ServerEntry) { m.Own.Saved = time.Now().Add(-9*day - time.Hour) }),
 			want: []string{"backup_old cluster: the state was last saved 9 days ago -> outspan server snapshot save FILE"}},
-		{name: "backup on another server", shape: func(m *httpapi.RosterEntry) {
+		{name: "backup on another server", shape: func(m *httpapi.ServerEntry) {
 			m.Own.Saved = time.Now().Add(-9 * day)
 			if m.Name == "s2" {
 				m.Own.Saved = time.Now()
@@ -139,7 +139,7 @@ func TestProblems(t *testing.T) {
 // Without a leader any server answers, and says so first.
 func TestProblemsWithoutALeader(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
-	r.shape = func(m *httpapi.RosterEntry) {
+	r.shape = func(m *httpapi.ServerEntry) {
 		if m.Name == "s3" {
 			m.State = "unknown"
 		}

@@ -189,14 +189,14 @@ func (r *rig) Plan(_ httpapi.Question, spec model.JobSpec) (model.JobPlan, error
 	return p, nil
 }
 
-// Members implements httpapi.Roster.
-func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
+// Members implements httpapi.ServerList.
+func (r *rig) Members(context.Context) ([]httpapi.ServerEntry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []httpapi.RosterEntry
+	var all []httpapi.ServerEntry
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if s, ok := r.servers[name]; ok {
-			all = append(all, httpapi.RosterEntry{Member: api.Member{
+			all = append(all, httpapi.ServerEntry{Member: api.Member{
 				Name: name, ID: model.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name,
 				Voter: true, State: "alive",
 				Version: "1.2.3",
@@ -211,7 +211,7 @@ func (r *rig) Members(context.Context) ([]httpapi.RosterEntry, error) {
 	}
 	if r.twin != "" {
 		all = append(all,
-			httpapi.RosterEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
+			httpapi.ServerEntry{Member: api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"}})
 	}
 	return all, nil
 }

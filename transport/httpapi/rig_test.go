@@ -31,7 +31,7 @@ type rig struct {
 	mu     sync.Mutex
 	index  uint64
 	lead   string // name of the leader; "": none
-	shape  func(*httpapi.RosterEntry)
+	shape  func(*httpapi.ServerEntry)
 	twin   string // the name of one more server, shared with another one
 	broken error  // what Propose returns
 	behind func() // what a server has not applied yet
@@ -98,7 +98,7 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	config := httpapi.Config{
 		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s,
 		Liveness: s, Explainer: r, Planner: r,
-		Servers:       httpapi.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
+		Servers:       httpapi.Servers{List: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
 		PeerTransport: s.passing, AgentTransport: agents,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}

@@ -35,7 +35,7 @@ type Server struct {
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
-	agents        agentDesk
+	agents        agentCallState
 }
 
 // New builds a server from its parts. Error: invalid if a required part is missing.
@@ -62,9 +62,9 @@ func New(cfg Config) (*Server, error) {
 		reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
 		waiting: &sharedWaiting{},
 	}
-	s.agents = agentDesk{
-		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned),
-		services: newLinger(lingerServices), peers: newLinger(lingerPeers),
+	s.agents = agentCallState{
+		guard: &pollGuard{look: s.caughtUp, every: staleLook}, assigned: newAnswerDelay(delayAssigned),
+		services: newAnswerDelay(delayServices), peers: newAnswerDelay(delayPeers),
 		known: &sharedServices{}, lists: newSharedPeers(),
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}

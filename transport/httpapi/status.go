@@ -35,7 +35,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Sta
 	if err != nil {
 		return v, err
 	}
-	slices.SortFunc(members, func(x, y RosterEntry) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(members, func(x, y ServerEntry) int { return strings.Compare(x.Name, y.Name) })
 	v.Servers = shown(members)
 	v.Differing = notNil(s.differing())
 	v.Problems = s.problems(r, members, v.Differing).rows()
@@ -52,12 +52,12 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Sta
 	return v, nil
 }
 
-// members returns the servers; none if this server has no roster.
-func (s *Server) members(ctx context.Context) ([]RosterEntry, error) {
-	if s.cfg.Servers.Roster == nil {
+// members returns the servers; none if this server has no list of servers.
+func (s *Server) members(ctx context.Context) ([]ServerEntry, error) {
+	if s.cfg.Servers.List == nil {
 		return nil, nil
 	}
-	return s.cfg.Servers.Roster.Members(ctx)
+	return s.cfg.Servers.List.Members(ctx)
 }
 
 func (s *Server) differing() []api.DifferentState {

@@ -61,7 +61,7 @@ func (r *reading) why(subject string) (api.Why, error) {
 // isServerName reports whether a server has this name or id; false if the servers are not known.
 func (s *Server) isServerName(ctx context.Context, text string) bool {
 	members, err := s.members(ctx)
-	return err == nil && slices.ContainsFunc(members, func(m RosterEntry) bool {
+	return err == nil && slices.ContainsFunc(members, func(m ServerEntry) bool {
 		return m.Name == text || string(m.ID) == text
 	})
 }

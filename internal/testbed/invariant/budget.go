@@ -170,15 +170,15 @@ func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration
 	w.stops = w.stops[max(0, len(w.stops)-most-1):]
 }
 
-// railed is the number of stops without an order in one entry.
-type railed struct {
+// unorderedStops is the number of stops without an order in one entry.
+type unorderedStops struct {
 	at model.Time
 	n  int
 }
 
-// railway is S7 for stops without an order: those of the rescheduler, and those of a policy that a cordon triggered. In
-// a minute they are at most 5 % of the instances that should run, but always at least one.
-func (j *Judge) railway(f *fsm.Findings, s *Step) {
+// unordered is S7 for stops without an order: those of the rescheduler, and those of a policy that a cordon triggered.
+// In a minute they are at most 5 % of the instances that should run, but always at least one.
+func (j *Judge) unordered(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {
 		cause := now.Marks.StopCause
@@ -190,7 +190,7 @@ func (j *Judge) railway(f *fsm.Findings, s *Step) {
 	if n == 0 {
 		return
 	}
-	j.rails = append(j.rails, railed{s.After.Now, n})
+	j.rails = append(j.rails, unorderedStops{s.After.Now, n})
 	total, running := 0, 0
 	for _, r := range j.rails {
 		if s.After.Now.Sub(r.at) < model.Minute {

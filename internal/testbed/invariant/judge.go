@@ -20,7 +20,7 @@ type Step struct {
 // keeps, so that an error must be in both to go unnoticed. It is not safe for concurrent use.
 type Judge struct {
 	windows map[string]*window // S3: by budget or actor
-	rails   []railed           // S7
+	rails   []unorderedStops   // S7
 	retried map[model.GroupID][]model.Time
 	ended   map[model.InstanceID]uint64 // S9: the index at which each instance ended
 	gone    map[model.InstanceID]bool   // S9: ended instances whose row is gone too
@@ -51,8 +51,8 @@ func (j *Judge) Step(s *Step) fsm.Findings {
 // rows judges an entry without the product's own checks.
 func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	for _, one := range [...]func(*fsm.Findings, *Step){
-		j.rooms, j.holders, j.budgets, j.rates, j.once, j.reasons, j.surges, j.waves, j.railway, j.deleted, j.terms,
-		j.preemptions, j.holds, j.strangers,
+		j.rooms, j.holders, j.budgets, j.rates, j.once, j.reasons, j.surges, j.waves, j.unordered, j.deleted, j.terms,
+		j.preemptions, j.holds, j.unknownHoldings,
 	} {
 		one(&found, s)
 	}

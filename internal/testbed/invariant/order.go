@@ -105,8 +105,8 @@ func RefusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
-// strangers is S15: a report of an agent changes only what is observed of its own node and its instances.
-func (j *Judge) strangers(f *fsm.Findings, s *Step) {
+// unknownHoldings is S15: a report of an agent changes only what is observed of its own node and its instances.
+func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
 	if !agent {
 		return

@@ -12,7 +12,7 @@ import (
 // there is room again.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLinger(lingerAssigned)
+		l := newAnswerDelay(delayAssigned)
 		longest := time.Duration(0)
 		burst := func(answers int) (atOnce, late int) {
 			began := time.Now()
@@ -26,7 +26,7 @@ func TestLinger(t *testing.T) {
 					switch waited := time.Since(began); {
 					case waited == 0:
 						atOnce++
-					case waited >= lingerAssigned && waited <= lingerMost:
+					case waited >= delayAssigned && waited <= delayMost:
 						late++
 						longest = max(longest, waited)
 					default:
@@ -45,16 +45,16 @@ func TestLinger(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 2 {
-			if atOnce, late := burst(500); atOnce != lingerAtOnce || late != 500-lingerAtOnce {
+			if atOnce, late := burst(500); atOnce != delayAtOnce || late != 500-delayAtOnce {
 				t.Errorf("of 500 answers %d went at once, %d late", atOnce, late)
 			}
 		}
-		if want := lingerAssigned + (500-lingerAtOnce-1)*lingerEach; longest != want {
+		if want := delayAssigned + (500-delayAtOnce-1)*delayEach; longest != want {
 			t.Errorf("the last of 500 answers waited %s, want %s", longest, want)
 		}
 		time.Sleep(time.Second)
-		if burst(5000); longest != lingerMost {
-			t.Errorf("the last of 5,000 answers waited %s, want %s", longest, lingerMost)
+		if burst(5000); longest != delayMost {
+			t.Errorf("the last of 5,000 answers waited %s, want %s", longest, delayMost)
 		}
 		ctx, hangUp := context.WithCancel(t.Context())
 		hangUp()

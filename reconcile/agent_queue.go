@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// desk is a work queue for the agents of a rehearsal. It holds the instances whose rows have changed since their agent
-// last looked; nothing else can be work for an agent. So a step costs as much as the drain changes, not a look at every
-// instance. With 100,000 instances that look would take nine tenths of the time.
-type desk struct {
+// agentQueue is a work queue for the agents of a rehearsal. It holds the instances whose rows have changed since their
+// agent last looked; nothing else can be work for an agent. So a step costs as much as the drain changes, not a look at
+// every instance. With 100,000 instances that look would take nine tenths of the time.
+type agentQueue struct {
 	nodes []model.NodeID // those with queued instances, in order
 	on    map[model.NodeID][]model.InstanceID
 }
 
-// newDesk returns a queue of the instances that are not at rest.
-func newDesk(s *fsm.State) desk {
-	d := desk{on: map[model.NodeID][]model.InstanceID{}}
+// newAgentQueue returns a queue of the instances that are not at rest.
+func newAgentQueue(s *fsm.State) agentQueue {
+	d := agentQueue{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {
 		d.put(inst)
 	}
@@ -35,7 +35,7 @@ func newDesk(s *fsm.State) desk {
 }
 
 // put queues an instance for its agent.
-func (d *desk) put(inst *fsm.Instance) {
+func (d *agentQueue) put(inst *fsm.Instance) {
 	if len(d.on[inst.Node]) == 0 {
 		at, _ := slices.BinarySearch(d.nodes, inst.Node)
 		d.nodes = slices.Insert(d.nodes, at, inst.Node)
@@ -45,7 +45,7 @@ func (d *desk) put(inst *fsm.Instance) {
 
 // take removes what is queued for the first node after the given one and returns it in order of id. Instances queued
 // for an earlier node wait for the next round.
-func (d *desk) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
+func (d *agentQueue) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {
 		at++

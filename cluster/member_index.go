@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roster indexes the members among the servers that the leader knows. It leaves out all others: gossip may invent
-// thousands, and each of them is checked against the roster. It points into the servers of its Membership.
-type roster struct {
+// memberIndex indexes the members among the servers that the leader knows. It leaves out all others: gossip may invent
+// thousands, and each of them is checked against the index. It points into the servers of its Membership.
+type memberIndex struct {
 	Format    uint16
 	LastIndex uint64
 	SettleFor time.Duration
@@ -20,8 +20,8 @@ type roster struct {
 	voters  []*ServerView
 }
 
-func (m Membership) roster() *roster {
-	r := &roster{
+func (m Membership) index() *memberIndex {
+	r := &memberIndex{
 		Format: m.Format, LastIndex: m.LastIndex, SettleFor: m.SettleFor,
 		byID: map[model.ServerID]*ServerView{}, address: map[string]*ServerView{}, name: map[string][]*ServerView{},
 	}
@@ -46,7 +46,7 @@ func (m Membership) roster() *roster {
 
 // namesake returns a living member with the name of another server, or nil. A second server with the same name is not
 // taken in, because its name in a command would be ambiguous.
-func (r *roster) namesake(s ServerView) *ServerView {
+func (r *memberIndex) namesake(s ServerView) *ServerView {
 	for _, one := range r.name[s.Name] {
 		if one.ID != s.ID {
 			return one
@@ -56,9 +56,9 @@ func (r *roster) namesake(s ServerView) *ServerView {
 }
 
 // at returns the member with this address in the configuration.
-func (r *roster) at(address string) *ServerView { return r.address[address] }
+func (r *memberIndex) at(address string) *ServerView { return r.address[address] }
 
-func (r *roster) move(s ServerView) (Change, bool) {
+func (r *memberIndex) move(s ServerView) (Change, bool) {
 	if !s.member() || !s.Alive || s.Address == "" || s.Address == s.Configured || r.at(s.Address) != nil {
 		return Change{}, false
 	}
@@ -67,7 +67,7 @@ func (r *roster) move(s ServerView) (Change, bool) {
 
 // replace removes a dead member whose address a fresh server has. The member's directory was wiped, so it will not come
 // back.
-func (r *roster) replace(s ServerView) (Change, bool) {
+func (r *memberIndex) replace(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
 		return Change{}, false
 	}
@@ -81,7 +81,7 @@ func (r *roster) replace(s ServerView) (Change, bool) {
 
 // add takes in a server that has no state. A server with state was removed before or belongs to another cluster; an
 // operator has to decide about it.
-func (r *roster) add(s ServerView) (Change, bool) {
+func (r *memberIndex) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {
 		return Change{}, false
@@ -89,7 +89,7 @@ func (r *roster) add(s ServerView) (Change, bool) {
 	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
 }
 
-func (r *roster) promote(s ServerView) (Change, bool) {
+func (r *memberIndex) promote(s ServerView) (Change, bool) {
 	if s.HealthyFor < r.SettleFor || r.checkPromote(s.ID) != nil {
 		return Change{}, false
 	}
@@ -97,7 +97,7 @@ func (r *roster) promote(s ServerView) (Change, bool) {
 }
 
 // succeed removes a dead member if a living voter has its name. That voter was made in its place, at another address.
-func (r *roster) succeed(s ServerView) (Change, bool) {
+func (r *memberIndex) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false
 	}
@@ -111,7 +111,7 @@ func (r *roster) succeed(s ServerView) (Change, bool) {
 
 // checkPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
 // is too far behind).
-func (r *roster) checkPromote(id model.ServerID) *model.Error {
+func (r *memberIndex) checkPromote(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	switch {
 	case !ok:
@@ -129,7 +129,7 @@ func (r *roster) checkPromote(id model.ServerID) *model.Error {
 
 // checkRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
 // majority.
-func (r *roster) checkRemove(id model.ServerID) *model.Error {
+func (r *memberIndex) checkRemove(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	if !ok {
 		return noServer(id)
@@ -150,7 +150,7 @@ func (r *roster) checkRemove(id model.ServerID) *model.Error {
 }
 
 // checkForcedRemove is checkRemove for an operator who insists: only the last vote is protected.
-func (r *roster) checkForcedRemove(id model.ServerID) *model.Error {
+func (r *memberIndex) checkForcedRemove(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	if !ok {
 		return noServer(id)
@@ -161,7 +161,7 @@ func (r *roster) checkForcedRemove(id model.ServerID) *model.Error {
 	return nil
 }
 
-func (r *roster) votersWithout(id model.ServerID) (voters, working int) {
+func (r *memberIndex) votersWithout(id model.ServerID) (voters, working int) {
 	for _, s := range r.voters {
 		if s.ID != id {
 			voters++

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// lookout notifies all pending polls when this server may no longer answer. One goroutine checks for all of them, while
-// there are any. 5,000 agents have 10,000 long polls open, and a ticker for each caused 5,000 wake-ups a second.
-type lookout struct {
+// pollGuard notifies all pending polls when this server may no longer answer. One goroutine checks for all of them,
+// while there are any. 5,000 agents have 10,000 long polls open, and a ticker for each caused 5,000 wake-ups a second.
+type pollGuard struct {
 	look  func() error // nil: the server may answer; it must not block
 	every time.Duration
 
 	mu    sync.Mutex
 	users int
-	watch *lookoutWatch // nil while there are no polls
+	watch *pollWatch // nil while there are no polls
 }
 
-// lookoutWatch is one run of the goroutine.
-type lookoutWatch struct {
+// pollWatch is one run of the goroutine.
+type pollWatch struct {
 	over chan struct{} // closed when the check has failed
 	stop chan struct{}
 	done chan struct{}
@@ -25,18 +25,18 @@ type lookoutWatch struct {
 
 // join returns a channel that is closed once the check fails. leave must be called; the last call ends the goroutine
 // and waits for it.
-func (l *lookout) join() (over <-chan struct{}, leave func()) {
+func (l *pollGuard) join() (over <-chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users++
 	if l.watch == nil {
-		l.watch = &lookoutWatch{over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+		l.watch = &pollWatch{over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 		go l.run(l.watch)
 	}
 	return l.watch.over, l.leave
 }
 
-func (l *lookout) leave() {
+func (l *pollGuard) leave() {
 	l.mu.Lock()
 	l.users--
 	last := l.watch
@@ -51,7 +51,7 @@ func (l *lookout) leave() {
 }
 
 // run checks until a check fails or no poll is left. A poll that joins after a failed check starts a new run.
-func (l *lookout) run(w *lookoutWatch) {
+func (l *pollGuard) run(w *pollWatch) {
 	defer close(w.done)
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()

@@ -9,32 +9,32 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roster caches the instances of a group in order of slot and id.
-type roster struct {
-	rows []rosterRow
+// instanceList caches the instances of a group in order of slot and id.
+type instanceList struct {
+	rows []instanceRow
 	look uint64 // the number of the decision that read it last
 
 	follow  uint64          // while Seen.follows equals this, written is complete since the last reading
 	written []*fsm.Instance // any row of each written instance
 }
 
-// rosterRow is what passes ask about nearly every instance. It depends on the instance's own row alone, so it is valid
-// as long as that row is the same.
-type rosterRow struct {
+// instanceRow is what passes ask about nearly every instance. It depends on the instance's own row alone, so it is
+// valid as long as that row is the same.
+type instanceRow struct {
 	inst *fsm.Instance
 	slot int
 	at   int32 // the position of its node; -1: there is no such node
 	calm bool  // it is ready, and its eviction is not requested
 }
 
-// places maps nodes to their positions in order of id.
-type places struct {
+// nodeIndex maps nodes to their positions in order of id.
+type nodeIndex struct {
 	ids []model.NodeID
 	at  map[model.NodeID]int
 }
 
-// placesOf returns the positions of a state's nodes. If the set of nodes has changed, it drops all cached rosters.
-func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
+// placesOf returns the positions of a state's nodes. If the set of nodes has changed, it drops all cached lists.
+func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
 		if same = same && s.places.ids[i] == id; !same {
@@ -45,47 +45,47 @@ func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *places {
 	if same {
 		return s.places
 	}
-	s.places = &places{ids: make([]model.NodeID, 0, nodes.Len()), at: make(map[model.NodeID]int, nodes.Len())}
+	s.places = &nodeIndex{ids: make([]model.NodeID, 0, nodes.Len()), at: make(map[model.NodeID]int, nodes.Len())}
 	for id := range nodes.All() {
 		s.places.at[id] = len(s.places.ids)
 		s.places.ids = append(s.places.ids, id)
 	}
-	s.rosters = map[model.GroupID]*roster{}
+	s.instances = map[model.GroupID]*instanceList{}
 	return s.places
 }
 
 // nodePlaces is placesOf for this decision; its commands never add or remove a node.
-func (p *pass) nodePlaces() *places {
+func (p *pass) nodePlaces() *nodeIndex {
 	if p.places == nil {
 		p.places = p.seen.placesOf(p.state().Nodes)
 	}
 	return p.places
 }
 
-// roster returns a group's instances in order of slot and id. Unchanged rows are not even read again: if one instance
-// in a group of 10,000 has changed, that takes a twentieth of the time.
-func (p *pass) roster(id model.GroupID) []rosterRow {
+// instanceRows returns a group's instances in order of slot and id. Unchanged rows are not even read again: if one
+// instance in a group of 10,000 has changed, that takes a twentieth of the time.
+func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	p.nodePlaces()
-	r := p.seen.rosters[id]
+	r := p.seen.instances[id]
 	if r == nil {
-		r = &roster{}
-		p.seen.rosters[id] = r
+		r = &instanceList{}
+		p.seen.instances[id] = r
 	}
 	if written, ok := p.writtenSince(r, id); ok {
 		if r.look == p.seen.looks && len(written) > 0 {
 			r.rows = slices.Clone(r.rows) // a view of this decision may use the slice
 		}
-		r.rows = p.patchRoster(r.rows, written)
+		r.rows = p.patchRows(r.rows, written)
 	} else {
-		r.rows = p.readRoster(id, r.rows)
+		r.rows = p.readRows(id, r.rows)
 	}
 	r.look, r.follow, r.written = p.seen.looks, p.seen.follows, nil
 	return r.rows
 }
 
-// writtenSince returns what was written of the group since its roster was read, by others and by this decision. ok is
-// false if the roster must be read again.
-func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instance, ok bool) {
+// writtenSince returns what was written of the group since its list was read, by others and by this decision. ok is
+// false if the list must be read again.
+func (p *pass) writtenSince(r *instanceList, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
 	}
@@ -98,25 +98,25 @@ func (p *pass) writtenSince(r *roster, id model.GroupID) (written []*fsm.Instanc
 	return written, len(written) <= max(patchedRows, len(r.rows)/patchShare)
 }
 
-// A roster is patched if at most this many rows were written, or one in patchShare of its rows. For more rows it is
+// A list is patched if at most this many rows were written, or one in patchShare of its rows. For more rows it is
 // faster to read all of them.
 const (
 	patchedRows = 16
 	patchShare  = 4
 )
 
-// patchRoster updates the rows of some instances in a roster, in place.
-func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRow {
+// patchRows updates the rows of some instances in a list, in place.
+func (p *pass) patchRows(rows []instanceRow, written []*fsm.Instance) []instanceRow {
 	for _, old := range written {
-		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int {
+		i, there := slices.BinarySearchFunc(rows, old, func(row instanceRow, inst *fsm.Instance) int {
 			return inSlotOrder(row.inst, inst)
 		})
 		inst, is := p.state().Instances.Get(old.ID)
 		switch {
 		case is && there:
-			rows[i] = p.places.rosterRow(inst)
+			rows[i] = p.places.instanceRow(inst)
 		case is:
-			rows = slices.Insert(rows, i, p.places.rosterRow(inst))
+			rows = slices.Insert(rows, i, p.places.instanceRow(inst))
 		case there:
 			rows = slices.Delete(rows, i, i+1)
 		}
@@ -124,9 +124,9 @@ func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRo
 	return rows
 }
 
-// readRoster reads a group's rows. It reuses known rows, but does not write to their slice, which may be in use.
-func (p *pass) readRoster(id model.GroupID, known []rosterRow) []rosterRow {
-	var rows []rosterRow // nil as long as no row has changed
+// readRows reads a group's rows. It reuses known rows, but does not write to their slice, which may be in use.
+func (p *pass) readRows(id model.GroupID, known []instanceRow) []instanceRow {
+	var rows []instanceRow // nil as long as no row has changed
 	i := 0
 	for inst := range p.state().InstancesFrom(id) {
 		if i < len(known) && known[i].inst == inst {
@@ -140,12 +140,12 @@ func (p *pass) readRoster(id model.GroupID, known []rosterRow) []rosterRow {
 			break
 		}
 		if rows == nil {
-			rows = append(make([]rosterRow, 0, len(known)+slotsMore), known[:i]...)
+			rows = append(make([]instanceRow, 0, len(known)+slotsMore), known[:i]...)
 		}
 		for i < len(known) && inSlotOrder(known[i].inst, inst) <= 0 {
 			i++
 		}
-		rows = append(rows, p.places.rosterRow(inst))
+		rows = append(rows, p.places.instanceRow(inst))
 	}
 	if rows == nil {
 		rows = known[:i:i]
@@ -157,16 +157,16 @@ func inSlotOrder(a, b *fsm.Instance) int {
 	return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.ID, b.ID))
 }
 
-func (x *places) rosterRow(inst *fsm.Instance) rosterRow {
-	row := rosterRow{inst: inst, slot: inst.Slot, at: -1, calm: inst.Ready() && !inst.Eviction.Requested}
+func (x *nodeIndex) instanceRow(inst *fsm.Instance) instanceRow {
+	row := instanceRow{inst: inst, slot: inst.Slot, at: -1, calm: inst.Ready() && !inst.Eviction.Requested}
 	if at, ok := x.at[inst.Node]; ok {
 		row.at = int32(at)
 	}
 	return row
 }
 
-// onDuty returns, by node position, whether the node is neither cordoned, draining nor disabled.
-func (p *pass) onDuty() []bool {
+// inService returns, by node position, whether the node is neither cordoned, draining nor disabled.
+func (p *pass) inService() []bool {
 	if p.duty == nil {
 		places := p.nodePlaces()
 		p.duty = make([]bool, len(places.ids))
@@ -184,8 +184,8 @@ func (p *pass) onDuty() []bool {
 func (p *pass) viewSlots(g *groupView) {
 	g.row, _ = p.state().Groups.Get(g.id)
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
-	g.rows = p.roster(g.id)
-	duty, renewing := p.onDuty(), g.renewing()
+	g.rows = p.instanceRows(g.id)
+	duty, renewing := p.inService(), g.renewing()
 	var room []slotView // allocated for several slots at once
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
@@ -213,8 +213,8 @@ func (p *pass) viewSlots(g *groupView) {
 const slotsMore = 16 // views of slots allocated at once
 
 // quietRows iterates over the instances of the slots that are not open.
-func (g *groupView) quietRows() iter.Seq[*rosterRow] {
-	return func(yield func(*rosterRow) bool) {
+func (g *groupView) quietRows() iter.Seq[*instanceRow] {
+	return func(yield func(*instanceRow) bool) {
 		open := g.open
 		for i := range g.rows {
 			row := &g.rows[i]

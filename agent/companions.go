@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// beside is everything that the agent does for a running program: its checks, its role check and its hooks. One
+// companions is everything that the agent does for a running program: its checks, its role check and its hooks. One
 // goroutine uses it.
-type beside struct {
+type companions struct {
 	i     *instance
 	ctx   context.Context
 	task  Task
@@ -18,21 +18,21 @@ type beside struct {
 	role  *roleWatch
 	// after is the running after_start hook; while it is nil, the program may become ready. before is the preparation of a
 	// stop that is under way.
-	after  *errand[error]
-	before *errand[model.HookResult]
+	after  *backgroundTask[error]
+	before *backgroundTask[model.HookResult]
 	seq    uint64 // of the current or the last preparation
 }
 
-// errand is a task that runs once in the background. Its result is taken from out.
-type errand[R any] struct {
-	out    chan R // capacity 1; stays empty once the errand was canceled
+// backgroundTask is a task that runs once in the background. Its result is taken from out.
+type backgroundTask[R any] struct {
+	out    chan R // capacity 1; stays empty once the task was canceled
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-func send[R any](ctx context.Context, do func(context.Context) R) *errand[R] {
+func send[R any](ctx context.Context, do func(context.Context) R) *backgroundTask[R] {
 	ctx, cancel := context.WithCancel(ctx)
-	e := &errand[R]{out: make(chan R, 1), cancel: cancel}
+	e := &backgroundTask[R]{out: make(chan R, 1), cancel: cancel}
 	e.wg.Go(func() {
 		if r := do(ctx); ctx.Err() == nil {
 			e.out <- r
@@ -41,16 +41,16 @@ func send[R any](ctx context.Context, do func(context.Context) R) *errand[R] {
 	return e
 }
 
-// result returns the channel of the result; nil, which blocks for ever, if there is no errand.
-func (e *errand[R]) result() <-chan R {
+// result returns the channel of the result; nil, which blocks for ever, if there is no task.
+func (e *backgroundTask[R]) result() <-chan R {
 	if e == nil {
 		return nil
 	}
 	return e.out
 }
 
-// stop cancels the errand and waits for its end. It may be called again.
-func (e *errand[R]) stop() {
+// stop cancels the task and waits for its end. It may be called again.
+func (e *backgroundTask[R]) stop() {
 	if e != nil {
 		e.cancel()
 		e.wg.Wait()
@@ -58,9 +58,9 @@ func (e *errand[R]) stop() {
 }
 
 // attend starts the checks, the role check and the after_start hook of a program. The caller must call stop.
-func (i *instance) attend(ctx context.Context, task Task) *beside {
+func (i *instance) attend(ctx context.Context, task Task) *companions {
 	want := i.wanted()
-	b := &beside{i: i, ctx: ctx, task: task, ready: watchNothing()}
+	b := &companions{i: i, ctx: ctx, task: task, ready: watchNothing()}
 	if want.Desired != model.DesiredRunning {
 		want.Spec = nil
 	}
@@ -68,7 +68,7 @@ func (i *instance) attend(ctx context.Context, task Task) *beside {
 	if want.Spec != nil {
 		check = want.Spec.RoleCheck
 	}
-	b.role = watchRole(ctx, check, newAsker(i.shop.values(want), want, task.Exec), i.log)
+	b.role = watchRole(ctx, check, newAsker(i.shared.values(want), want, task.Exec), i.log)
 	if hook, has := hookOf(want, model.HookAfterStart); has && i.entry.AfterStart {
 		b.after = send(ctx, func(ctx context.Context) error {
 			run, err := i.newHookRun(task, want, hook)
@@ -84,17 +84,17 @@ func (i *instance) attend(ctx context.Context, task Task) *beside {
 }
 
 // watchReadiness begins the checks.
-func (b *beside) watchReadiness(want transport.Assignment) {
+func (b *companions) watchReadiness(want transport.Assignment) {
 	if want.Spec == nil {
 		return
 	}
-	probe := newProber(b.i.shop.values(want), want, b.task.Exec)
+	probe := newProber(b.i.shared.values(want), want, b.task.Exec)
 	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.task.Alive,
 		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
 // prepare begins the preparation that the servers ask for, or cancels one that they gave up.
-func (b *beside) prepare(want transport.Assignment) {
+func (b *companions) prepare(want transport.Assignment) {
 	if want.Prepare == b.seq {
 		return
 	}
@@ -116,7 +116,7 @@ func (b *beside) prepare(want transport.Assignment) {
 
 // afterStart is called when the after_start hook has ended. Either the program may become ready now, or the failed hook
 // makes its start a failure; then afterStart returns why.
-func (b *beside) afterStart(err error) error {
+func (b *companions) afterStart(err error) error {
 	want := b.i.wanted()
 	b.after = nil
 	if hook, _ := hookOf(want, model.HookAfterStart); err != nil {
@@ -132,7 +132,7 @@ func (b *beside) afterStart(err error) error {
 }
 
 // conclude reports the outcome of a preparation, after the facts that it found.
-func (b *beside) conclude(r model.HookResult) {
+func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:
 		b.i.learn(found)
@@ -142,7 +142,7 @@ func (b *beside) conclude(r model.HookResult) {
 }
 
 // stop ends everything and waits for it. It may be called again.
-func (b *beside) stop() {
+func (b *companions) stop() {
 	b.before.stop()
 	b.after.stop()
 	b.ready.stop()

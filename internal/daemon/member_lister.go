@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// roster converts the servers to the form of the API.
-type roster struct{ *cluster.Server }
+// memberLister converts the servers to the form of the API.
+type memberLister struct{ *cluster.Server }
 
-// Members implements httpapi.Roster. It sends no questions: the leader shows what the others reported last.
-func (r roster) Members(context.Context) ([]httpapi.RosterEntry, error) {
-	var entries []httpapi.RosterEntry
+// Members implements httpapi.ServerList. It sends no questions: the leader shows what the others reported last.
+func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
+	var entries []httpapi.ServerEntry
 	for _, s := range r.Servers() {
-		m := httpapi.RosterEntry{Own: ownWords(s.Condition), Member: api.Member{
+		m := httpapi.ServerEntry{Own: ownWords(s.Condition), Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
 			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),

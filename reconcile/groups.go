@@ -19,7 +19,7 @@ type groupView struct {
 	deploy   *fsm.Deployment // the job's latest, ended or not; nil if there is none
 	restored bool            // a restore is not confirmed
 	class    int             // position in the order of classes; smaller ones are served first
-	rows     []rosterRow     // of all its instances, in order of slot
+	rows     []instanceRow   // of all its instances, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
 	// number of other slots with an instance: it is ready, has the wanted version and stays where it is
 	quiet   int
@@ -41,10 +41,10 @@ type slotView struct {
 	dropped   bool            // scale-down stops it
 }
 
-// survey finds the groups that may need something. Those are groups whose sums say so, that have an instance that is
-// not simply running, that are being rolled out, or that have instances on nodes to be emptied. All others are not even
-// looked at, since the state has an index for each of these cases.
-func (p *pass) survey() {
+// findGroups finds the groups that may need something. Those are groups whose sums say so, that have an instance that
+// is not simply running, that are being rolled out, or that have instances on nodes to be emptied. All others are not
+// even looked at, since the state has an index for each of these cases.
+func (p *pass) findGroups() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
 	for inst := range s.Departing() {

@@ -12,7 +12,7 @@ import (
 // newest.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := newTurns(1)
+		line := newHandshakeLimiter(1)
 		if err := line.take(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestTurns(t *testing.T) {
 // proves that a turn is not lost if it comes at the moment in which its waiter gives up.
 func TestTurnOfWhoGaveUp(t *testing.T) {
 	for range 1000 {
-		line := newTurns(1)
+		line := newHandshakeLimiter(1)
 		if err := line.take(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
 		var looks atomic.Int64
 		var bad atomic.Bool
-		l := &lookout{every: time.Second, look: func() error {
+		l := &pollGuard{every: time.Second, look: func() error {
 			looks.Add(1)
 			if bad.Load() {
 				return errors.New("bad")

@@ -18,44 +18,44 @@ const (
 	keepEndedFor = 24 * time.Hour
 )
 
-// crew is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt are for
-// one.
-type crew struct {
-	shop *workshop
-	wg   sync.WaitGroup
-	ctx  context.Context // of the goroutines; set by adopt
+// supervisors is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt
+// are for one.
+type supervisors struct {
+	shared *shared
+	wg     sync.WaitGroup
+	ctx    context.Context // of the goroutines; set by adopt
 
-	mu      sync.Mutex
-	members map[model.InstanceID]*member
-	ended   []Task        // of forgotten instances, the newest last
-	litter  []Task        // forgotten instances whose working directories are still there
-	dirty   chan struct{} // capacity 1: there is litter
-	tidied  chan struct{} // closed when tidy has ended
+	mu       sync.Mutex
+	byID     map[model.InstanceID]*supervisor
+	ended    []Task        // of forgotten instances, the newest last
+	toRemove []Task        // forgotten instances whose working directories are still there
+	dirty    chan struct{} // capacity 1: there is litter
+	tidied   chan struct{} // closed when tidy has ended
 }
 
 // tidyEnd is how long a removal may delay the end of the agent. The next agent removes the rest.
 const tidyEnd = time.Second
 
-type member struct {
+type supervisor struct {
 	*instance
 	stop func() // ends its goroutine and waits for it; the program goes on
 
-	strange bool // the last assignments did not list it; for the goroutine of converge
+	unassigned bool // the last assignments did not list it; for the goroutine of converge
 }
 
-func newCrew(shop *workshop) *crew {
-	return &crew{shop: shop, members: map[model.InstanceID]*member{}, dirty: make(chan struct{}, 1),
+func newSupervisors(with *shared) *supervisors {
+	return &supervisors{shared: with, byID: map[model.InstanceID]*supervisor{}, dirty: make(chan struct{}, 1),
 		tidied: make(chan struct{})}
 }
 
 // adopt takes over what an earlier agent left: the instances in the journal and those that the runtime finds. What ran
 // before goes on unchanged, even if no server can be reached. All instances, also later ones, are supervised until ctx
 // ends.
-func (c *crew) adopt(ctx context.Context) error {
+func (c *supervisors) adopt(ctx context.Context) error {
 	c.ctx = ctx
 	go c.tidy(ctx)
-	entries := c.shop.records.entries()
-	tasks, unclear, err := c.shop.runtime.Adopt(ctx)
+	entries := c.shared.records.entries()
+	tasks, unclear, err := c.shared.runtime.Adopt(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *crew) adopt(ctx context.Context) error {
 	// All are made before the first one begins, so that everything in use is claimed first.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
-		list = append(list, newInstance(c.shop, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
+		list = append(list, newInstance(c.shared, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
 	}
 	c.followPeers(list)
 	for _, i := range list {
@@ -78,14 +78,14 @@ func (c *crew) adopt(ctx context.Context) error {
 	}
 	c.clean()
 	if len(list) > 0 {
-		c.shop.log.Info("adopted", "instances", len(list))
+		c.shared.log.Info("adopted", "instances", len(list))
 	}
 	return nil
 }
 
 // sort separates the tasks of instances from those of forgotten ones, the newest last. It adds entries for instances
 // that the journal lost.
-func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task,
+func (c *supervisors) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task,
 	forgotten []Task) {
 	found = make(map[model.InstanceID]Task, len(tasks))
 	for _, t := range tasks {
@@ -103,11 +103,11 @@ func (c *crew) sort(tasks []Task, entries map[model.InstanceID]entry) (found map
 }
 
 // enter begins the record of an instance that runs, or may run, if the journal has no record of it.
-func (c *crew) enter(a transport.Assignment, entries map[model.InstanceID]entry) {
+func (c *supervisors) enter(a transport.Assignment, entries map[model.InstanceID]entry) {
 	if _, known := entries[a.ID]; known {
 		return
 	}
-	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will",
+	c.shared.log.Warn("a program runs that the journal does not tell of; the servers will",
 		"instance", a.ID, "group", a.Group)
 	a.Desired = model.DesiredRunning
 	entries[a.ID] = newEntry(a)
@@ -122,11 +122,11 @@ func newEntry(a transport.Assignment) entry {
 	}
 }
 
-func (c *crew) begin(i *instance) {
+func (c *supervisors) begin(i *instance) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan struct{})
 	c.mu.Lock()
-	c.members[i.id] = &member{instance: i, stop: func() { cancel(); <-done }}
+	c.byID[i.id] = &supervisor{instance: i, stop: func() { cancel(); <-done }}
 	c.mu.Unlock()
 	c.wg.Go(func() {
 		defer close(done)
@@ -138,7 +138,7 @@ func (c *crew) begin(i *instance) {
 // converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers
 // themselves are not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
 // It returns false if it can't run something because no answer so far contained its spec.
-func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
+func (c *supervisors) converge(now term, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
 	whole = true
@@ -150,24 +150,24 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			continue
 		}
 		if m != nil {
-			if m.strange { // the servers had no row for the earlier reports
-				c.shop.reports.retell(as.ID)
+			if m.unassigned { // the servers had no row for the earlier reports
+				c.shared.reports.resend(as.ID)
 			}
 			m.set(as)
 			continue
 		}
 		if err := checkAssignment(as); err != nil {
-			c.shop.log.Error("assignment can't be carried out", "instance", as.ID, "error", err)
+			c.shared.log.Error("assignment can't be carried out", "instance", as.ID, "error", err)
 			continue
 		}
 		e := newEntry(as)
-		if as.Desired == model.DesiredRunning && c.shop.records.hasStopped(as.ID) {
+		if as.Desired == model.DesiredRunning && c.shared.records.hasStopped(as.ID) {
 			e.Status.Observed, e.Status.Reason = model.ObservedStopped, model.ReasonEnded
 		}
-		fresh = append(fresh, newInstance(c.shop, e, nil, false))
+		fresh = append(fresh, newInstance(c.shared, e, nil, false))
 	}
 	for _, m := range c.list() {
-		m.strange = !assigned[m.id]
+		m.unassigned = !assigned[m.id]
 	}
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
@@ -177,7 +177,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 		}
 	}
 	c.followPeers(fresh)
-	c.shop.lease.assigned(now, a)
+	c.shared.lease.assigned(now, a)
 	for _, i := range fresh { // last: stops come first
 		c.begin(i)
 	}
@@ -196,9 +196,9 @@ func checkAssignment(a transport.Assignment) error {
 
 // dismiss stops an instance that the servers don't have, and forgets it once they know that it stopped. It gets its
 // grace, except where only one holder of its slot may run and the servers don't confirm that no other one does (alone).
-func (c *crew) dismiss(m *member, alone bool) {
+func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	want := m.wanted()
-	status, known := c.shop.reports.status(m.id)
+	status, known := c.shared.reports.status(m.id)
 	graceful := (alone || want.Spec != nil && !want.Spec.OneHolder()) && status.Observed != model.ObservedStopped
 	switch {
 	case want.Desired == model.DesiredStopped, want.Desired == model.DesiredDraining && graceful:
@@ -212,16 +212,16 @@ func (c *crew) dismiss(m *member, alone bool) {
 		m.set(want)
 	}
 	if !known || status.Observed != model.ObservedStopped || m.isUnclear() ||
-		!c.shop.reports.delivered(m.id, status.Generation) {
+		!c.shared.reports.delivered(m.id, status.Generation) {
 		return
 	}
 	m.stop()
-	c.shop.records.noteStopped(m.id)
-	c.shop.records.remove(m.id)
-	c.shop.reports.forget(m.id)
-	c.shop.uids.give(m.id)
+	c.shared.records.noteStopped(m.id)
+	c.shared.records.remove(m.id)
+	c.shared.reports.forget(m.id)
+	c.shared.uids.give(m.id)
 	c.mu.Lock()
-	delete(c.members, m.id)
+	delete(c.byID, m.id)
 	t := m.current()
 	if t != nil {
 		c.ended = append(c.ended, t)
@@ -235,14 +235,14 @@ func (c *crew) dismiss(m *member, alone bool) {
 
 // removeWork queues the working directory of a forgotten instance for removal. Only its logs are kept. It does not
 // block.
-func (c *crew) removeWork(t Task) {
+func (c *supervisors) removeWork(t Task) {
 	c.mu.Lock()
-	c.litter = append(c.litter, t)
+	c.toRemove = append(c.toRemove, t)
 	c.mu.Unlock()
 	c.clean()
 }
 
-func (c *crew) clean() {
+func (c *supervisors) clean() {
 	select {
 	case c.dirty <- struct{}{}:
 	default:
@@ -251,7 +251,7 @@ func (c *crew) clean() {
 
 // tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory
 // takes minutes.
-func (c *crew) tidy(ctx context.Context) {
+func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {
 		select {
@@ -260,15 +260,15 @@ func (c *crew) tidy(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		litter := c.litter
-		c.litter = nil
+		litter := c.toRemove
+		c.toRemove = nil
 		c.mu.Unlock()
 		for _, t := range litter {
 			if ctx.Err() != nil {
 				return
 			}
 			if err := t.RemoveWork(); err != nil {
-				c.shop.log.Warn("working directory of an ended instance could not be removed", "instance", t.ID(), "error", err)
+				c.shared.log.Warn("working directory of an ended instance could not be removed", "instance", t.ID(), "error", err)
 			}
 		}
 		c.expire(ctx)
@@ -276,7 +276,7 @@ func (c *crew) tidy(ctx context.Context) {
 }
 
 // expire removes forgotten instances that are too old or too many.
-func (c *crew) expire(ctx context.Context) {
+func (c *supervisors) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
 	for len(c.ended) > 0 && (len(c.ended) > keepEnded || time.Since(endedAt(c.ended[0])) > keepEndedFor) {
@@ -288,7 +288,7 @@ func (c *crew) expire(ctx context.Context) {
 			return
 		}
 		if err := t.Remove(); err != nil {
-			c.shop.log.Warn("ended instance could not be removed", "instance", t.ID(), "error", err)
+			c.shared.log.Warn("ended instance could not be removed", "instance", t.ID(), "error", err)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func endedAt(t Task) time.Time {
 }
 
 // holds lists all instances with the slots that they fill.
-func (c *crew) holds() []model.Holding {
+func (c *supervisors) holds() []model.Holding {
 	var list []model.Holding
 	for _, m := range c.list() {
 		want := m.wanted()
@@ -325,26 +325,26 @@ func holding(a transport.Assignment) model.Holding {
 	return h
 }
 
-func (c *crew) member(id model.InstanceID) *member {
+func (c *supervisors) member(id model.InstanceID) *supervisor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.members[id]
+	return c.byID[id]
 }
 
 // list returns all instances in order of id.
-func (c *crew) list() []*member {
+func (c *supervisors) list() []*supervisor {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := make([]*member, 0, len(c.members))
-	for _, m := range c.members {
+	list := make([]*supervisor, 0, len(c.byID))
+	for _, m := range c.byID {
 		list = append(list, m)
 	}
-	slices.SortFunc(list, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(list, func(a, b *supervisor) int { return cmp.Compare(a.id, b.id) })
 	return list
 }
 
 // task finds the newest run of an instance, forgotten ones included.
-func (c *crew) task(id model.InstanceID) (Task, bool) {
+func (c *supervisors) task(id model.InstanceID) (Task, bool) {
 	if m := c.member(id); m != nil {
 		t := m.current()
 		return t, t != nil
@@ -360,7 +360,7 @@ func (c *crew) task(id model.InstanceID) (Task, bool) {
 }
 
 // running counts instances whose programs may run.
-func (c *crew) running() int {
+func (c *supervisors) running() int {
 	n := 0
 	for _, m := range c.list() {
 		if t := m.current(); m.isUnclear() || t != nil && !ended(t) {
@@ -372,7 +372,7 @@ func (c *crew) running() int {
 
 // wait blocks until every goroutine has ended, which they do when the context of adopt ends. A removal under way gets
 // tidyEnd.
-func (c *crew) wait() {
+func (c *supervisors) wait() {
 	c.wg.Wait()
 	select {
 	case <-c.tidied:

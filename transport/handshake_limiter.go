@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// turns limits how many handshakes compute at once. Waiting for the peer takes no turn. When thousands of agents return
-// in one moment, handshakes that all advance together all time out together. The agents start over, the work is lost,
-// and raft's goroutines wait for hundreds of others. With turns, handshakes that have begun are finished first, and
-// those that must wait have cost nothing.
-type turns struct {
+// handshakeLimiter limits how many handshakes compute at once. Waiting for the peer takes no turn. When thousands of
+// agents return in one moment, handshakes that all advance together all time out together. The agents start over, the
+// work is lost, and raft's goroutines wait for hundreds of others. So handshakes that have begun are finished first,
+// and those that must wait have cost nothing.
+type handshakeLimiter struct {
 	mu        sync.Mutex
 	free      int
 	finishing []chan struct{} // oldest first
 	beginning []chan struct{} // oldest first; the newest is taken first, since the oldest has the least time left
 }
 
-func newTurns(n int) *turns { return &turns{free: max(1, n)} }
+func newHandshakeLimiter(n int) *handshakeLimiter { return &handshakeLimiter{free: max(1, n)} }
 
 // take blocks until it is the caller's turn, or until ctx ends, and then returns ctx's error. begun says that the
 // handshake has had a turn before.
-func (t *turns) take(ctx context.Context, begun bool) error {
+func (t *handshakeLimiter) take(ctx context.Context, begun bool) error {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -46,7 +46,7 @@ func (t *turns) take(ctx context.Context, begun bool) error {
 }
 
 // forget stops waiting. It passes on a turn that came at the same moment.
-func (t *turns) forget(called chan struct{}) {
+func (t *handshakeLimiter) forget(called chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, line := range [...]*[]chan struct{}{&t.finishing, &t.beginning} {
@@ -59,14 +59,14 @@ func (t *turns) forget(called chan struct{}) {
 }
 
 // give ends a turn.
-func (t *turns) give() {
+func (t *handshakeLimiter) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pass()
 }
 
 // pass gives the turn to the next handshake; t.mu is held.
-func (t *turns) pass() {
+func (t *handshakeLimiter) pass() {
 	var next chan struct{}
 	switch n := len(t.beginning); {
 	case len(t.finishing) > 0:
@@ -80,49 +80,49 @@ func (t *turns) pass() {
 	close(next)
 }
 
-// turnConn is a connection during its handshake. The handshake holds a turn except while it reads or writes. Only one
-// goroutine may use it.
-type turnConn struct {
+// limitedConn is a connection during its handshake. The handshake holds a turn except while it reads or writes. Only
+// one goroutine may use it.
+type limitedConn struct {
 	net.Conn
-	ctx   context.Context // of the handshake
-	turns *turns          // nil: the handshake is over
-	held  bool
-	begun bool
+	ctx     context.Context   // of the handshake
+	limiter *handshakeLimiter // nil: the handshake is over
+	held    bool
+	begun   bool
 }
 
 // Read implements net.Conn.
-func (c *turnConn) Read(b []byte) (int, error) {
+func (c *limitedConn) Read(b []byte) (int, error) {
 	c.pause()
 	n, err := c.Conn.Read(b)
 	return n, c.resume(err)
 }
 
 // Write implements net.Conn.
-func (c *turnConn) Write(b []byte) (int, error) {
+func (c *limitedConn) Write(b []byte) (int, error) {
 	c.pause()
 	n, err := c.Conn.Write(b)
 	return n, c.resume(err)
 }
 
 // over ends the last turn. From now on the connection is a plain one.
-func (c *turnConn) over() {
+func (c *limitedConn) over() {
 	c.pause()
-	c.turns, c.ctx = nil, nil
+	c.limiter, c.ctx = nil, nil
 }
 
-func (c *turnConn) pause() {
+func (c *limitedConn) pause() {
 	if c.held {
 		c.held = false
-		c.turns.give()
+		c.limiter.give()
 	}
 }
 
 // resume waits for a turn unless the connection has failed.
-func (c *turnConn) resume(err error) error {
-	if err != nil || c.turns == nil {
+func (c *limitedConn) resume(err error) error {
+	if err != nil || c.limiter == nil {
 		return err
 	}
-	if err := c.turns.take(c.ctx, c.begun); err != nil {
+	if err := c.limiter.take(c.ctx, c.begun); err != nil {
 		return err
 	}
 	c.held, c.begun = true, true

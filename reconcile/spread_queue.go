@@ -6,13 +6,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowdQueue returns instances of a group in the order in which removing them keeps the group most evenly spread. The
+// spreadQueue returns instances of a group in the order in which removing them keeps the group most evenly spread. The
 // next one is in the most crowded spread domain. Within it, it is on the node with most instances of the group, and
 // among those nodes on the fullest. Among the instances there the oldest comes first.
 //
 // Each domain keeps its nodes in a heap, and the domains are in a heap too. Taking an instance from a node moves that
 // node and its domain. Other domains move only if the group has several spreads.
-type crowdQueue struct {
+type spreadQueue struct {
 	domains  crowdHeap[*crowdedDomain]
 	compared int // how often two entries of a heap were compared
 }
@@ -33,10 +33,10 @@ type crowdedNode struct {
 
 const useSteps = 10 // nodes count as equally full within one such step
 
-// crowdQueue returns a queue of the first alike slots of held. Their holders must be worth the same, the oldest first.
+// spreadQueue returns a queue of the first alike slots of held. Their holders must be worth the same, the oldest first.
 // An instance on a node that the state does not know is taken last.
-func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue {
-	q, table := &crowdQueue{}, p.candidates()
+func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQueue {
+	q, table := &spreadQueue{}, p.candidates()
 	l := table.layoutOf(g.spec.Spreads)
 	domains := q.domainsOf(l)
 	packs := p.in.State.Settings.Algorithm == "binpack" // full nodes are wanted, so a domain counts as one node
@@ -83,7 +83,7 @@ func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue
 }
 
 // domainsOf returns the domains of a layout, without nodes, and one more for unknown nodes.
-func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
+func (q *spreadQueue) domainsOf(l *layout) []*crowdedDomain {
 	type value struct {
 		attribute int
 		text      string
@@ -106,7 +106,7 @@ func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
 }
 
 // take removes the next slot and returns it. The queue must not be empty.
-func (q *crowdQueue) take() *slotView {
+func (q *spreadQueue) take() *slotView {
 	d := q.domains.all[0]
 	slot := d.take()
 	if len(d.nodes.all) == 0 {

@@ -5,60 +5,60 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// wish is why the holder of a slot should make room for another instance.
-type wish int
+// leaveReason is why the holder of a slot should make room for another instance.
+type leaveReason int
 
 // The reasons, the strongest first.
 const (
-	wishNone     wish = iota
-	wishLost          // its node is offline
-	wishFailed        // it failed, or never became ready (P26)
-	wishDisabled      // its node is disabled (P21)
-	wishRebuilt       // its copy of the data is to be built elsewhere
-	wishDrained       // a drain evicts it
-	wishAsked         // a person wants it replaced, with the replacement made first
-	wishTroubled      // its own agent reports its node as degraded
-	wishUnready       // it has not been ready for longer than its group tolerates
-	wishMoved         // the rescheduler has a better place for it
-	wishRolled        // a new version takes its place
+	leaveNone     leaveReason = iota
+	leaveLost                 // its node is offline
+	leaveFailed               // it failed, or never became ready (P26)
+	leaveDisabled             // its node is disabled (P21)
+	leaveRebuilt              // its copy of the data is to be built elsewhere
+	leaveDrained              // a drain evicts it
+	leaveAsked                // a person wants it replaced, with the replacement made first
+	leaveTroubled             // its own agent reports its node as degraded
+	leaveUnready              // it has not been ready for longer than its group tolerates
+	leaveMoved                // the rescheduler has a better place for it
+	leaveRolled               // a new version takes its place
 )
 
-// wishOf returns the strongest reason why an instance that is desired running should make room.
-func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
+// leaveReasonOf returns the strongest reason why an instance that is desired running should make room.
+func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	// the common case, without a look at the node's row
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
 		if inst.Version != g.row.Version && g.renewing() {
-			return wishRolled
+			return leaveRolled
 		}
-		return wishNone
+		return leaveNone
 	}
 	node := p.node(inst.Node)
 	switch {
 	case node == nil, inst.Status.Observed == model.ObservedLost &&
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
-		return wishLost
+		return leaveLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes:
 		// until its node's inventory is in, the instance may be ready already
-		return wishFailed
+		return leaveFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
-		return wishDisabled
+		return leaveDisabled
 	case p.rebuilt(inst):
-		return wishRebuilt
+		return leaveRebuilt
 	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst):
 		// a member that is prepared for its stop keeps its copy where it is
-		return wishDrained
+		return leaveDrained
 	case inst.Eviction.Surge:
-		return wishAsked
+		return leaveAsked
 	case leavesTroubled(inst):
-		return wishTroubled
+		return leaveTroubled
 	case p.unreadyLong(g, inst):
-		return wishUnready
+		return leaveUnready
 	case p.moving(inst):
-		return wishMoved
+		return leaveMoved
 	case inst.Version != g.row.Version && g.renewing():
-		return wishRolled
+		return leaveRolled
 	}
-	return wishNone
+	return leaveNone
 }
 
 // startOverdue reports whether an instance has used up its time to become ready. It is false while its node can't be
@@ -107,23 +107,23 @@ func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 }
 
 // cause returns the cause that the log gives for replacing an instance for this reason.
-func (w wish) cause(inst *fsm.Instance) model.Cause {
+func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	switch w {
-	case wishLost:
+	case leaveLost:
 		return model.CauseNodeOffline
-	case wishFailed:
+	case leaveFailed:
 		return failureCause(inst)
-	case wishDisabled:
+	case leaveDisabled:
 		return model.CauseNodeDisabled
-	case wishDrained:
+	case leaveDrained:
 		return model.CauseNodeDraining
-	case wishTroubled:
+	case leaveTroubled:
 		return model.CauseNodeNotReady
-	case wishUnready:
+	case leaveUnready:
 		return model.CauseCheckFailed
-	case wishMoved, wishRebuilt, wishAsked:
+	case leaveMoved, leaveRebuilt, leaveAsked:
 		return inst.Eviction.Cause
-	case wishRolled:
+	case leaveRolled:
 		return model.CauseRollout
 	}
 	return model.CauseScaleUp
