@@ -87,10 +87,7 @@ func (g *GroupSpec) checkBasics() *Error {
 }
 
 func (g *GroupSpec) checkRole() *Error {
-	switch g.Role {
-	case RoleService, RoleProbe, RoleFront, RoleWorker, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower,
-		RoleLocal, RoleReplicated, RoleSystem:
-	default:
+	if !g.Role.Valid() {
 		return RefuseAt(KeyPath("role"), "role %q is unknown", g.Role).WithHint("use one of: %s", roleNames())
 	}
 	if g.Role == RoleReplicated && !g.Replicated() {
