@@ -13,7 +13,7 @@ import (
 // Bounds of one measurement.
 const (
 	diskEntries = 500_000 // files and directories
-	diskDepth   = 100     // of directories in each other, which are open at the same time
+	diskDepth   = 100     // nested directories; all of them are open at the same time
 	diskLinks   = 50_000  // hard-linked files that are remembered, so that each counts once
 	diskBatch   = 256     // entries between two pauses
 	diskPause   = time.Millisecond
@@ -62,7 +62,7 @@ func (w *diskWalk) measure(ctx context.Context, dir string) (diskUse, error) {
 	return w.use, ctx.Err()
 }
 
-// openDir refuses anything but a directory before it opens it: opening a FIFO would block.
+// openDir opens a directory. It fails on anything else without opening it, because opening a FIFO would block.
 func openDir(at int, name string) (int, error) {
 	for {
 		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

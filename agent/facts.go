@@ -21,10 +21,11 @@ const (
 	roleTimeout  = 2 * time.Second
 )
 
-// How often changes of one instance's facts are reported: all instances of a node share a limit for reports.
+// How often changes of one instance's facts are reported. All instances of a node share one limit on reports, so one
+// instance must not use it up.
 const (
 	factsEvery = time.Second
-	factsBurst = 5 // changes that may be reported at once, after that many intervals without one
+	factsBurst = 5 // changes at once; as many again after factsBurst * factsEvery without one
 )
 
 // confirmations is the number of intervals after which a fact that no answer confirmed is withdrawn.
@@ -119,8 +120,8 @@ type roleWatch struct {
 	failure string // error of the last question; "" after an answer
 }
 
-// watchRole starts to ask; no fact is known at first. Without a role check (ask is nil) none ever is. The caller must
-// call stop.
+// watchRole starts to ask. No fact is known before the first answer. If ask is nil, nothing is asked and no fact is
+// ever known. The caller must call stop.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{
@@ -174,7 +175,7 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	return found, err
 }
 
-// book uses an answer, unless a later question was answered before.
+// book records how a question ended, and uses its answer unless a later question was answered already.
 func (w *roleWatch) book(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,7 @@ func (c *BudgetSet) apply(s *State) error {
 		return refusal
 	}
 	s.putBudget(&next)
-	for _, id := range next.Groups { // whether the default of their class applies may have changed
+	for _, id := range next.Groups { // each may now get its class's default budget, or lose it
 		s.resolveOwn(id)
 	}
 	s.touchBudget(c.Name)
@@ -44,8 +44,8 @@ func (c *BudgetSet) apply(s *State) error {
 	return nil
 }
 
-// mayShare refuses a budget under which a group that is stopped first could never be stopped, unless the budget is
-// blocking.
+// mayShare refuses a budget that lets no instance be down if one of its groups uses the order stop_first: no instance
+// of that group could ever be stopped. A budget that is marked as blocking is allowed to do so.
 func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
 	var stuck model.GroupID
@@ -168,8 +168,8 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 	return want
 }
 
-// knowsBudgets refuses a group that names a shared budget that does not exist, that has too many groups already, or
-// that would never let the group be stopped.
+// knowsBudgets refuses a group if a shared budget that it names does not exist or has too many groups already. It also
+// refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as blocking.
 func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)

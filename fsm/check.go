@@ -10,10 +10,10 @@ import (
 // maxFindings ends a Check early: one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns as Findings which invariants the state breaks, or nil. Sums must equal what they sum up, indexes must
-// match the rows, references must lead to a row, and values must be in their closed sets (S1, S2, S7 and S11, as far as
-// one state can show them; CheckStep does more). It only reads. It visits every row, some twice, at about 5
-// microseconds an instance.
+// Check returns the invariants that the state breaks as Findings, or nil. Sums must equal what they sum up, index
+// tables must match the rows, references must lead to a row, and values must be in their closed sets. It also checks
+// S1, S2, S7 and S11 (see docs/proof.md) as far as one state can show them; CheckStep does more. It only reads. It
+// visits every row, some twice, and takes about 5 microseconds an instance.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
@@ -31,14 +31,14 @@ func Check(s State) error {
 
 // checker collects what one state breaks.
 type checker struct {
-	rule   Invariant // the invariant that a finding of want breaks
+	rule   Invariant // of the findings of want; none in Check, S8 in CheckStep
 	s      *State
 	memory map[model.NodeID]Usage
 	waits  map[model.NodeID]int64
 	sums   map[model.GroupID]groupSum
 	ports  int
-	// CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again,
-	// by subject
+	// CheckStep only: subjects of the nodes and jobs that ended between the two states, and of the instances that stopped.
+	// A stop counts only if it came before the instance's id was used again.
 	gone  map[string]bool
 	found Findings
 }
@@ -200,7 +200,8 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	// Each counts by the spec of its own version: one without volumes shares nothing with one that has some.
+	// The versions of a group can differ in whether only one instance may hold the slot. So each instance is judged by the
+	// spec of its own version.
 	var holder model.InstanceID
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {

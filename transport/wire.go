@@ -48,9 +48,9 @@ type RegisterRequest struct {
 	Name  string          `cbor:"2,keyasint"`
 	Agent model.AgentInfo `cbor:"3,keyasint"`
 	Shape model.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the model.History that the node follows, as text; "" for a new node. Servers of another cluster refuse
-	// it, so a mixed-up data directory or address leaves no trace there. Servers that a recovery left behind refuse it
-	// too.
+	// Cluster is the text form of the model.History that the node follows; "" for a new node. A server of another cluster
+	// refuses the request, so an agent with the wrong data directory or server address changes nothing there. A server
+	// whose lineage a recovery has replaced refuses it too.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
@@ -64,16 +64,16 @@ type RegisterReply struct {
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
 	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
-	// the servers' model.History, as text; an agent follows it only if it replaces its own
+	// text form of the servers' model.History; the agent refuses one that neither equals nor replaces its own
 	Cluster string `cbor:"5,keyasint"`
 
-	// Voters are the voters of the servers' configuration at index Config. For leases, the agent accepts no older
-	// configuration.
+	// Voters are the voters of the servers' configuration at index Config. Heartbeat answers that rest on an older
+	// configuration renew no lease.
 	Config uint64           `cbor:"6,keyasint,omitempty"`
 	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
 
-	// Listens are host:port of the servers' listeners, from their configuration or reported by them over TLS. The
-	// addresses in Servers may be claims of anyone with the gossip key.
+	// Listens are host:port of the servers' listeners. They come from the configuration, or from the servers themselves
+	// over TLS. The addresses in Servers can't be trusted as much: whoever has the gossip key can claim them.
 	Listens []string `cbor:"8,keyasint,omitempty"`
 }
 
@@ -112,11 +112,11 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	// of the last answer; 0 for the first of an epoch, and to get every spec again
+	// index of the last answer; 0 in the first request of an epoch, or to get every spec again
 	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
-	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
+	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; an index means nothing in another one
 
 	// the newest state whose assignments the agent acted on; it ignores older ones
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
@@ -136,12 +136,12 @@ type Assignments struct {
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// at least how long ago the last restore was confirmed; 0: there was none
+	// the last restore was confirmed at least this long ago; 0: none was
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep are instances that the state does not know and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
-	// Grace are instances that the state does not know and that must end. Nothing else fills their slots, so they may use
-	// their grace.
+	// Grace are instances that the state does not know and that must end. No other instance fills their slots, so the
+	// agent lets them use their grace.
 	Grace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
@@ -167,7 +167,8 @@ type Assignment struct {
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
 	// local volumes that a program has used: their data must exist
 	Held []string `cbor:"18,keyasint,omitempty"`
-	// Unsettled: another instance that a restore lost from the state may fill the slot. The agent starts nothing in it.
+	// Unsettled: the slot may be filled by another instance, which a restored state does not know. Until that is settled,
+	// the agent does not start this one.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
@@ -187,7 +188,7 @@ type Services struct {
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
 
 	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of different incarnations can't be compared
-	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: what is missing may only be lost
+	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: a missing one may still run
 }
 
 // ServiceBackends is one service with its current backends.
@@ -229,11 +230,11 @@ type GroupPeers struct {
 	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the last change of the list
 }
 
-// How many instances of a group are listed to its instances: every agent of the group gets every change. A larger group
-// needs a service instead of a list.
+// The most instances that a list of peers has. The limit is needed because each change of a group's list is sent to
+// every agent that runs the group. A larger group needs a service instead of a list.
 const (
 	MaxPeers      = 100
-	MaxPeersAsked = 1000 // with a block peers in the group
+	MaxPeersAsked = 1000 // if the group's spec has a peers block
 )
 
 // Peer is one instance of a group as the others see it.

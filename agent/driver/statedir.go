@@ -49,19 +49,20 @@ func (d stateDir) path(name string) string { return filepath.Join(string(d), nam
 // launch is what the shim needs to know. Everything that depends on the node (user, paths, cgroups) is resolved
 // by the agent, so the shim decides nothing.
 type launch struct {
-	Run     int       `cbor:"1,keyasint"` // 1, 2, ...: restarts of the same instance; marks shim, main and exit
+	Run     int       `cbor:"1,keyasint"` // from 1, plus 1 with each restart; also in the files shim, main and exit
 	Token   string    `cbor:"2,keyasint"` // random; stands in the environment of every process of this run
 	Boot    string    `cbor:"3,keyasint"` // boot in which it was started
 	Spec    Spec      `cbor:"4,keyasint"` // with defaults filled in
 	Account account   `cbor:"5,keyasint"`
 	Dir     string    `cbor:"6,keyasint"` // working directory
-	OwnDir  bool      `cbor:"7,keyasint"` // Dir was made by the driver and goes with Remove
+	OwnDir  bool      `cbor:"7,keyasint"` // the driver made Dir, and Remove deletes it
 	LogDir  string    `cbor:"8,keyasint"`
 	Env     []string  `cbor:"9,keyasint"`
 	Cgroup  cgroupRef `cbor:"10,keyasint"`
 }
 
-// marker returns the environment entry that finds processes of this run when no other trace is left.
+// marker returns an environment entry that every process of this run has. A process is recognised by it when no other
+// trace of the run is left.
 func (l launch) marker() string { return envRun + "=" + l.Token }
 
 // runIdentity is the content of the files shim and main.
@@ -114,7 +115,7 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	return r.ID, true
 }
 
-// reboot rewrites a launch and its identities with the boot id that l has now.
+// reboot writes l to the file launch, and its boot id to the files shim and main.
 func (d stateDir) reboot(l launch) error {
 	for _, file := range []string{fileShim, fileMain} {
 		var r runIdentity
