@@ -17,8 +17,8 @@ const (
 	unknownPause = 500 * time.Millisecond
 )
 
-// keepAssigned asks the servers what to run, and makes it so, until ctx ends. The full inventory follows the first
-// answer of an epoch, so that it contains what was assigned.
+// keepAssigned asks the servers what to run, and makes it so, until ctx ends. It acts on the first answer of an epoch
+// before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	var opened term // the registration that reports were begun for
@@ -107,8 +107,8 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer in a term. An answer older than one already acted on is ignored (taken is false). whole is
-// what converge returns.
+// accept acts on an answer that belongs to the registration now. It ignores an answer older than one already acted on;
+// then taken is false. whole is false if the spec of an assigned instance is missing.
 func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {

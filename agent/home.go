@@ -27,7 +27,7 @@ const CodeAgentRuns model.Code = "agent_running"
 //	peers/     the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable for all
 //	services   the exposed services and their backends as they were known last
 //	cluster    the cluster and the lineage that the node follows
-//	refused    exists while the servers refuse this agent in favour of another one of its node
+//	refused    exists while the servers refuse this agent because another agent runs its node
 //	run        exists while the agent runs; it stays when the agent is killed
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	door/      the control socket of the process that listens on exposed ports, and what it printed
@@ -40,8 +40,8 @@ type home struct {
 	node    model.NodeID
 }
 
-// openHome makes, closes to others and locks the directory. Codes: agent_running, internal (the disk refused), those of
-// openRecords.
+// openHome makes the directory, takes other users' access to it away, and locks it. Codes: agent_running, internal (the
+// disk refused), those of openRecords.
 func openHome(dir string, log hclog.Logger) (*home, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, diskError("make "+dir, err)
@@ -134,8 +134,8 @@ func (h *home) cluster() string {
 	return known
 }
 
-// pin follows the first cluster that this node registered with. Later it accepts only a lineage of that cluster which
-// replaces the one before: servers that a recovery left behind are never believed again. Code: conflict.
+// pin makes the node follow the cluster of its first registration. Later it accepts only that cluster, with the same
+// lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code: conflict.
 func (h *home) pin(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -168,7 +168,7 @@ func (h *home) pin(answered string) error {
 	return nil
 }
 
-// noteAnswer notes that the servers refused this agent in favour of another one of its node, until they accept it.
+// noteAnswer keeps note, until the servers accept this agent, that they refused it because another agent runs its node.
 // Other failures change nothing.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
@@ -185,7 +185,7 @@ func (h *home) noteAnswer(answer error) error {
 	return nil
 }
 
-// refused reports whether the servers refused this agent in favour of another one of its node, and have not accepted it
+// refused reports whether the servers refused this agent because another agent runs its node, and have not accepted it
 // since.
 func (h *home) refused() bool {
 	_, err := os.Stat(h.path("refused"))

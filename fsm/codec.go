@@ -18,7 +18,8 @@ const MaxEntryBytes = 2 << 20
 
 // Limits of the decoders, besides the length of the input.
 const (
-	// an entry needs 12: entry, groups, group, command, body, spec, groups, group, list, element, its constraint
+	// An entry needs about half of these levels. The deepest are: entry, groups, group, command, body, spec, groups,
+	// group, list, element, its constraint.
 	maxNesting  = 24
 	maxElements = 1 << 17
 )
@@ -44,8 +45,8 @@ type wireCommand struct {
 	Body   cbor.RawMessage
 }
 
-// wireFormat is the only part that is read of an entry that the strict decoder refused, because it may have a newer
-// format.
+// wireFormat is all that is read of an entry after the strict decoder refused it. It shows whether the entry has a
+// newer format.
 type wireFormat struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
@@ -88,8 +89,8 @@ func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
 	return m
 }
 
-// EncodeEntry returns the bytes of an entry. It decodes them once more first, because an entry that no server can read
-// would stop all of them once it is in the log. Codes: invalid, needs_format.
+// EncodeEntry returns the bytes of an entry. It tries to decode them before it returns them: an entry that no server
+// can read would stop every server once it is in the log. Codes: invalid, needs_format.
 func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
@@ -233,7 +234,7 @@ func explain(what string, err error) *model.Error {
 }
 
 func needsFormat(what string, format uint16) *model.Error {
-	if format <= model.CurrentFormat { // a kind that this program lacks, although it claims to be old
+	if format <= model.CurrentFormat { // a command of an unknown kind, with a format that should be known
 		format = model.CurrentFormat + 1
 	}
 	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what,

@@ -25,8 +25,8 @@ const (
 	snapshotMagic = "outspan\n"
 	preludeSize   = len(snapshotMagic) + 2 + 4
 	frameHead     = 1 + 4
-	// maxFrame bounds one row. The largest regular one is a job version (at most an entry) or a drain of thousands of
-	// nodes.
+	// maxFrame bounds one row. The largest regular rows are job versions, none of which is larger than an entry, and
+	// drains of thousands of nodes.
 	maxFrame = 8 << 20
 	// maxUnpacked bounds all frames: a small file must not fill the memory.
 	maxUnpacked = 16 << 30

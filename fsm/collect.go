@@ -10,12 +10,12 @@ import (
 const (
 	keptPerSlot   = 2    // terminal instances that stay visible in a slot
 	eventsAnEntry = 2000 // old events that one entry may drop; more if its own events take more room
-	eventBytes    = 400  // average room of an event, times the limit of events; most take 200
+	eventBytes    = 400  // room for each event of the limit, on average; most take 200
 )
 
-// collect drops expired events along with an entry that is written anyway: nothing is written just to clean up. grown
-// is how many bytes of events the entry has added. At least as many bytes may be dropped, so that an excess over the
-// limit never grows.
+// collect drops events that are too old, too many or too large. It does so while an entry is applied, so no entry is
+// written only to clean up. grown is how many bytes of events the entry has added. The entry may drop at least that
+// many bytes, so that an excess over the limit never grows.
 func (s *State) collect(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()

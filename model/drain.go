@@ -15,7 +15,7 @@ const (
 type DrainOptions struct {
 	// per node, from its turn; Forever = none
 	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`
-	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // also what a role says never; recorded
+	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // even if the role says never; recorded
 	ForceAtDeadline  bool     `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
 	AcceptDowntime   []string `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
@@ -33,7 +33,7 @@ type Roll struct {
 	// the command that reboots {node}; empty: a person does it
 	Exec     string `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`
 	Parallel int    `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
-	// Exec reboots nothing, so it does not wait for a new boot id
+	// Exec does not reboot the node, so the roll does not wait for a new boot id
 	NoReboot bool `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`
 }
 
@@ -58,15 +58,16 @@ type DrainRefusal struct {
 // ending (L1).
 type DrainPolicy string
 
-// The policies.
+// The policies. A member is last if no other member of its group is protected on another node; docs/drain-policies.md
+// says more.
 const (
-	// the data never keeps a drain from ending
+	// no member keeps a drain from ending
 	PolicyAlwaysAllow  DrainPolicy = "always-allow"
-	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"    // a running last member does
-	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any last member does
-	// any last member does, and is built elsewhere
+	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"    // a running last member keeps a drain from ending
+	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any last member keeps a drain from ending
+	// any last member keeps a drain from ending, until a replacement for it is ready elsewhere
 	PolicyEvictLast DrainPolicy = "block-for-eviction-if-contains-last-replica"
-	PolicyEvictAll  DrainPolicy = "block-for-eviction" // every member is built elsewhere
+	PolicyEvictAll  DrainPolicy = "block-for-eviction" // as PolicyEvictLast, for every member
 
 	PolicyEvictLastAlias = "block-for-eviction-if-last-replica"
 )

@@ -10,7 +10,8 @@ const (
 	DesiredStopped  Desired = "stopped"
 )
 
-// Observed is what the agent last reported. Only lost comes from the servers, which set it in the offline entry.
+// Observed is what the agent last reported. Only lost comes from the servers, which set it when they mark the node
+// offline.
 type Observed string
 
 // The observed states.

@@ -13,8 +13,8 @@ import (
 )
 
 // AnswerAgent answers a call of an authenticated agent. The context ends with the call's time limit, with the
-// connection, or when the caller no longer waits. Stopping works with it. An error reaches the caller as an
-// *api.Problem.
+// connection, or when the caller no longer waits. Stopping, called with it, tells when the server begins to stop. An
+// error reaches the caller as an *api.Problem.
 type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
@@ -36,12 +36,13 @@ type agentConn struct {
 	calls map[uint32]context.CancelFunc
 }
 
-// serveAgent fits http.Server.TLSNextProto: the connection counts there until this returns. It ends with the
-// connection, or when the server stops and all its calls are answered.
+// serveAgent is a function for http.Server.TLSNextProto. The http.Server counts the connection as active until
+// serveAgent returns. It returns when the connection has ended, or when the server stops and all calls of the
+// connection are answered.
 func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
 	of, ok := h.(interface{ BaseContext() context.Context })
 	if !ok {
-		return // net/http passes such a handler to TLSNextProto functions
+		return // never: net/http passes a handler with BaseContext
 	}
 	ctx, cancel := context.WithCancel(of.BaseContext())
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
@@ -52,7 +53,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.serve(ctx, s)
 	wake()
-	if s.ending.Err() == nil { // else its calls are answered now, or cut off with all others
+	if s.ending.Err() == nil { // if the server stops, open calls are still answered, or cut off with all others
 		cancel()
 		s.log.Debug("an agent's connection ended", "agent", c.who.Name, "remote", conn.RemoteAddr(), "error", err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // Codes of the errors of this package.
 const (
-	CodeDamaged model.Code = "journal_damaged" // the file has changed since it was written, and is kept unchanged
+	CodeDamaged model.Code = "journal_damaged" // the content is not what was written; the file is left as it is
 	CodeFailed  model.Code = "journal_failed"  // the disk refused; the next write tries again
 	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )
@@ -50,7 +50,7 @@ type Journal struct {
 	size   int64 // of the file up to its last whole record
 	base   int64 // size of the file when it was last rewritten
 	values map[string][]byte
-	failed error // since a failed write: what the file holds is unknown
+	failed error // why the file's content is unknown, or that the journal is closed; otherwise nil
 }
 
 // Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off at the
@@ -332,7 +332,7 @@ func (j *Journal) Close() error {
 	if j.lock == nil {
 		return nil
 	}
-	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // a child between fork and exec holds a copy of the descriptor
+	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // a child between fork and exec also holds the lock
 	err := errors.Join(j.flush(), j.file.Close(), j.lock.Close())
 	j.failed, j.lock = io.ErrClosedPipe, nil
 	return err
