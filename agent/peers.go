@@ -42,7 +42,7 @@ type peers struct {
 	mu          sync.Mutex // never held while waiting for the disk: the instances need what it guards
 	groups      map[model.GroupID]*groupPeers
 	gone        map[model.GroupID]bool // groups whose files are to be removed
-	incarnation uint64                 // of what is known; indexes are used again after a restore
+	incarnation uint64                 // of the known lists; indexes may repeat after a restore
 }
 
 // groupPeers is what is known of one group.

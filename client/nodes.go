@@ -41,7 +41,7 @@ func (n Nodes) Uncordon(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "uncordon"), o.query(), body)
 }
 
-// Disable treats a node as removed: what runs there is evicted at once.
+// Disable treats a node as removed and evicts its instances at once.
 func (n Nodes) Disable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {

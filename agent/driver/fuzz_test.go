@@ -24,7 +24,7 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-// FuzzRecord: damage of a record file is found; what is accepted is what was written.
+// FuzzRecord checks that a damaged record file is refused, and that an accepted one reads back as it was written.
 func FuzzRecord(f *testing.F) {
 	for _, id := range []Identity{{}, {PID: 7, Start: 99, Boot: "boot"}} {
 		data, err := encodeRecord(id)

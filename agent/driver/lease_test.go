@@ -49,7 +49,7 @@ func TestLeaseRenewed(t *testing.T) {
 		must(t, task.Renew(t.Context(), until))
 		// an older renewal that arrives late shortens nothing
 		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength)))
-		time.Sleep(400 * time.Millisecond) // what is tested is time itself
+		time.Sleep(400 * time.Millisecond) // the test is about real time
 		if !task.Alive() {
 			t.Fatal("a renewed lease ended")
 		}
@@ -120,7 +120,7 @@ func TestLeaseAddedLater(t *testing.T) {
 
 func TestBootNow(t *testing.T) {
 	a, wall := driver.BootNow(), time.Now()
-	time.Sleep(10 * time.Millisecond) // what is tested is time itself
+	time.Sleep(10 * time.Millisecond) // the test is about real time
 	d := time.Duration(driver.BootNow() - a)
 	if d < 10*time.Millisecond || d > time.Since(wall)+time.Second {
 		t.Errorf("%v went by on the boot clock, %v on the other", d, time.Since(wall))

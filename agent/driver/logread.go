@@ -89,7 +89,7 @@ func (r *LogReader) Close() error {
 // Read implements io.Reader.
 func (r *LogReader) Read(b []byte) (int, error) {
 	for len(b) > 0 {
-		ended := !r.follow || closed(r.ended) // before reading: what was written before the end is read
+		ended := !r.follow || closed(r.ended) // asked before reading, so that the last lines are read too
 		n, more, err := r.step(b)
 		if n > 0 || err != nil {
 			return n, err

@@ -18,7 +18,7 @@ import (
 
 // Codes of the errors of this package.
 const (
-	CodeDamaged model.Code = "journal_damaged" // the content is not what was written; the file is left as it is
+	CodeDamaged model.Code = "journal_damaged" // the file is damaged and is left unchanged
 	CodeFailed  model.Code = "journal_failed"  // the disk refused; the next write tries again
 	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )
