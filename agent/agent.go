@@ -250,8 +250,8 @@ func (a *Agent) askPeers(ctx context.Context, r transport.PeersRequest) (transpo
 // awaitRegistered blocks until the node is registered, and returns nil, or until ctx ends.
 func (a *Agent) awaitRegistered(ctx context.Context) error {
 	for ctx.Err() == nil {
-		now, registered := a.session.term()
-		if now != (term{}) {
+		now, registered := a.session.current()
+		if now != (registration{}) {
 			return nil
 		}
 		sleep(ctx, maxWait, registered)

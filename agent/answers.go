@@ -74,8 +74,8 @@ func (s *answers) age() time.Duration {
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())
-		now, registered := a.session.term()
-		if now == (term{}) || limit <= 0 {
+		now, registered := a.session.current()
+		if now == (registration{}) || limit <= 0 {
 			sleep(ctx, maxWait, registered)
 			if ctx.Err() != nil {
 				return
@@ -96,7 +96,7 @@ func (a *Agent) keepProbing(ctx context.Context) {
 }
 
 // probe asks for the assignments without waiting for new ones. It ignores the answer: keepAssigned reads the next one.
-func (a *Agent) probe(ctx context.Context, now term) {
+func (a *Agent) probe(ctx context.Context, now registration) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	seen := a.session.newest()

@@ -68,8 +68,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	now, _ := a.session.term()
-	writeJSON(w, map[string]any{"status": "ok", "registered": now != term{}})
+	now, _ := a.session.current()
+	writeJSON(w, map[string]any{"status": "ok", "registered": now != registration{}})
 }
 
 // Status is what an agent knows about itself.
@@ -102,7 +102,7 @@ type InstanceView struct {
 
 // Status returns a snapshot. It does not block and may be called from any goroutine.
 func (a *Agent) Status() Status {
-	now, _ := a.session.term()
+	now, _ := a.session.current()
 	st := Status{
 		Node: a.home.node, Name: a.cfg.Name, Address: a.cfg.Node.Address, Version: a.cfg.Version, Epoch: now.epoch,
 		BootID: a.identity.BootID, Problems: map[string]string{}, Warnings: a.cfg.Runtime.Capabilities().Notes,

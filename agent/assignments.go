@@ -21,11 +21,11 @@ const (
 // before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened term // the registration that reports were begun for
-	whole := true   // no spec was missing in the last answer
+	var opened registration // the registration that reports were begun for
+	whole := true           // no spec was missing in the last answer
 	for ctx.Err() == nil {
-		now, registered := a.session.term()
-		if now == (term{}) {
+		now, registered := a.session.current()
+		if now == (registration{}) {
 			sleep(ctx, maxWait, registered)
 			continue
 		}
@@ -34,7 +34,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			last.Index = 0
 		}
 		answer, err := a.pollAssignments(ctx, now.epoch, last, registered)
-		switch newer, _ := a.session.term(); {
+		switch newer, _ := a.session.current(); {
 		case newer != now:
 			continue // registered meanwhile: the answer belongs to the earlier registration
 		case err != nil:
@@ -94,7 +94,7 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Se
 
 // registerAgain asks once more before it registers, because the first answer may come from a server that lags behind.
 // registered is closed when the agent has registered meanwhile for another reason.
-func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan struct{}) {
+func (a *Agent) registerAgain(ctx context.Context, now registration, registered <-chan struct{}) {
 	if !sleep(ctx, unknownPause, registered) {
 		return
 	}
@@ -109,7 +109,7 @@ func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan s
 
 // accept acts on an answer that belongs to the registration now. It ignores an answer older than one already acted on;
 // then taken is false. whole is false if the spec of an assigned instance is missing.
-func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
+func (a *Agent) accept(now registration, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", newest.Index)
@@ -130,7 +130,7 @@ func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole boo
 	}
 	whole = a.supervisors.converge(now, answer)
 	if restored { // what was assigned is in the inventory now
-		a.shared.reports.again(got.Incarnation)
+		a.shared.reports.resendInventory(got.Incarnation)
 	}
 	if a.beats != nil {
 		a.beats.SetInterval(a.beatEvery())

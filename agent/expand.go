@@ -43,9 +43,10 @@ func (v values) lookup(name string) (string, bool) {
 	return "", false
 }
 
-// ours reports whether the text between ${ and } is a variable of the agent: "slot", or words joined by dots. Anything
+// isAgentVariable reports whether the text between ${ and } is a variable of the agent: "slot", or words joined by
+// dots. Anything
 // else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays unchanged.
-func ours(name string) bool {
+func isAgentVariable(name string) bool {
 	if name == "slot" {
 		return true
 	}
@@ -75,7 +76,7 @@ func (v values) expand(where, text string) (string, error) {
 			continue
 		}
 		name, after, closed := strings.Cut(rest[at+2:], "}")
-		if !closed || !ours(name) {
+		if !closed || !isAgentVariable(name) {
 			out.WriteString(rest[:at+2])
 			rest = rest[at+2:]
 			continue

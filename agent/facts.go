@@ -171,12 +171,12 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	w.book(number, began, found, err)
+	w.record(number, began, found, err)
 	return found, err
 }
 
-// book records how a question ended, and uses its answer unless a later question was answered already.
-func (w *roleWatch) book(number uint64, began time.Time, found facts, err error) {
+// record records how a question ended, and uses its answer unless a later question was answered already.
+func (w *roleWatch) record(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -241,8 +241,8 @@ func (w *roleWatch) deliver() {
 	w.out <- w.known
 }
 
-// unmet asks again and returns why a gate doesn't hold; "" if all do. An unknown fact never satisfies a gate.
-func unmet(ctx context.Context, gates []string, ask asker) string {
+// unmetGate asks again and returns why a gate doesn't hold; "" if all do. An unknown fact never satisfies a gate.
+func unmetGate(ctx context.Context, gates []string, ask asker) string {
 	if len(gates) == 0 {
 		return ""
 	}

@@ -298,7 +298,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 		sent = append(sent, q)
 		return transport.ReportReply{}, nil
 	}, testLog(t))
-	first := term{1, 7}
+	first := registration{1, 7}
 	r.beginTerm(first)
 	r.begin(first, 0)
 	flush := func() {
@@ -324,7 +324,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	// The next registration counts from 1 again, and its first report has everything.
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
-	second := term{2, 7} // the servers may have forgotten the first
+	second := registration{2, 7} // the servers may have forgotten the first
 	r.beginTerm(second)
 	r.begin(second, 0)
 	flush()
@@ -357,7 +357,7 @@ func TestReportsHaveABound(t *testing.T) {
 		said[fmt.Sprintf("fact_%02d", i)] = strings.Repeat("x", 60)
 	}
 	for epoch := range uint64(2) {
-		now := term{epoch + 1, 7}
+		now := registration{epoch + 1, 7}
 		r.suspend()
 		r.beginTerm(now)
 		for i := range count {

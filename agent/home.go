@@ -46,7 +46,7 @@ func openHome(dir string, log hclog.Logger) (*home, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, diskError("make "+dir, err)
 	}
-	if err := closeDir(dir); err != nil {
+	if err := makePrivate(dir); err != nil {
 		return nil, err
 	}
 	h := &home{dir: dir}
@@ -81,8 +81,8 @@ func (h *home) takeLock() error {
 	return nil
 }
 
-// closeDir takes read and write access from other users. They may still pass through: see letThrough.
-func closeDir(dir string) error {
+// makePrivate takes read and write access from other users. They may still pass through: see letThrough.
+func makePrivate(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Mode().Perm()&0o066 != 0 {
 		err = os.Chmod(dir, 0o700)
@@ -134,9 +134,10 @@ func (h *home) cluster() string {
 	return known
 }
 
-// pin makes the node follow the cluster of its first registration. Later it accepts only that cluster, with the same
+// followCluster makes the node follow the cluster of its first registration. Later it accepts only that cluster, with
+// the same
 // lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code: conflict.
-func (h *home) pin(answered string) error {
+func (h *home) followCluster(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
 		return refusal

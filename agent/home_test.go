@@ -31,7 +31,7 @@ func TestPinLineage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = h.pin(step.answered)
+		err = h.followCluster(step.answered)
 		if wanted := step.answered == step.follows; (err == nil) != wanted {
 			t.Errorf("%s answered: %v, follows %s", step.answered, err, step.follows)
 		}

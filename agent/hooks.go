@@ -184,7 +184,7 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 // checks at least once.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
-		why := unmet(ctx, gates, ask)
+		why := unmetGate(ctx, gates, ask)
 		if why == "" || time.Until(deadline) < gateAgain || !sleep(ctx, gateAgain, nil) {
 			return why
 		}

@@ -16,21 +16,21 @@ import (
 
 // shared is what all instances of a node share.
 type shared struct {
-	node     func() nodeFacts
-	runtime  Runtime
-	records  *records
-	reports  *reporter
-	volumes  *volumes
-	uids     *uids
-	ports    *driver.Ports
-	lease    *lease
-	host     string                           // this boot of this machine
-	standing atomic.Int32                     // a standing (see slot.go)
-	services func() map[model.ServiceName]int // exposed services and their ports
-	peers    *peers
-	prepare  func(transport.Assignment) error
-	problem  func(part, problem string)
-	log      hclog.Logger
+	node       func() nodeFacts
+	runtime    Runtime
+	records    *records
+	reports    *reporter
+	volumes    *volumes
+	uids       *uids
+	ports      *driver.Ports
+	lease      *lease
+	host       string                           // this boot of this machine
+	acceptance atomic.Int32                     // an acceptance (see slot.go)
+	services   func() map[model.ServiceName]int // exposed services and their ports
+	peers      *peers
+	prepare    func(transport.Assignment) error
+	problem    func(part, problem string)
+	log        hclog.Logger
 }
 
 // instance supervises one assignment for as long as the node has it. One goroutine runs it; set, wake, wanted, current

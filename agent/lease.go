@@ -31,8 +31,8 @@ type lease struct {
 
 	mu          sync.Mutex
 	beats       Heartbeats      // nil: never held
-	now         term            // the newest registration
-	told        term            // the newest registration whose assignments are known and confirmed
+	now         registration    // the newest registration
+	told        registration    // the newest registration whose assignments are known and confirmed
 	incarnation uint64          // the incarnation of the servers' state that sure belongs to
 	sure        time.Time       // when the restore was confirmed, at the latest; zero: there was none
 	heard       driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none yet
@@ -59,21 +59,21 @@ func (l *lease) set(beats Heartbeats) {
 }
 
 // beginTerm begins a term.
-func (l *lease) beginTerm(now term) {
+func (l *lease) beginTerm(now registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
 }
 
 // assigned notes that every instance knows what the servers want of it in a term.
-func (l *lease) assigned(now term, a transport.Assignments) {
+func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a.Incarnation != l.incarnation {
 		l.incarnation, l.sure = a.Incarnation, time.Time{}
 	}
 	if a.Unconfirmed {
-		l.told = term{}
+		l.told = registration{}
 		return
 	}
 	l.told = now
@@ -99,7 +99,7 @@ func (l *lease) until(length, grace time.Duration) driver.BootTime {
 func (l *lease) assignedNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now != (term{}) && l.told == l.now
+	return l.now != (registration{}) && l.told == l.now
 }
 
 // run looks for newer answers until ctx ends.

@@ -360,7 +360,7 @@ func TestReporterAwaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
-	r.begin(term{1, 1}, 0)
+	r.begin(registration{1, 1}, 0)
 	r.set(model.InstanceStatus{ID: "a", Generation: 3, Observed: model.ObservedReady})
 	if r.await(ctx, "a", 3, 50*time.Millisecond) {
 		t.Error("delivered before the servers answered")

@@ -16,17 +16,17 @@ import (
 
 const registerTimeout = 10 * time.Second // of one attempt
 
-// again is the least pause between registrations: each one is an entry in the servers' log.
-const again = time.Second
+// registerPause is the least pause between registrations: each one is an entry in the servers' log.
+const registerPause = time.Second
 
-// term is one registration; the zero term is none. count separates registrations of this process even if epochs repeat,
-// since a restored state may have forgotten some.
-type term struct{ count, epoch uint64 }
+// registration identifies one registration with the servers; the zero value stands for none. count separates the
+// registrations of this process even if epochs repeat: a restored state may have forgotten some.
+type registration struct{ count, epoch uint64 }
 
 // session is the present registration. Safe for many goroutines.
 type session struct {
 	mu      sync.Mutex
-	now     term
+	now     registration
 	seen    model.Seen    // the newest assignments that were acted on
 	changed chan struct{} // closed and replaced at each registration
 	due     chan struct{} // capacity 1: register (again)
@@ -37,15 +37,15 @@ func newSession(labels map[string]string) *session {
 	return &session{changed: make(chan struct{}), due: make(chan struct{}, 1), labels: labels}
 }
 
-// term returns the present registration, and a channel that is closed at the next one.
-func (s *session) term() (term, <-chan struct{}) {
+// current returns the present registration, and a channel that is closed at the next one.
+func (s *session) current() (registration, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.changed
 }
 
-// set begins a term. Requests to register that came before are done with it, unless the labels changed meanwhile.
-func (s *session) set(t term, sent map[string]string) {
+// set stores a new registration. It also answers earlier requests to register, unless the labels changed meanwhile.
+func (s *session) set(t registration, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = t
@@ -61,7 +61,7 @@ func (s *session) set(t term, sent map[string]string) {
 }
 
 // lost notes that the servers don't accept a registration any more. An earlier registration is ignored.
-func (s *session) lost(t term) {
+func (s *session) lost(t registration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t == s.now {
@@ -100,7 +100,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		select {
 		case <-a.session.due:
 		case epoch := <-givenUp:
-			if now, _ := a.session.term(); epoch != now.epoch {
+			if now, _ := a.session.current(); epoch != now.epoch {
 				continue // each server sends it: the first one was enough
 			}
 			a.log.Warn("a server gave this node up as offline, registering again")
@@ -108,7 +108,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 			return
 		}
 		a.shared.reports.suspend()
-		if !a.register(ctx) || !sleep(ctx, again, nil) {
+		if !a.register(ctx) || !sleep(ctx, registerPause, nil) {
 			return
 		}
 	}
@@ -121,7 +121,7 @@ func (a *Agent) register(ctx context.Context) bool {
 	for {
 		request := a.registration()
 		reply, err := a.registerOnce(ctx, request)
-		a.shared.standing.Store(int32(standing(a.shared.standing.Load()).after(err)))
+		a.shared.acceptance.Store(int32(acceptance(a.shared.acceptance.Load()).after(err)))
 		if err := a.home.noteAnswer(err); err != nil {
 			a.log.Error("the answer to a registration could not be noted", "error", err)
 		}
@@ -158,7 +158,7 @@ func (a *Agent) registerOnce(ctx context.Context, request transport.RegisterRequ
 		err = model.Refuse(model.CodeInternal, "the servers answered a registration without an epoch")
 	}
 	if err == nil {
-		err = a.home.pin(reply.Cluster)
+		err = a.home.followCluster(reply.Cluster)
 	}
 	return reply, err
 }
@@ -198,8 +198,8 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 		a.log.Error("list of the servers could not be written", "error", err)
 	}
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
-	last, _ := a.session.term()
-	now := term{last.count + 1, reply.Epoch}
+	last, _ := a.session.current()
+	now := registration{last.count + 1, reply.Epoch}
 	a.shared.lease.beginTerm(now) // before servers answer for it
 	if a.beats != nil {
 		a.beats.SetVoters(reply.Cluster, reply.Config, reply.Voters)

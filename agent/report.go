@@ -38,21 +38,21 @@ type reporter struct {
 	turns       map[model.InstanceID]turn
 	round       uint64 // of acknowledgements; those of an earlier one don't count
 	moves       map[model.TransferID]transferWord
-	now         term   // zero: not registered, nothing is sent
-	full        bool   // the full inventory is due
-	incarnation uint64 // the incarnation of the state that the inventory is for
+	now         registration // zero: not registered, nothing is sent
+	full        bool         // the full inventory is due
+	incarnation uint64       // the incarnation of the state that the inventory is for
 	holds       func() []model.Holding
-	moved       chan struct{} // closed and replaced when something was acknowledged
-	stale       func(term)    // called when the servers don't know the registration any more
+	moved       chan struct{}      // closed and replaced when something was acknowledged
+	stale       func(registration) // called when the servers don't know the registration any more
 	facts       factsCount
-	self        selfWord
+	self        selfReport
 }
 
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
 // of any fact. Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
 	tell  func(epoch, generation uint64) // heartbeats; it does not block
-	term  term
+	term  registration
 	now   uint64
 	acked uint64
 }
@@ -60,12 +60,12 @@ type factsCount struct {
 func newReporter(node model.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error),
 	log hclog.Logger) *reporter {
 	return &reporter{
-		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
+		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(registration) {},
 		latest: map[model.InstanceID]model.InstanceStatus{}, acked: map[model.InstanceID]uint64{}, moved: make(chan struct{}),
 		moves: map[model.TransferID]transferWord{},
 		turns: map[model.InstanceID]turn{},
 		holds: func() []model.Holding { return nil },
-		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfWord{now: 1, acked: 1},
+		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfReport{now: 1, acked: 1},
 	}
 }
 
@@ -83,7 +83,7 @@ func (r *reporter) set(s model.InstanceStatus) {
 }
 
 // beginTerm begins to count the facts of a new term.
-func (r *reporter) beginTerm(now term) {
+func (r *reporter) beginTerm(now registration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts.term, r.facts.now, r.facts.acked = now, 1, 0
@@ -116,23 +116,24 @@ func (r *reporter) status(id model.InstanceID) (model.InstanceStatus, bool) {
 	return s, ok
 }
 
-// suspend holds reports back: the term is over, or the inventory isn't complete yet.
+// suspend holds reports back: the registration is over, or the inventory isn't complete yet.
 func (r *reporter) suspend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now = term{}
+	r.now = registration{}
 }
 
-// begin opens a term with the full inventory, which must be complete by now, for a state of this incarnation.
-func (r *reporter) begin(now term, incarnation uint64) {
+// begin starts to report under a new registration. It sends the full inventory, which must be complete by now, to a
+// state of this incarnation.
+func (r *reporter) begin(now registration, incarnation uint64) {
 	r.mu.Lock()
 	r.now, r.full, r.incarnation = now, true, incarnation
 	r.mu.Unlock()
 	r.kick()
 }
 
-// again sends the inventory again, to a state that was restored.
-func (r *reporter) again(incarnation uint64) {
+// resendInventory sends the inventory again, to a state that was restored.
+func (r *reporter) resendInventory(incarnation uint64) {
 	r.mu.Lock()
 	r.full, r.incarnation = true, incarnation
 	r.mu.Unlock()
@@ -185,7 +186,7 @@ func (r *reporter) await(ctx context.Context, id model.InstanceID, generation ui
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		idle, moved := r.now == (term{}) || !r.full && r.self.acked == r.self.now && len(r.pending()) == 0, r.moved
+		idle, moved := r.now == (registration{}) || !r.full && r.self.acked == r.self.now && len(r.pending()) == 0, r.moved
 		r.mu.Unlock()
 		if idle {
 			return
@@ -242,14 +243,14 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	var refused *model.Error
 	switch {
 	case err == nil:
-		return r.book(req, sent), nil
+		return r.record(req, sent), nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.As(err, &refused) && (refused.Code == model.CodeStale || refused.Code == model.CodeNotFound):
 		r.log.Info("the servers do not know this registration any more", "epoch", req.Epoch, "error", err)
 		r.mu.Lock()
 		if r.now == sent.term {
-			r.now = term{}
+			r.now = registration{}
 		}
 		stale := r.stale
 		r.mu.Unlock()
@@ -262,9 +263,9 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 
 // sending is the state of the reporter when a report was built.
 type sending struct {
-	term  term
+	term  registration
 	round uint64
-	self  uint64 // of selfWord.now
+	self  uint64 // of selfReport.now
 }
 
 // next builds the report that is due.
@@ -272,7 +273,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	req, at := transport.ReportRequest{Node: r.node, Epoch: r.now.epoch, Full: r.full}, sending{r.now, r.round, r.self.now}
-	if r.now == (term{}) {
+	if r.now == (registration{}) {
 		return req, at, false
 	}
 	if r.facts.term == r.now {
@@ -356,12 +357,12 @@ func (r *reporter) collect(keep func(model.InstanceStatus) bool) []model.Instanc
 	return list
 }
 
-// book notes what the servers have now and reports whether more is waiting.
-func (r *reporter) book(req transport.ReportRequest, at sending) bool {
+// record notes what the servers have now and reports whether more is waiting.
+func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at.round != r.round {
-		return r.now != term{}
+		return r.now != registration{}
 	}
 	for _, s := range req.Instances {
 		r.acknowledge(s)
@@ -378,6 +379,6 @@ func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 	}
 	close(r.moved)
 	r.moved = make(chan struct{})
-	return r.now != (term{}) &&
+	return r.now != (registration{}) &&
 		(r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// selfWord is the agent's report about its own machine.
-type selfWord struct {
+// selfReport is the agent's report about its own machine.
+type selfReport struct {
 	troubles   []model.Trouble
 	disk       []model.DiskUse
 	measured   bool // disk is known
@@ -17,7 +17,7 @@ type selfWord struct {
 }
 
 // report returns the report for the servers. What fills the data directory becomes part of the reason of disk_full.
-func (x *selfWord) report() *model.SelfReport {
+func (x *selfReport) report() *model.SelfReport {
 	troubles := slices.Clone(x.troubles)
 	for i := range troubles {
 		if troubles[i].Check == model.SelfDiskFull && x.filler != "" {

@@ -32,7 +32,7 @@ func newBusyNode(t *testing.T) *busyNode {
 		b.sent = q
 		return transport.ReportReply{}, nil
 	}, testLog(t))
-	now := term{1, 7}
+	now := registration{1, 7}
 	b.beginTerm(now)
 	for i := range busyInstances {
 		b.statuses = append(b.statuses, model.InstanceStatus{

@@ -224,13 +224,14 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	s.mu.Lock()
 	alters, sparing := slices.Clone(s.alters), s.sparing
 	s.mu.Unlock()
-	out.Index, out.Unconfirmed = n.Assigned+uint64(len(alters)), out.Unconfirmed || n.Restore.Owes || n.Restore.Behind
+	out.Index = n.Assigned + uint64(len(alters))
+	out.Unconfirmed = out.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
 		case st.Keeps(h):
 			out.Keep = append(out.Keep, h.ID)
 		case !st.SlotFilled(h.Group, h.Slot):
-			out.Grace = append(out.Grace, h.ID)
+			out.WithGrace = append(out.WithGrace, h.ID)
 		}
 	}
 	for i := range st.InstancesOn(r.Node) {

@@ -8,33 +8,33 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// standing says whether the servers accept this agent as the one of its node, as far as this process knows.
-type standing int32
+// acceptance says whether the servers accept this agent as the one of its node, as far as this process knows.
+type acceptance int32
 
 const (
-	standingUnknown standing = iota // no attempt to register has ended
-	standingGood                    // they accept it, or none can be reached: what was assigned before counts
-	standingOther                   // they refuse it: another agent has the node's id, as on a copy of a machine
+	acceptanceUnknown acceptance = iota // no attempt to register has ended
+	acceptanceGiven                     // they accept it, or none can be reached: what was assigned before counts
+	acceptanceOfOther                   // they refuse it: another agent has the node's id, as on a copy of a machine
 )
 
-// after returns the standing when an attempt to register ended with err.
-func (s standing) after(err error) standing {
+// after returns the acceptance once an attempt to register ended with err.
+func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {
 	case err == nil:
-		return standingGood
+		return acceptanceGiven
 	case errors.As(err, &refused) && refused.Code == model.CodeNodeTaken:
-		return standingOther
-	case s == standingOther:
+		return acceptanceOfOther
+	case s == acceptanceOfOther:
 		return s
 	}
-	return standingGood
+	return acceptanceGiven
 }
 
 // holdStanding blocks while another agent may have this node's id: this one starts nothing then. It returns false if
 // the assignment changed meanwhile.
 func (i *instance) holdStanding(ctx context.Context) bool {
-	for first := true; standing(i.shared.standing.Load()) != standingGood; first = false {
+	for first := true; acceptance(i.shared.acceptance.Load()) != acceptanceGiven; first = false {
 		if first {
 			i.log.Info("waiting for the servers: this agent may not be that of the node")
 		}

@@ -138,7 +138,7 @@ func (c *supervisors) begin(i *instance) {
 // converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers
 // themselves are not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
 // It returns false if it can't run something because no answer so far contained its spec.
-func (c *supervisors) converge(now term, a transport.Assignments) (whole bool) {
+func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
 	whole = true
@@ -172,7 +172,7 @@ func (c *supervisors) converge(now term, a transport.Assignments) (whole bool) {
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
 			if !assigned[m.id] && !slices.Contains(a.Keep, m.id) {
-				c.dismiss(m, slices.Contains(a.Grace, m.id))
+				c.dismiss(m, slices.Contains(a.WithGrace, m.id))
 			}
 		}
 	}

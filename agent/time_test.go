@@ -279,7 +279,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		b.beats = v
 		b.start()
 		before := b.count("register")
-		now, _ := b.agent.session.term()
+		now, _ := b.agent.session.current()
 		v.givenUp <- now.epoch
 		b.pass(100 * time.Millisecond)
 		v.givenUp <- now.epoch // another server says so

@@ -28,7 +28,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	if err := st.fill(ctx); err != nil {
 		return nil, err
 	}
-	if err := st.season(ctx); err != nil {
+	if err := st.fillHistory(ctx); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithTimeout(ctx, o.soak)
@@ -61,8 +61,8 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 // keptEnded is how many ended instances are kept for each slot.
 const keptEnded = 2
 
-// season empties every node keptEnded times, a fifth of the nodes at a time, until each slot has its full history.
-func (st *stage) season(ctx context.Context) error {
+// fillHistory empties every node keptEnded times, a fifth of the nodes at a time, until each slot has its full history.
+func (st *stage) fillHistory(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
 			var numbers []int

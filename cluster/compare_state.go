@@ -133,7 +133,7 @@ type stateSums struct {
 // digester computes digests, one at a time. A large state takes a second of a core, so concurrent callers share one
 // computation. The log is applied meanwhile.
 type digester struct {
-	turn  chan struct{} // capacity 1: a semaphore
+	slot  chan struct{} // capacity 1: a semaphore
 	mu    sync.Mutex
 	known []knownSums // oldest first
 }
@@ -144,16 +144,16 @@ type knownSums struct {
 	sums stateSums
 }
 
-func newDigester() *digester { return &digester{turn: make(chan struct{}, 1)} }
+func newDigester() *digester { return &digester{slot: make(chan struct{}, 1)} }
 
 // of returns the digests of a state. It waits for its turn until ctx ends, and then blocks as long as the digest takes.
 func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
 	select {
-	case d.turn <- struct{}{}:
+	case d.slot <- struct{}{}:
 	case <-ctx.Done():
 		return stateSums{}, context.Cause(ctx)
 	}
-	defer func() { <-d.turn }()
+	defer func() { <-d.slot }()
 	key, began := keyOf(s), time.Now()
 	if sums, ok := d.recall(key); ok {
 		return sums, nil

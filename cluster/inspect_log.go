@@ -117,7 +117,7 @@ func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	err := guard(func() error { return d.store.GetLog(index, &l) })
 	switch {
 	case errors.Is(err, raft.ErrLogNotFound):
-		next, err = d.behind(index)
+		next, err = d.nextAfterGap(index)
 	case err == nil && l.Index != index:
 		err = fmt.Errorf("it says that it is entry %d", l.Index)
 	}
@@ -128,8 +128,8 @@ func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	return r.decode(d, &l), next
 }
 
-// behind finds where a gap in the log ends, and returns its length as an error.
-func (d *StoppedDir) behind(index uint64) (next uint64, _ error) {
+// nextAfterGap finds where a gap in the log ends, and returns its length as an error.
+func (d *StoppedDir) nextAfterGap(index uint64) (next uint64, _ error) {
 	err := guard(func() error {
 		return d.keys.View(func(tx *bbolt.Tx) error {
 			if key, _ := tx.Bucket([]byte("logs")).Cursor().Seek(binary.BigEndian.AppendUint64(nil, index)); len(key) == 8 {

@@ -137,13 +137,13 @@ func replacedError(dir string, by model.History) *model.Error {
 			"server recover --supersedes %s", by.Lineage())
 }
 
-// tellLeft looks for servers of lineages that a recovery replaced, at their last addresses in the log and wherever
-// gossip sees them. It greets them, and the hello ends them. Otherwise they would elect each other and acknowledge
-// writes.
+// greetLeftServers looks for servers of lineages that a recovery replaced, at their last addresses in the log and
+// wherever gossip sees them. It greets them, and the hello ends them. Otherwise they would elect each other and
+// acknowledge writes.
 //
 // An answer may come from another server, such as an empty one that took the place. These servers are greeted more and
 // more rarely, because each greeting is a warning in their log.
-func (s *Server) tellLeft(ctx context.Context) {
+func (s *Server) greetLeftServers(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
 	type greeting struct {
 		pause time.Duration

@@ -300,7 +300,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.seen.pool.Run(ctx) },
 		s.disk.space.run, s.seen.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState,
-		s.compare.run, s.tellLeft,
+		s.compare.run, s.greetLeftServers,
 		func(ctx context.Context) { s.seen.keys.run(ctx, s.askKeys) },
 	} {
 		wg.Go(func() { part(ctx) })

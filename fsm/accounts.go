@@ -45,7 +45,7 @@ func (s *State) accountUnheard(row, before, after *Instance) {
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
-	assigned := before.told() != after.told() || after.told() &&
+	assigned := before.agentKnows() != after.agentKnows() || after.agentKnows() &&
 		(before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq ||
 			before.Preparation() != after.Preparation())
 	node, ok := s.Nodes.Get(row.Node)
@@ -173,15 +173,15 @@ func jobOf(g model.GroupID) model.JobName {
 // sortedKeys returns the keys of a map in ascending order, so that no result depends on the order of the map.
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// tells reports whether events are kept. A draft keeps none, because nobody reads them. Callers that would make many
-// events ask first, to save the work.
-func (s *State) tells() bool { return !s.entry.draft }
+// keepsEvents reports whether events are kept. A draft keeps none, because nobody reads them. Callers that would make
+// many events ask first, to save the work.
+func (s *State) keepsEvents() bool { return !s.entry.draft }
 
 // emit appends an event of the entry being applied, and fills in its key, times, actor and request. In a draft, and
 // while events are muted, it only counts the event.
 func (s *State) emit(e Event) {
 	s.entry.made++
-	if !s.tells() || s.entry.muted {
+	if !s.keepsEvents() || s.entry.muted {
 		return
 	}
 	s.tellUntold(&e)

@@ -35,7 +35,7 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 		}
 	}
 	s.tellHushed()
-	s.collect(s.Events.Bytes() - before)
+	s.dropOldEvents(s.Events.Bytes() - before)
 	return results
 }
 

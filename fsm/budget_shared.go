@@ -118,8 +118,8 @@ func (s *jobs) SharedBudgets(id model.GroupID) []*SharedBudget {
 	return in
 }
 
-// enlist makes a group a member of the named budgets and of no others.
-func (s *State) enlist(id model.GroupID, names []model.BudgetName) {
+// setSharedBudgets makes a group a member of the named budgets and of no others.
+func (s *State) setSharedBudgets(id model.GroupID, names []model.BudgetName) {
 	var moved []*SharedBudget
 	for name, b := range s.Budgets.All() {
 		if slices.Contains(b.Groups, id) != slices.Contains(names, name) {
@@ -168,9 +168,10 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 	return want
 }
 
-// knowsBudgets refuses a group if a shared budget that it names does not exist or has too many groups already. It also
-// refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as blocking.
-func (s *State) knowsBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
+// checkSharedBudgets refuses a group if a shared budget that it names does not exist or has too many groups already. It
+// also refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as
+// blocking.
+func (s *State) checkSharedBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)
 		if !ok {

@@ -68,7 +68,7 @@ type instruction struct {
 }
 
 func instructionFor(i *Instance) instruction {
-	if !i.told() {
+	if !i.agentKnows() {
 		return instruction{}
 	}
 	o := instruction{desired: i.Desired, restarts: i.Links.RestartSeq, preparation: i.Preparation(),
@@ -100,7 +100,7 @@ func (c *checker) assigned(before *State) {
 		}
 	}
 	for id, a := range before.Instances.All() {
-		if _, ok := c.s.Instances.Get(id); !ok && a.told() && !a.Terminal() {
+		if _, ok := c.s.Instances.Get(id); !ok && a.agentKnows() && !a.Terminal() {
 			want(a)
 		}
 	}

@@ -13,10 +13,10 @@ const (
 	eventBytes    = 400  // room for each event of the limit, on average; most take 200
 )
 
-// collect drops events that are too old, too many or too large. It does so while an entry is applied, so no entry is
-// written only to clean up. grown is how many bytes of events the entry has added. The entry may drop at least that
+// dropOldEvents drops events that are too old, too many or too large. It does so while an entry is applied, so no entry
+// is written only to clean up. grown is how many bytes of events the entry has added. The entry may drop at least that
 // many bytes, so that an excess over the limit never grows.
-func (s *State) collect(grown int) {
+func (s *State) dropOldEvents(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()
 		fits := s.Events.Len() <= s.Settings.EventLimit && s.Events.Bytes() <= s.eventRoom()

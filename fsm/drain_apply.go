@@ -309,7 +309,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if len(n.Restore.Unknown) > 0 {
 		return s.unknownLeft(n)
 	}
-	if n.Restore.Owes {
+	if n.Restore.InventoryOwed {
 		return model.Refuse(model.CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there",
 			n.Name).WithHint("start its agent")
 	}

@@ -54,7 +54,7 @@ func (s *fleet) indexNode(before, after *Node) {
 			s.nodeNames.put(after.Name, after.ID)
 		}
 	}
-	mark(s.offDuty, row.ID, before.offDuty(), after.offDuty())
+	mark(s.offDuty, row.ID, before.outOfService(), after.outOfService())
 	mark(s.restoring, row.ID, before.restoring(), after.restoring())
 	mark(s.unheard, row.ID, before.unheard(), after.unheard())
 	if before.hasLeftOutEvents() {
@@ -80,7 +80,7 @@ func (s *fleet) index() error {
 	return nil
 }
 
-func (n *Node) offDuty() bool { return n != nil && n.Intent != model.IntentActive }
+func (n *Node) outOfService() bool { return n != nil && n.Intent != model.IntentActive }
 
 func (n *Node) hasLeftOutEvents() bool { return n != nil && n.Self.Events.Last != nil }
 

@@ -50,7 +50,7 @@ func (s *State) fit(n *Node) *model.Error {
 		why = "is degraded: " + n.Self.Words()
 	case n.Return.Recovering:
 		why = "has not sent its inventory yet"
-	case n.Restore.Owes:
+	case n.Restore.InventoryOwed:
 		why = "has not told since the restore what it runs"
 	case n.Shape.Capacity.MemoryBytes <= 0:
 		why = "has no known capacity"

@@ -41,7 +41,7 @@ func validValue(value string) bool {
 // responds. Those in a restored state are from before the restore until the agent has sent its inventory.
 func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
-	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.Owes {
+	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.InventoryOwed {
 		return false
 	}
 	switch inst.Status.Observed {

@@ -10,9 +10,9 @@ import (
 
 // NodeRestore is what a restore has left open on a node.
 type NodeRestore struct {
-	Owes    bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
-	Raised  bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
-	Unknown []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
+	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
+	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
+	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
 	// its agent registered knowing only an older incarnation, and has not sent its inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
 	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
@@ -39,12 +39,14 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
 	}
-	return !r.Owes && !r.Behind
+	return !r.InventoryOwed && !r.Behind
 }
 
 // unheard reports whether a restored state says that the node is online, and its agent has not reported since the
 // restore what runs there.
-func (n *Node) unheard() bool { return n != nil && n.Restore.Owes && n.Health != model.HealthOffline }
+func (n *Node) unheard() bool {
+	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
+}
 
 // late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
 // late, unless the node's inventory is owed since a restore. It is not late either if an agent that is behind reports
@@ -54,11 +56,11 @@ func (n *Node) late(s *State, h model.Holding) bool {
 		return n.Restore.Unknown[i].Late
 	}
 	restored := s.Unconfirmed || s.Confirmed > 0
-	return !n.Restore.Owes && !(n.Restore.Behind && restored && h.Group != "")
+	return !n.Restore.InventoryOwed && !(n.Restore.Behind && restored && h.Group != "")
 }
 
 // pending reports whether a restore has left something open on the node.
-func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
+func (r *NodeRestore) pending() bool { return r.InventoryOwed || len(r.Unknown) > 0 }
 
 // holdsSlot reports whether instances of a group hold their slot although a restored state does not know them. They do
 // if only one may fill it, if it is never filled again, or if they hold data.
@@ -136,7 +138,7 @@ func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 			late = true
 		}
 	}
-	return n.Restore.Owes || late && s.wasOn(n.ID, group)
+	return n.Restore.InventoryOwed || late && s.wasOn(n.ID, group)
 }
 
 // wasOn reports whether the state has a row of an instance or a volume of a group on a node.
@@ -178,7 +180,7 @@ const owingHint = "start its agent; or if the machine is off, once it is offline
 // if all have.
 func (s *fleet) firstOwingInventory() *Node {
 	for id := range s.restoring.All() {
-		if n, _ := s.Nodes.Get(id); n.Restore.Owes {
+		if n, _ := s.Nodes.Get(id); n.Restore.InventoryOwed {
 			return n
 		}
 	}
@@ -297,7 +299,7 @@ func (s *State) takeHoldings(c *NodeReport) {
 	}
 	next := n.Restore
 	unknown, whole := s.unknownHoldings(c)
-	next.Owes, next.Behind, next.Unknown = next.Owes && !whole, next.Behind && !whole, unknown
+	next.InventoryOwed, next.Behind, next.Unknown = next.InventoryOwed && !whole, next.Behind && !whole, unknown
 	if whole {
 		next.Told = s.Restored
 	}
@@ -311,7 +313,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		return false
 	}
 	unknown, _ := s.unknownHoldings(c)
-	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored ||
+	return n.Restore.InventoryOwed || n.Restore.Behind || n.Restore.Told < s.Restored ||
 		!slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }
 
@@ -340,7 +342,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it is decoded
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
+	if was.InventoryOwed == r.InventoryOwed && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
 		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
 		return
 	}
@@ -349,7 +351,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	s.putNode(&next)
 	s.touch("nodes", Topic("node/"+n.ID))
 	switch {
-	case was.Owes && !r.Owes:
+	case was.InventoryOwed && !r.InventoryOwed:
 		s.callAgents()
 	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
@@ -397,7 +399,7 @@ func (s *State) beginRestore() {
 	}
 	for _, n := range nodes {
 		next := *n
-		next.Restore.Owes, next.Restore.Raised, next.Return.ConfirmedDead = true, false, false
+		next.Restore.InventoryOwed, next.Restore.Raised, next.Return.ConfirmedDead = true, false, false
 		s.putNode(&next)
 		s.touch("nodes", Topic("node/"+n.ID))
 	}

@@ -282,10 +282,10 @@ func TestTooManyUnknownInstances(t *testing.T) {
 	for _, holds := range [][]model.Holding{lost, lost[1:], nil} {
 		s = inventory(t, s, "n1", nil, holds...)
 		n1, _ := s.Nodes.Get("n1")
-		if owes := len(holds) > maxHoldings; n1.Restore.Owes != owes ||
+		if owes := len(holds) > maxHoldings; n1.Restore.InventoryOwed != owes ||
 			len(n1.Restore.Unknown) != min(len(holds), maxHoldings) {
 			t.Errorf("of %d unknown instances %d are noted, it owes its inventory: %t", len(holds),
-				len(n1.Restore.Unknown), n1.Restore.Owes)
+				len(n1.Restore.Unknown), n1.Restore.InventoryOwed)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestLateHoldingConcernsItsNode(t *testing.T) {
 	n2, _ := s.Nodes.Get("n2")
 	h := model.Holding{ID: "x"}
 	other := inventory(t, s, "n3", nil, h)
-	if slots := other.SlotsApart(aloneGroup, 5); len(slots) != 0 {
+	if slots := other.SlotsThatDiffer(aloneGroup, 5); len(slots) != 0 {
 		t.Errorf("slots %v are apart by the word of n3, which never had one", slots)
 	}
 	if now, _ := other.Nodes.Get("n2"); now.Assigned != n2.Assigned {
@@ -346,7 +346,7 @@ func TestLateHoldingConcernsItsNode(t *testing.T) {
 	}
 	own := inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 2, Observed: model.ObservedReady}},
 		model.Holding{ID: "i1", Group: aloneGroup}, h)
-	if slots := own.SlotsApart(aloneGroup, 5); len(slots) != 5 {
+	if slots := own.SlotsThatDiffer(aloneGroup, 5); len(slots) != 5 {
 		t.Errorf("only slots %v are apart by the word of n1, which has one", slots)
 	}
 }

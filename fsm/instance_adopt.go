@@ -41,7 +41,7 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	}
 	for other := range s.restoring.All() {
 		n, _ := s.Nodes.Get(other)
-		if n.Restore.Owes {
+		if n.Restore.InventoryOwed {
 			return nil,
 				model.Refuse(model.CodeInventoryMissing,
 					"the agent of node %s has not told since the restore what runs there", n.Name)

@@ -232,7 +232,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 			s.setDesired(&replaced, model.DesiredStopped, c.Cause, "replaced by "+string(c.ID))
 		}
 	}
-	if s.tells() {
+	if s.keepsEvents() {
 		s.emit(Event{Type: model.EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause,
 			After: string(model.ObservedPending),
 			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot),
@@ -281,12 +281,12 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	reached := status.Observed == model.ObservedReady && next.Links.Deployment != "" && !next.Links.WasReady
 	next.Links.WasReady = next.Links.WasReady || reached
 	s.setInstance(inst, &next)
-	if moved && s.tells() {
+	if moved && s.keepsEvents() {
 		s.emit(Event{Type: model.EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed),
 			After: string(status.Observed),
 			Data:  map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
-	if status.Restarts > inst.Status.Restarts && s.tells() {
+	if status.Restarts > inst.Status.Restarts && s.keepsEvents() {
 		s.emit(Event{Type: model.EventRestarted, Subject: "instance/" + string(inst.ID), Data: restartData(&next)})
 	}
 	s.noteCopies(&next)

@@ -96,7 +96,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	if c.Cause == model.CauseNodeDisabled {
 		return nil // skips surge waits and budgets (P21)
 	}
-	if c.onRails() {
+	if c.unordered() {
 		if refusal := s.checkRail(); refusal != nil {
 			return refusal
 		}

@@ -135,7 +135,7 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 		g.Failures = nil
 	}
 	s.putGroup(&g)
-	s.enlist(id, spec.Budgets)
+	s.setSharedBudgets(id, spec.Budgets)
 	s.resolveBudget(id)
 	return before != g.Version
 }
@@ -190,7 +190,7 @@ func (s *State) removeGroups(job *Job, spec *model.JobSpec) {
 		next := *g
 		next.Removed, next.Count = true, 0
 		s.putGroup(&next)
-		s.enlist(g.ID, nil)
+		s.setSharedBudgets(g.ID, nil)
 		s.resolveBudget(g.ID)
 	}
 }
@@ -261,7 +261,7 @@ func (s *State) maybePurge(group model.GroupID) {
 		for _, inst := range rows {
 			s.setInstance(inst, nil)
 		}
-		s.enlist(id, nil)
+		s.setSharedBudgets(id, nil)
 		s.delGroup(id)
 	}
 	s.forgetJob(job.Name)

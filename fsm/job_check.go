@@ -49,7 +49,7 @@ func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 		if refusal := a.s.keepsKinds(id, g); refusal != nil {
 			return refusal
 		}
-		if refusal := a.s.knowsBudgets(id, g); refusal != nil {
+		if refusal := a.s.checkSharedBudgets(id, g); refusal != nil {
 			return refusal
 		}
 		if refusal := a.fitsSomewhere(id, g, spec.Class); refusal != nil {

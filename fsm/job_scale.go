@@ -59,7 +59,7 @@ func (c *JobScale) apply(s *State) error {
 	if refusal := checkScaled(&row.Spec, &v.Spec); refusal != nil {
 		return refusal
 	}
-	if refusal := s.knowsBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
+	if refusal := s.checkSharedBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
 		return refusal
 	}
 	if refusal := s.checkCounts(&v.Spec); refusal != nil {

@@ -42,7 +42,7 @@ func (c *InstanceFenced) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
-	case n.Restore.Owes: // it may have been heard in the entries that a restore lost
+	case n.Restore.InventoryOwed: // it may have been heard in the entries that a restore lost
 		return model.Refuse(model.CodeInventoryMissing,
 			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)

@@ -83,7 +83,7 @@ func (c *NodeRegister) apply(s *State) error {
 		s.callAgents()
 		old, _ = s.Nodes.Get(c.ID)
 	}
-	n := Node{ID: c.ID, Intent: model.IntentActive, Restore: NodeRestore{Owes: s.Unconfirmed}}
+	n := Node{ID: c.ID, Intent: model.IntentActive, Restore: NodeRestore{InventoryOwed: s.Unconfirmed}}
 	if known {
 		n = *old
 	}
@@ -99,7 +99,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
-		n.Labels = n.Labels.told(c.Shape.Labels)
+		n.Labels = n.Labels.withAgent(c.Shape.Labels)
 	}
 	n.Shape.Labels = n.Labels.all()
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false

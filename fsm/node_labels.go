@@ -2,8 +2,8 @@ package fsm
 
 import "maps"
 
-// told returns l with the labels of the agent's configuration. What operators removed stays removed.
-func (l NodeLabels) told(labels map[string]string) NodeLabels {
+// withAgent returns l with the labels of the agent's configuration. What operators removed stays removed.
+func (l NodeLabels) withAgent(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)
 	return l.normal()
 }

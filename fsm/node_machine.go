@@ -20,7 +20,7 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 		return model.Refuse(model.CodeNodeTaken,
 			"the agent of node %s was refused for another one of that node, which the servers don't know any more",
 			c.Name).WithHint(refusedHint)
-	case old.Restore.Owes:
+	case old.Restore.InventoryOwed:
 		return model.Refuse(model.CodeNodeTaken,
 			"the agent of node %s was refused for another one of that node, "+
 				"which has not told since the restore what runs there", c.Name).

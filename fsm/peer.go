@@ -24,7 +24,7 @@ func (i *Instance) PeerState() model.PeerState {
 }
 
 // listed reports whether the other instances of the group see this one.
-func (i *Instance) listed() bool { return i.told() && i.holdsClaims() }
+func (i *Instance) listed() bool { return i.agentKnows() && i.holdsClaims() }
 
 // PeersOf iterates over the instances of a group that its other instances see, by slot.
 func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {

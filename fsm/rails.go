@@ -65,8 +65,8 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	s.putRail(&next)
 }
 
-// onRails reports whether a stop is one without an order.
-func (c *InstanceStop) onRails() bool {
+// unordered reports whether a stop is one without an order.
+func (c *InstanceStop) unordered() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }
 
@@ -76,7 +76,7 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
 		return
 	}
-	if c.onRails() {
+	if c.unordered() {
 		s.spendRail(RailStops, railWindow)
 	}
 }

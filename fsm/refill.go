@@ -144,10 +144,10 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 }
 
-// SlotsApart lists, in order, the slots of a group that may differ from slots that never had an instance: those with
-// volumes. For a group whose instances hold their slots, it lists all slots below count while an unknown instance may
-// be in any of them. It is never nil.
-func (s *State) SlotsApart(group model.GroupID, count int) []int {
+// SlotsThatDiffer lists, in order, the slots of a group that may differ from slots that never had an instance: those
+// with volumes. For a group whose instances hold their slots, it lists all slots below count while an unknown instance
+// may be in any of them. It is never nil.
+func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
 		for n := range count {

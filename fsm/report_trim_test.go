@@ -167,8 +167,8 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	}
 	c.Trim(&s)
 	s = run(t, s, 2000, c)
-	if n, _ := s.Nodes.Get("n3"); !n.Restore.Owes || len(n.Restore.Unknown) != maxHoldings {
-		t.Errorf("owes %v, %d unknown instances", n.Restore.Owes, len(n.Restore.Unknown))
+	if n, _ := s.Nodes.Get("n3"); !n.Restore.InventoryOwed || len(n.Restore.Unknown) != maxHoldings {
+		t.Errorf("owes %v, %d unknown instances", n.Restore.InventoryOwed, len(n.Restore.Unknown))
 	}
 }
 

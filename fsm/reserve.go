@@ -18,8 +18,8 @@ func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) 
 // takesRoom reports whether the instance's claims are placed on its node, rather than promised or given back.
 func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom() }
 
-// told reports whether the instance's agent should know of it.
-func (i *Instance) told() bool { return i != nil && !i.WaitsForRoom() }
+// agentKnows reports whether the instance's agent should know of it.
+func (i *Instance) agentKnows() bool { return i != nil && !i.WaitsForRoom() }
 
 // FreeBytes returns the memory of a node that is neither placed nor promised. It is negative on a node that came back
 // smaller than what it holds.

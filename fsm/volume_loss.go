@@ -48,7 +48,7 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has",
 				v.ID, home.Name)
 		}
-		if home.Restore.Owes { // what the state says may be outdated
+		if home.Restore.InventoryOwed { // what the state says may be outdated
 			return model.Refuse(model.CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has",
 				v.ID, home.Name)
 		}

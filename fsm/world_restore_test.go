@@ -59,7 +59,7 @@ func (w world) pushRestore() Command {
 		return &InstanceAdopt{pick(w, kept...)}
 	}
 	for id, n := range w.s.Nodes.All() {
-		if n.Restore.Owes && n.Health != model.HealthOffline {
+		if n.Restore.InventoryOwed && n.Health != model.HealthOffline {
 			n, _ = w.s.Nodes.Get(id)
 			return w.inventory(n, w.unknownOf(n))
 		}

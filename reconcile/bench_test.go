@@ -153,11 +153,11 @@ func BenchmarkDecide(b *testing.B) {
 			b.Run(c.name, func(b *testing.B) {
 				w.state = quiet
 				before := w.input()
-				before.Seen = &w.seen
+				before.Cache = &w.seen
 				reconcile.Decide(before)
 				c.happens(w)
 				in := w.input()
-				in.Seen = &w.seen
+				in.Cache = &w.seen
 				measure(b, func() {
 					if n := groupsOf(reconcile.Decide(in)); n < c.least || n > c.most {
 						b.Fatalf("%d groups of commands", n)

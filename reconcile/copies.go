@@ -50,7 +50,7 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 		p.unplaced(n, why)
 		return nil
 	}
-	if at := p.tolerates(g, slot, copies); !p.past(at) {
+	if at := p.tolerates(g, slot, copies); !p.reached(at) {
 		p.reasons.noRoom(slotKey{g.id, slot.n},
 			&unplaced{code: model.CodeReplacementPending,
 				message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})

@@ -12,8 +12,8 @@ type Input struct {
 	Now   model.Time                    // cluster time
 	Term  uint64                        // of the leader; its entries carry it
 
-	// Seen may be passed from one decision to the next within one goroutine. If it is nil, everything is computed again.
-	Seen *Seen
+	// Cache may be passed from one decision to the next within one goroutine. If it is nil, everything is computed again.
+	Cache *Cache
 
 	Rebalance bool // an operator asks for moves of the rescheduler now, even if it is off
 	StayPut   bool // the rescheduler begins nothing in this decision
@@ -31,7 +31,7 @@ type pass struct {
 	reasons  reasons                   // why things wait, for explanations
 	moves    []fsm.Move                // what the rescheduler would do
 	preempts preempting
-	seen     *Seen
+	seen     *Cache
 	places   *nodeIndex     // of the nodes; looked up at first use
 	troubled []model.NodeID // nodes that their own agents report as degraded, in order
 	duty     []bool         // by node position; see inService
@@ -61,7 +61,7 @@ var passes = [...]func(*pass){
 }
 
 // Decide returns what to do next. It is pure: it uses no clock, no randomness and no map order. It keeps reusable
-// results in Input.Seen for the next decision, but the plan is the same without them. It does not block.
+// results in Input.Cache for the next decision, but the plan is the same without them. It does not block.
 func Decide(in Input) Plan {
 	p := decide(in)
 	return p.plan.finish(p.in)
@@ -69,9 +69,9 @@ func Decide(in Input) Plan {
 
 func newPass(in Input) *pass {
 	in.Now = max(in.Now, in.State.Now)
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[model.InstanceID]bool{}, seen: in.Seen}
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[model.InstanceID]bool{}, seen: in.Cache}
 	if p.seen == nil {
-		p.seen = &Seen{}
+		p.seen = &Cache{}
 	}
 	return p
 }
@@ -102,8 +102,8 @@ func (p *pass) node(id model.NodeID) *fsm.Node {
 	return n
 }
 
-// past reports whether t has come. If not, it asks for the next decision at t.
-func (p *pass) past(t model.Time) bool {
+// reached reports whether t has come. If not, it asks for the next decision at t.
+func (p *pass) reached(t model.Time) bool {
 	if t <= p.in.Now {
 		return true
 	}

@@ -68,7 +68,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 		p.noteWait(d, true)
 	case d.Waiting:
 		p.noteWait(d, false)
-	case p.past(progress.Add(deadline)):
+	case p.reached(progress.Add(deadline)):
 		p.failDeployment(d, groups, fmt.Sprintf("no progress for %s%s", deadline, p.firstReason(groups)))
 	}
 }

@@ -328,7 +328,7 @@ func (p *pass) endDrains() {
 		switch {
 		case left == nil && d.part.Turn:
 			p.end(&d, model.PhaseDrained, "")
-		case !d.part.Turn || !p.past(d.part.Deadline):
+		case !d.part.Turn || !p.reached(d.part.Deadline):
 		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d):
 			// a deadline that passed before the restore was confirmed kills nothing
 		default:
@@ -366,7 +366,7 @@ func (p *pass) force(d *drainPart) bool {
 		}
 	}
 	left := p.state().DrainLeft(d.drain, d.node)
-	return left != nil && left.Code == model.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
+	return left != nil && left.Code == model.CodeStopping && !p.reached(d.part.Deadline.Add(forcedWait))
 }
 
 // lastError says what kept a node from being drained, each reason once. It is never empty.

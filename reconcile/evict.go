@@ -65,7 +65,7 @@ func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*sl
 		return append(wanted, &slotView{n: from})
 	}
 	if g.apart == nil {
-		g.apart = p.state().SlotsApart(g.id, g.row.Count)
+		g.apart = p.state().SlotsThatDiffer(g.id, g.row.Count)
 	}
 	next, _ := slices.BinarySearch(g.apart, from)
 	for _, slot := range g.apart[next:] {
@@ -233,7 +233,7 @@ func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
 	if g.spec.Toleration.Unreachable != nil {
 		wait = *g.spec.Toleration.Unreachable
 	}
-	return p.past(lost.Marks.UnreadySince.Add(wait))
+	return p.reached(lost.Marks.UnreadySince.Add(wait))
 }
 
 // lostNeed returns the replacement of an instance whose node is offline (P17, P22). It comes after the toleration and
@@ -279,7 +279,7 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
 	case end == model.Never || lost.Status.Observed != model.ObservedLost || p.onHold(lost):
-	case !p.past(end):
+	case !p.reached(end):
 		p.wait(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
 	case !p.tolerated(g, lost):

@@ -122,7 +122,7 @@ func closedBy(n *fsm.Node) string {
 	switch state := n.State(); {
 	case state != model.NodeActive:
 		return string(state)
-	case n.Return.Recovering || n.Restore.Owes:
+	case n.Return.Recovering || n.Restore.InventoryOwed:
 		return "still to tell what runs there"
 	case n.Shape.Capacity.MemoryBytes <= 0:
 		return "without known capacity"

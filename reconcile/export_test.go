@@ -13,7 +13,7 @@ import (
 )
 
 // Follow passes written rows to a Seen, as a rehearsal does.
-func (s *Seen) Follow(written []*fsm.Instance) {
+func (s *Cache) Follow(written []*fsm.Instance) {
 	if !s.followed {
 		s.follow(true)
 	}

@@ -23,8 +23,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 	}
 	in.Now = max(in.Now, in.State.Now)
 	in.StayPut = true // the rescheduler is no part of the drain
-	if in.Seen == nil {
-		in.Seen = &Seen{} // the steps of the rehearsal share nearly all rows
+	if in.Cache == nil {
+		in.Cache = &Cache{} // the steps of the rehearsal share nearly all rows
 	}
 	before := in.State
 	begin, draft, refusal := beginForecast(in, nodes, options)

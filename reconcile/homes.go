@@ -15,9 +15,9 @@ type homeRun struct {
 	out         excluded  // why all of them don't
 }
 
-// meetHomes meets a need for each of its slots, on the slot's own node. Consecutive slots that don't fit share one
+// placeHomes meets a need for each of its slots, on the slot's own node. Consecutive slots that don't fit share one
 // reason. A reason for each would cost as much as an instance, in every decision.
-func (p *pass) meetHomes(n *need, fulfil func(*need) *unplaced) {
+func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
 	for i, home := range n.homes {

@@ -34,7 +34,7 @@ type nodeIndex struct {
 }
 
 // placesOf returns the positions of a state's nodes. If the set of nodes has changed, it drops all cached lists.
-func (s *Seen) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
+func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
 		if same = same && s.places.ids[i] == id; !same {

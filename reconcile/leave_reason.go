@@ -37,7 +37,7 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	case node == nil, inst.Status.Observed == model.ObservedLost &&
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return leaveLost
-	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes:
+	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.InventoryOwed:
 		// until its node's inventory is in, the instance may be ready already
 		return leaveFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
@@ -77,7 +77,7 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 		p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
 		return false // its agent does not start it
 	}
-	return p.past(p.startDeadline(inst))
+	return p.reached(p.startDeadline(inst))
 }
 
 // waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor
@@ -98,7 +98,7 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 			end = max(end, p.state().StopDue(victim))
 		}
 	}
-	return p.past(end.Add(p.in.State.Settings.StartTimeout))
+	return p.reached(end.Add(p.in.State.Settings.StartTimeout))
 }
 
 // startDeadline returns when an instance that is not ready has used up its time to become ready.

@@ -225,7 +225,7 @@ func (p *pass) hold(c *nodeCounts) {
 	if calm != (h.Calm != 0) && p.observe(&fsm.HoldSet{Active: true, Calm: &calm}) {
 		h = p.state().Hold
 	}
-	if calm && h.Calm != 0 && p.past(max(h.Calm, h.Since).Add(calmFor)) {
+	if calm && h.Calm != 0 && p.reached(max(h.Calm, h.Since).Add(calmFor)) {
 		p.observe(&fsm.HoldSet{})
 	}
 }

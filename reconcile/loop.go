@@ -85,7 +85,7 @@ type Loop struct {
 	pause   time.Duration // the last one; 0 after a success
 	rest    time.Time     // the next decision is not made before this
 	balance time.Time     // the rescheduler takes no part before this
-	seen    Seen
+	seen    Cache
 	last    lastLook
 }
 
@@ -171,7 +171,7 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	now := l.cfg.Evidence.Now()
 	turn := !began.Before(l.balance)
 	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term,
-		Seen: &l.seen, StayPut: !turn})
+		Cache: &l.seen, StayPut: !turn})
 	l.queue = plan.Entries
 	took := time.Since(began)
 	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))

@@ -59,20 +59,20 @@ func (p *pass) place() {
 		return cmp.Or(cmp.Compare(a.group.class, b.group.class), cmp.Compare(a.urgency, b.urgency))
 	})
 	for _, n := range needs {
-		p.meet(n)
+		p.placeAll(n)
 	}
 	p.noteWaiting()
 }
 
-// meet meets a need for its slot and then for the following ones. If one fits nowhere, neither do the rest: nothing has
-// changed that could make room.
-func (p *pass) meet(n *need) {
-	fulfil := p.fulfil
+// placeAll places a need's first slot and then the slots that follow. If one fits nowhere, the rest don't either: no
+// room was freed meanwhile.
+func (p *pass) placeAll(n *need) {
+	fulfil := p.placeNeed
 	if n.look {
 		fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
 	}
 	if n.homes != nil {
-		p.meetHomes(n, fulfil)
+		p.placeHomes(n, fulfil)
 		return
 	}
 	for ; n.more >= 0; n.slot, n.more = n.slot+1, n.more-1 {
@@ -104,9 +104,9 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// fulfil places one instance, or says why it can't. The draft decides: if it refuses a node, the next best one is
+// placeNeed places one instance, or says why it can't. The draft decides: if it refuses a node, the next best one is
 // tried.
-func (p *pass) fulfil(n *need) *unplaced {
+func (p *pass) placeNeed(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
 		return &unplaced{code: model.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
@@ -133,7 +133,7 @@ func (p *pass) fulfil(n *need) *unplaced {
 	if v == nil && n.spare && rank(why.code) < 0 {
 		bare := *n
 		bare.first, bare.spare = nil, false
-		return p.fulfil(&bare)
+		return p.placeNeed(&bare)
 	}
 	if v == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
 		n.first = nil
@@ -156,7 +156,7 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that fulfil would choose, and keeps room there for the rest of the pass. It keeps none on a
+// peek returns the node that placeNeed would choose, and keeps room there for the rest of the pass. It keeps none on a
 // home node.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)

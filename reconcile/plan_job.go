@@ -143,7 +143,7 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {
-		return p.preempt(n, p.fulfil(n))
+		return p.preempt(n, p.placeNeed(n))
 	}
 	id, why := p.peek(n)
 	if why == nil && n.home != "" { // peek keeps no room at a home

@@ -178,7 +178,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 			}
 			m := move{inst: inst, to: to, out: b.show(inst, to, model.CauseAffinity, gain/affinityPoint)}
 			if verdicts[i] == nil {
-				verdicts[i] = b.judge(&m)
+				verdicts[i] = b.checkMove(&m)
 			}
 			m.wait, m.at = verdicts[i].wait, verdicts[i].at
 			switch {

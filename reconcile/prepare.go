@@ -40,7 +40,7 @@ func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error)
 		return p.stopPrepared(subject, inst, c)
 	case inst.Eviction.Preparing:
 		return p.awaitPreparation(subject, inst)
-	case inst.Eviction.Failure != "" && !p.gatesOpened(inst) && !p.past(inst.Eviction.RetryAt):
+	case inst.Eviction.Failure != "" && !p.gatesOpened(inst) && !p.reached(inst.Eviction.RetryAt):
 		return stageRefused, p.abortedError(inst)
 	}
 	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass,
@@ -91,7 +91,7 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	if refusal == nil {
 		return stageBegun, nil
 	}
-	if p.past(inst.Eviction.RetryAt) {
+	if p.reached(inst.Eviction.RetryAt) {
 		p.release(subject, inst, refusal.Message)
 	}
 	return stageRefused, refusal
@@ -124,7 +124,7 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 		if failure = r.Message; failure == "" {
 			failure = "its before_stop hook failed"
 		}
-	} else if p.past(inst.Eviction.RetryAt) {
+	} else if p.reached(inst.Eviction.RetryAt) {
 		failure = "its agent has not told in time how the preparation went"
 	}
 	if failure == "" {
@@ -142,7 +142,7 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 // abortedError says why a stop did not begin and when it is tried again. It asks for a decision at that time.
 func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
-	p.past(e.RetryAt)
+	p.reached(e.RetryAt)
 	switch ownPart, gate := p.closedGate(inst); {
 	case gate != nil:
 		return gate

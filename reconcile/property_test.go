@@ -144,9 +144,9 @@ func jobLine(job string, count, cmd, variant int) string {
 // decideChecked is decide. It checks that the decision is repeatable and that its stops keep to the budgets.
 func (w *world) decideChecked(t rapid.TB) {
 	one := reconcile.Decide(w.input())
-	for _, seen := range []*reconcile.Seen{&w.seen, &w.followed} {
+	for _, seen := range []*reconcile.Cache{&w.seen, &w.followed} {
 		again := w.input()
-		again.Seen = seen
+		again.Cache = seen
 		if diff := cmp.Diff(one, reconcile.Decide(again)); diff != "" {
 			t.Fatalf("%s: decided twice:\n%s", w.at, diff)
 		}

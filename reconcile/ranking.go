@@ -113,11 +113,11 @@ func (f *field) join() {
 		f.domains[i].rest = f.ranking.domains[i]
 	}
 	for _, v := range table.avoided {
-		f.weigh(v)
+		f.sumLoads(v)
 	}
 	for i := range f.failures {
 		if v := table.view(f.failures[i].Node); v != nil {
-			f.weigh(v)
+			f.sumLoads(v)
 		}
 	}
 	if fresh := table.changes[f.ranking.made:]; len(fresh) > 0 {
@@ -130,8 +130,8 @@ func (f *field) join() {
 	}
 }
 
-// weigh records what makes a node worse for the group throughout this decision.
-func (f *field) weigh(v *nodeView) {
+// sumLoads records what makes a node worse for the group throughout this decision.
+func (f *field) sumLoads(v *nodeView) {
 	if bonus := f.constantBonus(v); bonus != 0 {
 		if f.bonus == nil {
 			f.bonus = make([]int64, len(f.views))

@@ -199,7 +199,7 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 			to == from || f.repeats(to.view.node, from.view.node) {
 			return true
 		}
-		best = b.judge(&move{inst: inst, to: to, out: b.show(inst, to, model.CauseRebalance, gain/point)})
+		best = b.checkMove(&move{inst: inst, to: to, out: b.show(inst, to, model.CauseRebalance, gain/point)})
 		return false
 	})
 	return best
@@ -255,8 +255,8 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	}
 }
 
-// judge records what a move has to wait for.
-func (b *balancer) judge(m *move) *move {
+// checkMove records what a move has to wait for.
+func (b *balancer) checkMove(m *move) *move {
 	s := b.p.state()
 	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
 		m.wait = refusal

@@ -46,8 +46,8 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	}
 	r.in.State.Settings.Paused = false
 	r.queue = newAgentQueue(&r.in.State)
-	r.in.Seen.follow(true)
-	defer r.in.Seen.follow(false)
+	r.in.Cache.follow(true)
+	defer r.in.Cache.follow(false)
 	for _, group := range begin {
 		r.commit(group...)
 	}
@@ -118,7 +118,7 @@ func (r *rehearsal) apply(e fsm.Entry) {
 			r.queue.put(inst)
 		}
 	}
-	r.in.Seen.note(written)
+	r.in.Cache.note(written)
 }
 
 // decide makes one decision and applies it. It returns the planner, which knows when to decide again.

@@ -89,7 +89,7 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 		node = old.Node
 	}
 	r := p.retryOf(g, version, node)
-	if p.past(r.at) {
+	if p.reached(r.at) {
 		return true
 	}
 	left := r.at.Sub(p.in.Now)

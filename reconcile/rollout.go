@@ -106,7 +106,7 @@ func (g *groupView) outdated(before int) int {
 
 // healthy reports whether an instance is ready and has been for the group's min_healthy. A member must also be in sync.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
-	return inst != nil && p.takesOver(g, inst) && p.past(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
+	return inst != nil && p.takesOver(g, inst) && p.reached(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
 // available returns the number of slots with a ready instance. One of the new version counts only once it is healthy.

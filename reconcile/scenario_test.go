@@ -72,9 +72,9 @@ type world struct {
 	state fsm.State
 	now   model.Time
 	live  map[model.NodeID]fsm.Liveness
-	seen  reconcile.Seen
+	seen  reconcile.Cache
 
-	followed reconcile.Seen // gets everything that is written
+	followed reconcile.Cache // gets everything that is written
 
 	agents map[model.NodeID]*agentSim
 	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance of the slot

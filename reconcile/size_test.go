@@ -58,8 +58,8 @@ func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 }
 
 // step decides once, writes the plan, and lets every agent do what it is asked.
-func (c *bigCluster) step(seen *reconcile.Seen) {
-	plan := reconcile.Decide(reconcile.Input{State: c.s, Live: c.live, Now: c.now, Seen: seen})
+func (c *bigCluster) step(seen *reconcile.Cache) {
+	plan := reconcile.Decide(reconcile.Input{State: c.s, Live: c.live, Now: c.now, Cache: seen})
 	if len(plan.Skipped) > 0 {
 		c.t.Fatalf("left out of the plan: %s", plan.Skipped[0])
 	}
@@ -116,7 +116,7 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 		RoleCheck: &model.RoleCheckSpec{Exec: []string{"/bin/facts"}},
 		Eviction:  model.EvictionSpec{Order: model.OrderStopFirst},
 	}}}}})
-	seen := new(reconcile.Seen)
+	seen := new(reconcile.Cache)
 	ready := func() bool { g, _ := c.s.Groups.Get("db/shard"); return g.Ready == count }
 	for i := 0; i < 10 && !ready(); i++ {
 		c.step(seen)

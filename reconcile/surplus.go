@@ -146,7 +146,7 @@ func (v *slotView) handOver(p *pass) {
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)
-		if p.past(p.state().StopDue(inst)) {
+		if p.reached(p.state().StopDue(inst)) {
 			if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceKill{ID: id}); refusal != nil {
 				p.blockBy(inst, refusal)
 			}

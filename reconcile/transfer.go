@@ -38,7 +38,7 @@ func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volum
 
 // coolDown has an old copy removed when its time is over and its replacement is known to be good.
 func (p *pass) coolDown(t *fsm.Transfer) {
-	if t.Left.Old == "" || t.Left.Drop || !p.past(t.Left.Until) || p.state().NeedsOld(t) != nil {
+	if t.Left.Old == "" || t.Left.Drop || !p.reached(t.Left.Until) || p.state().NeedsOld(t) != nil {
 		return
 	}
 	if refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Drop: true}); refusal != nil {
@@ -115,7 +115,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 		return !p.plan.paused
 	}
 	p.retryStop(inst, model.CauseUser, refusal)
-	if !p.past(t.Marks.Moved.Add(transferQueue)) {
+	if !p.reached(t.Marks.Moved.Add(transferQueue)) {
 		return false
 	}
 	return p.failTransfer(t, refusal.Code, "its instance could not be stopped for %s: %s", transferQueue, refusal.Message)
@@ -141,10 +141,10 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
-		if inst.Eviction.Preparing && !p.past(inst.Eviction.RetryAt) { // its hook may use its whole timeout
+		if inst.Eviction.Preparing && !p.reached(inst.Eviction.RetryAt) { // its hook may use its whole timeout
 			return p.targetGone(t)
 		}
-		if inst.Desired == model.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it may use its whole grace
+		if inst.Desired == model.DesiredDraining && !p.reached(p.state().StopDue(inst)) { // it may use its whole grace
 			return p.targetGone(t)
 		}
 		return p.watchTransfer(t)
@@ -188,7 +188,7 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	if refusal == nil {
 		return !p.plan.paused
 	}
-	if !p.past(t.Marks.Moved.Add(transferStart)) {
+	if !p.reached(t.Marks.Moved.Add(transferStart)) {
 		return false
 	}
 	return p.failTransfer(t, model.CodeReplacementPending,
@@ -200,7 +200,7 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if p.targetGone(t) {
 		return true
 	}
-	if !p.past(t.Marks.Moved.Add(transferStall)) {
+	if !p.reached(t.Marks.Moved.Add(transferStall)) {
 		return false
 	}
 	for _, id := range []model.NodeID{t.From, t.To} {

@@ -41,7 +41,7 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	case p.state().Hold.Active:
 		p.wait(inst, model.CodeHold, troubledBy(n)+"; so many nodes are that nothing leaves them",
 			"repair the nodes, or end the hold: outspan settings resume hold")
-	case !p.past(until):
+	case !p.reached(until):
 		p.wait(inst, model.CodeReplacementPending,
 			fmt.Sprintf("%s; its group tolerates that for %s more", troubledBy(n), until.Sub(p.in.Now)), "")
 	default:

@@ -26,10 +26,10 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false
 	}
-	if n := p.node(inst.Node); n == nil || p.isOut(n) || n.Restore.Owes {
+	if n := p.node(inst.Node); n == nil || p.isOut(n) || n.Restore.InventoryOwed {
 		return false
 	}
-	if !p.past(max(inst.Marks.UnreadySince, p.node(inst.Node).Return.LastReturn).Add(*g.spec.Toleration.NotReady) + 1) {
+	if !p.reached(max(inst.Marks.UnreadySince, p.node(inst.Node).Return.LastReturn).Add(*g.spec.Toleration.NotReady) + 1) {
 		return false
 	}
 	if p.onHold(inst) {

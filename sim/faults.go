@@ -108,7 +108,7 @@ func (p *performer) soon(strike func()) {
 		strike()
 		return
 	}
-	p.log.ambush = strike
+	p.log.strikeOnPropose = strike
 }
 
 func (p *performer) trouble(kind ActionKind) {

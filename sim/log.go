@@ -36,15 +36,15 @@ type logged struct {
 
 // log is the replicated log as raft keeps it: a committed prefix, the entries that the leader has beyond it, and terms.
 type log struct {
-	w       *world
-	term    uint64
-	leader  int // -1: none
-	entries []logged
-	pending []*proposal // in the leader's log, not yet committed
-	servers []*server
-	first   fsm.State // after the last committed entry, from the server that applied it first
-	stuck   bool      // the leader reaches no majority
-	ambush  func()    // a fault that strikes as soon as an entry is under way
+	w               *world
+	term            uint64
+	leader          int // -1: none
+	entries         []logged
+	pending         []*proposal // in the leader's log, not yet committed
+	servers         []*server
+	first           fsm.State // after the last committed entry, from the server that applied it first
+	stuck           bool      // the leader reaches no majority
+	strikeOnPropose func()    // a fault that strikes as soon as an entry is under way
 }
 
 func newLog(w *world) *log {
@@ -70,8 +70,8 @@ func (l *log) propose(p *proposal) bool {
 	l.w.trace.bytes(data)
 	l.pending = append(l.pending, p)
 	l.w.after(l.commitDelay(), func() { l.commit(p) })
-	if strike := l.ambush; strike != nil {
-		l.ambush = nil
+	if strike := l.strikeOnPropose; strike != nil {
+		l.strikeOnPropose = nil
 		l.w.after(between(l.w.chance, 0, 8), strike)
 	}
 	return true

@@ -32,7 +32,7 @@ func (w *world) mend() {
 	}
 	w.calm = true
 	w.trace.say("quiet: faults end")
-	w.net.lossy, w.net.twice, w.log.ambush = 0, 0, nil
+	w.net.lossy, w.net.twice, w.log.strikeOnPropose = 0, 0, nil
 	for _, s := range w.log.servers {
 		s.lag = 0
 		s.restart(s)

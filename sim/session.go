@@ -216,7 +216,7 @@ func (m *machine) flush() {
 	m.w.net.send(m.index, func() {
 		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+model.Actor(m.id), report), done: func(o outcome) {
 			if o.known {
-				m.w.net.send(m.index, func() { m.booked(token, epoch, full, report, o.results[0].Refusal) })
+				m.w.net.send(m.index, func() { m.reportAnswered(token, epoch, full, report, o.results[0].Refusal) })
 			}
 		}})
 	})
@@ -229,8 +229,8 @@ func (m *machine) flush() {
 	})
 }
 
-// booked takes the answer to a report.
-func (m *machine) booked(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *model.Error) {
+// reportAnswered takes the answer to a report.
+func (m *machine) reportAnswered(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *model.Error) {
 	if !m.runs() || m.epoch != epoch || m.sending != token {
 		return
 	}

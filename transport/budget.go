@@ -147,7 +147,7 @@ type waiting struct {
 	max    int
 	order  *list.List // of *gate, oldest first
 	places map[*gate]place
-	crowds map[crowd]int
+	crowds map[connGroup]int
 	freed  chan struct{} // holds a token when a place may have become free
 }
 
@@ -155,19 +155,19 @@ type waiting struct {
 // each second: 2,560 by default.
 const minStay = 100 * time.Millisecond
 
-type crowd struct {
+type connGroup struct {
 	source string
 	hello  bool
 }
 
 type place struct {
 	at    *list.Element
-	crowd crowd
+	crowd connGroup
 }
 
 func newWaiting(limit int) *waiting {
 	return &waiting{
-		max: limit, order: list.New(), places: map[*gate]place{}, crowds: map[crowd]int{}, freed: make(chan struct{}, 1),
+		max: limit, order: list.New(), places: map[*gate]place{}, crowds: map[connGroup]int{}, freed: make(chan struct{}, 1),
 	}
 }
 
@@ -190,7 +190,7 @@ func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 		w.drop(victim)
 	}
 	g.since = time.Now()
-	c := crowd{source: g.source}
+	c := connGroup{source: g.source}
 	w.places[g] = place{at: w.order.PushBack(g), crowd: c}
 	w.crowds[c]++
 	return victim, 0
@@ -210,13 +210,13 @@ func (w *waiting) heard(g *gate) {
 	w.places[g] = p
 }
 
-func (w *waiting) leave(c crowd) {
+func (w *waiting) leave(c connGroup) {
 	if w.crowds[c]--; w.crowds[c] == 0 {
 		delete(w.crowds, c)
 	}
 }
 
-func (w *waiting) largest() (c crowd) {
+func (w *waiting) largest() (c connGroup) {
 	most := 0
 	for candidate, n := range w.crowds {
 		if n > most {
@@ -226,7 +226,7 @@ func (w *waiting) largest() (c crowd) {
 	return c
 }
 
-func (w *waiting) oldestOf(c crowd) *gate {
+func (w *waiting) oldestOf(c connGroup) *gate {
 	for e := w.order.Front(); ; e = e.Next() {
 		if g := e.Value.(*gate); w.places[g].crowd == c {
 			return g

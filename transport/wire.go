@@ -140,9 +140,9 @@ type Assignments struct {
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep are instances that the state does not know and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
-	// Grace are instances that the state does not know and that must end. No other instance fills their slots, so the
+	// WithGrace are instances that the state does not know and that must end. No other instance fills their slots, so the
 	// agent lets them use their grace.
-	Grace []model.InstanceID `cbor:"10,keyasint,omitempty"`
+	WithGrace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.

@@ -156,7 +156,7 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 	case errors.Is(err, errLocked):
 		d.cfg.Logger.Warn("the boot id is another one, but the shim runs on", "instance", l.Spec.ID)
 		*l = here
-		return nil, dir.reboot(here)
+		return nil, dir.writeBoot(here)
 	case err != nil:
 		return nil, err
 	}

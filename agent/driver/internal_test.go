@@ -22,7 +22,7 @@ func OtherBoot(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	l.Boot = "00000000-0000-0000-0000-000000000000"
-	if err := d.reboot(l); err != nil {
+	if err := d.writeBoot(l); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -115,8 +115,8 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	return r.ID, true
 }
 
-// reboot writes l to the file launch, and its boot id to the files shim and main.
-func (d stateDir) reboot(l launch) error {
+// writeBoot writes l to the file launch, and its boot id to the files shim and main.
+func (d stateDir) writeBoot(l launch) error {
 	for _, file := range []string{fileShim, fileMain} {
 		var r runIdentity
 		if err := ReadRecord(d.path(file), &r); err != nil || r.Run != l.Run {

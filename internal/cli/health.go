@@ -255,7 +255,7 @@ func verificationPage(p *term.Page, v api.Verification) {
 		{Head: "leader", Cell: func(s api.VerifiedServer) string { return term.YesNo(s.Leader) }},
 		{Head: "index", Cell: func(s api.VerifiedServer) string { return term.Number(s.Index) }},
 		{Head: "digest", Cell: func(s api.VerifiedServer) string { return short(s.Digest) }},
-		{Head: "verdict", Cell: func(s api.VerifiedServer) string { return shout(s.Verdict) }},
+		{Head: "verdict", Cell: func(s api.VerifiedServer) string { return emphasise(s.Verdict) }},
 		{Head: "version", Wide: true, Cell: func(s api.VerifiedServer) string { return s.Version }},
 		{Head: "detail", Cell: func(s api.VerifiedServer) string { return s.Detail }},
 	})
@@ -277,8 +277,8 @@ func verificationPage(p *term.Page, v api.Verification) {
 // short returns enough of a digest to see that two differ.
 func short(digest string) string { return digest[:min(len(digest), 12)] }
 
-// shout puts the verdict that matters in capitals.
-func shout(verdict string) string {
+// emphasise puts the verdict that matters in capitals.
+func emphasise(verdict string) string {
 	if verdict == string(cluster.VerdictDiffers) {
 		return strings.ToUpper(verdict)
 	}

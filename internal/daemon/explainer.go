@@ -18,7 +18,7 @@ type explainer struct{}
 // planner computes in the same way what would happen.
 type planner struct {
 	mu   sync.Mutex
-	seen *reconcile.Seen // by the last forecasts
+	seen *reconcile.Cache // by the last forecasts
 }
 
 // keptFor is how long planner keeps what a forecast saw for the next ones. Drains are often started one after the
@@ -26,14 +26,14 @@ type planner struct {
 const keptFor = time.Minute
 
 // remembering runs do with what was seen lately, or with an empty Seen while another call uses that.
-func (p *planner) remembering(do func(*reconcile.Seen)) {
+func (p *planner) remembering(do func(*reconcile.Cache)) {
 	if !p.mu.TryLock() {
-		do(new(reconcile.Seen))
+		do(new(reconcile.Cache))
 		return
 	}
 	defer p.mu.Unlock()
 	if p.seen == nil {
-		p.seen = new(reconcile.Seen)
+		p.seen = new(reconcile.Cache)
 		time.AfterFunc(keptFor, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -115,9 +115,9 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 		nodes = append(nodes, string(part.Node))
 	}
 	var forecast []model.Forecast
-	p.remembering(func(seen *reconcile.Seen) {
+	p.remembering(func(seen *reconcile.Cache) {
 		in := input(q)
-		in.Seen = seen
+		in.Cache = seen
 		// refused if the nodes have gone in the meantime: then there is no forecast
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})

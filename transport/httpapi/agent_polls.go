@@ -187,13 +187,13 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
 	// until its inventory is in, any of its instances may be one to keep
-	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind
+	a.Unconfirmed = a.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
 		case r.Keeps(h):
 			a.Keep = append(a.Keep, h.ID)
 		case !r.SlotFilled(h.Group, h.Slot):
-			a.Grace = append(a.Grace, h.ID)
+			a.WithGrace = append(a.WithGrace, h.ID)
 		}
 	}
 	for i := range r.InstancesOn(q.Node) {

@@ -137,7 +137,7 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 		if err != nil || n < 0 {
 			return nil, model.Refuse(model.CodeInvalid, "tail is not a number of events")
 		}
-		e.after = e.behind(state, n)
+		e.after = e.positionOfLast(state, n)
 	case e.follow:
 		e.after = newest(state)
 	}
@@ -159,8 +159,8 @@ func newest(state fsm.State) fsm.EventKey {
 	return fsm.NewEventKey(state.Index+1, 0) - 1
 }
 
-// behind returns the position after which n matching events are left.
-func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
+// positionOfLast returns the position after which n matching events are left.
+func (e *eventStream) positionOfLast(state fsm.State, n int) fsm.EventKey {
 	var last []fsm.EventKey
 	for key := range state.Events.Find(0, e.wants) {
 		if last = append(last, key); len(last) > n {

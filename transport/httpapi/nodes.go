@@ -40,7 +40,8 @@ func (r *reading) node(n *fsm.Node) api.Node {
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: api.Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
-		Unknown: []api.UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []api.Trouble{}, PortProblems: closedPorts(n),
+		Unknown: []api.UnknownInstance{}, Owes: n.Restore.InventoryOwed,
+		Troubles: []api.Trouble{}, PortProblems: closedPorts(n),
 	}
 	for _, t := range n.Self.Troubles {
 		v.Troubles = append(v.Troubles, api.Trouble(t))

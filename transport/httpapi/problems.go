@@ -148,7 +148,7 @@ func (p *problems) server(m *ServerEntry) {
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
 	case p.silent(m):
-		p.add(api.ProblemServerSilent, subject, p.wayWithout(m), "it does not answer")
+		p.add(api.ProblemServerSilent, subject, p.silentServerAdvice(m), "it does not answer")
 	case m.Disk == api.DiskFull:
 		p.add(api.ProblemServerDisk, subject, lookAtDisk(m), "its disk is full, %s: it takes no new entries", diskText(m))
 	case m.Disk == api.DiskLow, m.TotalBytes > 0 && m.FreeBytes < min(littleDisk, m.TotalBytes/20):
@@ -178,8 +178,8 @@ func (p *problems) silent(m *ServerEntry) bool {
 	return true
 }
 
-// wayWithout returns what to do about a server that does not answer. Without a leader no server can be removed.
-func (p *problems) wayWithout(m *ServerEntry) string {
+// silentServerAdvice returns what to do about a server that does not answer. Without a leader no server can be removed.
+func (p *problems) silentServerAdvice(m *ServerEntry) string {
 	if !p.led {
 		return "start it again"
 	}

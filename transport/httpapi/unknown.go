@@ -47,7 +47,7 @@ func (s *Server) unknown(ctx context.Context) api.UnknownInstances {
 		all.Out = append(all.Out, out)
 	}
 	for _, n := range state.Nodes.All() {
-		if n.Restore.Owes {
+		if n.Restore.InventoryOwed {
 			all.Owing = append(all.Owing, n.Name)
 		}
 	}

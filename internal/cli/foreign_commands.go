@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// habits maps commands of other tools to ours. An entry without a noun is also used for the noun that its command
-// begins with.
-var habits = map[string]string{
+// foreignCommands maps commands of other tools to ours. An entry without a noun is also used for the noun that its
+// command begins with.
+var foreignCommands = map[string]string{
 	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge",
 	"top": "instance ls", "ps": "instance ls", "get": "node ls, and so for every noun",
 	"list": "node ls, and so for every noun", "ls": "node ls, and so for every noun",
@@ -38,11 +38,11 @@ var habits = map[string]string{
 // habit returns the command for a word of another tool, or "".
 func habit(cmd *cobra.Command, word string) string {
 	if cmd.HasParent() {
-		if way, ok := habits[cmd.Name()+" "+word]; ok {
+		if way, ok := foreignCommands[cmd.Name()+" "+word]; ok {
 			return way
 		}
 	}
-	if way, ok := habits[word]; ok && (!cmd.HasParent() || strings.HasPrefix(way, cmd.Name()+" ")) {
+	if way, ok := foreignCommands[word]; ok && (!cmd.HasParent() || strings.HasPrefix(way, cmd.Name()+" ")) {
 		return way
 	}
 	one, plural := strings.CutSuffix(word, "s")
@@ -56,7 +56,7 @@ func habit(cmd *cobra.Command, word string) string {
 // nearHabit finds the word of another tool that a mistyped word was probably meant to be, and the command for it.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
-	for known := range habits {
+	for known := range foreignCommands {
 		noun, verb, two := strings.Cut(known, " ")
 		switch {
 		case two && noun == cmd.Name():

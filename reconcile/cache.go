@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Seen caches, from one decision to the next, what was computed from rows that are still the same. Rows are replaced
-// and never edited. So the same pointer means the same row, and results that depend on it alone stay valid. A Seen
+// Cache caches, from one decision to the next, what was computed from rows that are still the same. Rows are replaced
+// and never edited. So the same pointer means the same row, and results that depend on it alone stay valid. A Cache
 // changes no plan, only its cost. With 5,000 nodes and 100,000 instances at rest, the rescheduler looks only at groups
 // that changed instead of every instance, which took tens of milliseconds. The zero value is empty and ready to use. It
 // is not safe for concurrent use.
-type Seen struct {
+type Cache struct {
 	nodes     []seenNode
 	groups    map[model.GroupID]seenGroup
 	places    *nodeIndex
@@ -33,13 +33,13 @@ const refreshed = 64
 
 // follow begins or ends a time in which the caller passes everything that is written between decisions to note, as a
 // rehearsal does. Lists then needn't be read again. With the instances in ten groups of 10,000, a drain's forecast
-// takes half the time if it uses the Seen of the forecast before.
-func (s *Seen) follow(on bool) {
+// takes half the time if it uses the Cache of the forecast before.
+func (s *Cache) follow(on bool) {
 	s.followed = on
 	s.follows++
 }
 
-func (s *Seen) isUniform(g *fsm.Group) {
+func (s *Cache) isUniform(g *fsm.Group) {
 	if s.uniform == nil {
 		s.uniform = map[model.GroupID]*fsm.Group{}
 	}
@@ -47,7 +47,7 @@ func (s *Seen) isUniform(g *fsm.Group) {
 }
 
 // note records that instances were written. Any row of each will do.
-func (s *Seen) note(written []*fsm.Instance) {
+func (s *Cache) note(written []*fsm.Instance) {
 	if !s.followed {
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Seen) note(written []*fsm.Instance) {
 
 // end is called at the end of a decision. It drops what the next one hardly needs: lists that this decision didn't
 // read although the one before did, and anything about groups that are gone.
-func (s *Seen) end(groups []*groupView, state *fsm.State) {
+func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
 		if r := s.instances[id]; r != nil && r.look != s.looks && !s.followed {
 			delete(s.instances, id)
@@ -108,7 +108,7 @@ func sameMap(a, b map[string]string) bool {
 }
 
 // look compares the nodes with those of the last call. If one differs, it drops everything cached about groups.
-func (s *Seen) look(loads []load) {
+func (s *Cache) look(loads []load) {
 	same := len(s.nodes) == len(loads) && s.groups != nil
 	if !same {
 		s.nodes = make([]seenNode, len(loads))
