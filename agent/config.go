@@ -88,7 +88,7 @@ type NodeConfig struct {
 	Capacity model.Resources
 	// Reserve is kept for the machine itself and never placed on.
 	Reserve model.Resources
-	// PortMin and PortMax bound the dynamic ports; default 20000 to 31999, below the kernel's own ephemeral range.
+	// PortMin and PortMax bound the dynamic ports; default 20000 to 29999, below the kernel's own ephemeral range.
 	// Agents that share an address need ranges that don't overlap.
 	PortMin, PortMax int
 }
@@ -129,7 +129,7 @@ func (c NodeConfig) ownPorts() []int {
 
 const (
 	defaultPortMin = 20000
-	defaultPortMax = 31999
+	defaultPortMax = 29999
 )
 
 func (c Config) withDefaults() Config {

@@ -22,17 +22,23 @@ const (
 )
 
 // Save writes the whole state as a snapshot, as of a moment within the call. It holds everything that was acknowledged
-// before the call. The time of the last save is shown to people. Save blocks as long as w does. Codes: those of
+// before the call, and its time is kept as that of the last backup. Save blocks as long as w does. Codes: those of
 // ReadBarrier; errors of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
 	}
-	if err := fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot()); err != nil {
+	if err := s.SaveStale(w); err != nil {
 		return err
 	}
 	s.noteSaved()
 	return nil
+}
+
+// SaveStale writes the state of this server as a snapshot. It needs no leader, and what the server has not received yet
+// is missing. SaveStale blocks as long as w does. Errors of w are wrapped.
+func (s *Server) SaveStale(w io.Writer) error {
+	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
 }
 
 // Restore replaces the state of the whole cluster by a snapshot's. It reads and checks everything before anything

@@ -113,7 +113,10 @@ type MemberOps interface {
 
 // Snapshots saves and restores the whole state.
 type Snapshots interface {
+	// Save writes the state with everything that was acknowledged before the call. It needs a leader.
 	Save(context.Context, io.Writer) error
+	// SaveStale writes the state of this server, which may lack the newest entries. It needs no leader.
+	SaveStale(io.Writer) error
 	// Restore replaces the state of the whole cluster. It reads and checks everything before it changes anything.
 	Restore(context.Context, io.Reader) error
 }

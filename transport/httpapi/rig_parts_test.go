@@ -238,8 +238,17 @@ func (r *rig) TransferLeader(_ context.Context, to model.ServerID) error {
 
 // Save implements httpapi.Snapshots.
 func (r *rig) Save(_ context.Context, w io.Writer) error {
-	return fsm.WriteSnapshot(w, r.machine.Snapshot())
+	r.mu.Lock()
+	lead := r.lead
+	r.mu.Unlock()
+	if lead == "" {
+		return model.Refuse(model.CodeNoLeader, "nobody leads")
+	}
+	return r.SaveStale(w)
 }
+
+// SaveStale implements httpapi.Snapshots.
+func (r *rig) SaveStale(w io.Writer) error { return fsm.WriteSnapshot(w, r.machine.Snapshot()) }
 
 // Restore implements httpapi.Snapshots.
 func (r *rig) Restore(_ context.Context, from io.Reader) error {

@@ -404,4 +404,14 @@ func TestSnapshot(t *testing.T) {
 	if err != nil || a.Index == 0 {
 		t.Errorf("restore: %v", err)
 	}
+
+	r.setLeader("")
+	stale, err := r.cli("s1").Open(t.Context(), reach.Request{Path: "/v1/snapshot", Query: values("consistency=stale")})
+	if err != nil {
+		t.Fatalf("without a leader: %v", err)
+	}
+	defer stale.Body.Close()
+	if _, err := fsm.ReadSnapshot(stale.Body); err != nil {
+		t.Errorf("saved without a leader: %v", err)
+	}
 }

@@ -114,7 +114,7 @@ func readLog(t *term.Console, path string, filter *recordFilter) error {
 		filter.to = math.MaxUint64
 	}
 	if filter.from > filter.to {
-		return term.Usage("--from %d is behind --to %d", filter.from, filter.to)
+		return term.Usage("--from %d is greater than --to %d", filter.from, filter.to)
 	}
 	dir, err := cluster.OpenStopped(path)
 	if err != nil {
