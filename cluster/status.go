@@ -181,7 +181,7 @@ func (s *Server) describe(ctx context.Context) {
 		switch other := s.foreignCluster(); {
 		case other == "":
 			since = time.Time{}
-		case s.leadsAlone() || !since.IsZero() && time.Since(since) >= foreignSettle:
+		case hasOneVoter(s.servers()) || !since.IsZero() && time.Since(since) >= foreignSettle:
 			s.refuse(s.dir.foreign(other))
 		case since.IsZero():
 			since = time.Now()
@@ -208,11 +208,11 @@ func (s *Server) describe(ctx context.Context) {
 // Its own servers may be heard of a moment later than one that is here by mistake.
 const foreignSettle = 3 * time.Second
 
-// leadsAlone reports whether this server needs no other one to lead. Then it leads about a second after its start, so
-// it can't wait to find out where it is.
-func (s *Server) leadsAlone() bool {
+// hasOneVoter reports whether a server needs no other one to lead. Then it leads about a second after its start, so it
+// can't wait to find out where it is.
+func hasOneVoter(servers []raft.Server) bool {
 	voters := 0
-	for _, one := range s.servers() {
+	for _, one := range servers {
 		if one.Suffrage == raft.Voter {
 			voters++
 		}
