@@ -15,7 +15,8 @@ const (
 	requestMinimum     = 10 * model.Minute // how long every request is remembered
 )
 
-// replay answers a request that was seen before: the same body gets the stored outcome, another body a conflict.
+// replay answers a request id that was seen before: the same request of the same actor gets the stored outcome, any
+// other one a conflict.
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
@@ -24,10 +25,8 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 		}
 		return nil, false
 	}
-	if old.Body != e.Body {
-		return refuseAll(e.Groups,
-			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d with another body", e.Request,
-				old.Index).WithHint("choose a new request id")), true
+	if refusal := old.Conflict(e.Actor, e.Body); refusal != nil {
+		return refuseAll(e.Groups, refusal), true
 	}
 	results := refuseAll(e.Groups, old.Told())
 	for i := range results {

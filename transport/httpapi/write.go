@@ -137,10 +137,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
 		return nil, nil
 	}
-	if old.Body != w.hash() {
-		return nil,
-			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
-				WithHint("choose a new request id")
+	if refusal := old.Conflict(w.by.actor(), w.hash()); refusal != nil {
+		return nil, refusal
 	}
 	if refusal := old.Told(); refusal != nil {
 		return nil, refusedAt(refusal, old.Index)
@@ -148,8 +146,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash covers everything that makes two requests the same. The caller is not part of it, so that a retry through
-// another server counts.
+// hash covers everything that makes two requests of one caller the same. The server that took them is not part of it, so
+// that a retry through another server counts.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
