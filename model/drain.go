@@ -54,8 +54,8 @@ type DrainRefusal struct {
 	Message string `cbor:"3,keyasint" json:"message"`
 }
 
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from
-// ending (L1).
+// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether these members keep
+// the drain from ending (L1).
 type DrainPolicy string
 
 // The policies. A member is last if no other member of its group is protected on another node; docs/drain-policies.md
