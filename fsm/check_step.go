@@ -218,7 +218,8 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows checks that the entries in between created each new row: nothing that was deleted comes back.
+// newRows checks that each row that only the later state has was created in between: nothing that was deleted comes
+// back.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
 		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
@@ -228,7 +229,7 @@ func (c *checker) newRows(before *State) {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
+		if !before.Nodes.Has(id) { // a node that registered twice also had a size that neither state shows
 			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
 				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	partSize = 64 << 10 // of the parts that are written
-	maxPart  = 1 << 20  // of those that are read
+	partSize = 64 << 10 // bytes in a part that is written
+	maxPart  = 1 << 20  // most bytes in a part that is read
 	partHead = 4 + 4
 )
 
@@ -96,8 +96,8 @@ func partSum(length, part []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
 }
 
-// partReader returns the bytes in the parts, after it has verified the checksum of each part. It ends where r ends
-// after a part.
+// partReader returns the bytes in the parts, after it has verified the checksum of each part. It returns io.EOF if r
+// ends right after a part.
 type partReader struct {
 	r    io.Reader
 	read int64 // bytes of r

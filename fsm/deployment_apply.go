@@ -47,7 +47,8 @@ func (s *jobs) triedBefore(job *Job) bool {
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
-// keepStable makes a version that changes no instance the stable one, as the version before it was.
+// keepStable makes a job's new version the stable one without a deployment. The new version changes no instance, and
+// the version before it was stable.
 func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version

@@ -100,7 +100,7 @@ type DrainEnd struct {
 	LastError string           `cbor:"4,keyasint,omitempty"`
 }
 
-// DrainPause pauses or resumes. The deadline goes on.
+// DrainPause pauses or resumes a drain. Its deadlines keep running meanwhile.
 type DrainPause struct {
 	ID     model.DrainID `cbor:"1,keyasint"`
 	Paused bool          `cbor:"2,keyasint"`

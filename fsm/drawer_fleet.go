@@ -17,7 +17,7 @@ type fleet struct {
 	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
 	restoring     Table[model.NodeID, present] // a restore left something open there
 	unheard       Table[model.NodeID, present] // see Node.unheard
-	leftOutEvents Table[string, present]       // by hushKey: nodes with an event that was left out; see SelfTold
+	leftOutEvents Table[string, present]       // by leftOutKey: nodes with an event that was left out; see SelfTold
 }
 
 func (s *fleet) fork(undo *undoLog) {

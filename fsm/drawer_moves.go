@@ -61,7 +61,7 @@ func (v *Volume) replicated() bool { return v != nil && v.Kind == model.VolumeRe
 
 func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
 
-// attaching returns the running transfer that puts a restored copy to use.
+// attaching returns the running transfer that puts a restored copy to use. made is the transfer that restored the copy.
 func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {

@@ -33,8 +33,9 @@ const maxHoldingName = 128
 // maxHoldingParts bounds the ports and volumes of a holding.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the agent has and the state does not is to stop. It is if a person has decided
-// so. It also is if the agent has followed this state: then no restore lost the row, and the state itself removed it.
+// Ends reports whether an instance that the agent has, but the state does not, must stop. It must if a person has
+// decided so. It also must if the agent has followed this state: then the state itself removed the row, and no restore
+// lost it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -42,15 +43,15 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether a restored state says that the node is online, and its agent has not reported since the
+// unheard reports whether a restored state says that the node is online, although its agent has not reported since the
 // restore what runs there.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }
 
 // late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
-// late, unless the node's inventory is owed since a restore. It is not late either if an agent that is behind reports
-// it, with its group, after a restore.
+// late, with two exceptions: its node owes an inventory since a restore; or, after a restore, an agent whose Behind is
+// set reports it with its group.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
@@ -105,10 +106,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		WithHint(owingHint, silent.Name)
 }
 
-// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the one with
-// the id but. An agent's report on slots of other nodes counts while a restore is open on its node, because the state
-// can't know better. Later it counts only for a group that has or had an instance or data on the node: an agent on its
-// own can't block the slots of the cluster.
+// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the instance
+// whose id is but. While a restore is open on the node, the agent's report counts even for groups that are not on it,
+// because the state can't know better. Later it counts only for a group that has or had an instance or data on the
+// node: one agent alone can't block the slots of the cluster.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -205,8 +206,8 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 }
 
 // Keeps reports whether an instance that the state does not know goes on running after the restore is confirmed. It
-// does if it holds its slot and no person has decided otherwise. It ends if the state has a row of it, or if its slot
-// was filled after the confirmation, when nobody knew of it.
+// does if it holds its slot and no person has decided otherwise. It ends if the state has a row with its id, or if its
+// slot was filled after the confirmation, when nobody knew of it.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -275,7 +276,7 @@ func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 }
 
 // isUnknown reports whether the state has no such instance on the agent's node. An instance that the state considers
-// stopped counts as strange if the agent reports something newer.
+// stopped counts as unknown if the agent reports something newer.
 func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {

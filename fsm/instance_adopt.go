@@ -165,7 +165,7 @@ func (i *Instance) untold() *model.Error {
 		WithHint("try again; its agent tells within seconds")
 }
 
-// adoptVolumes makes the data that an adopted instance uses the data of its volumes.
+// adoptVolumes records that the volumes of an adopted instance hold the data that it runs on.
 func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })

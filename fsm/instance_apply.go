@@ -225,7 +225,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		s.setInstance(old, &replaced)
 		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
 			replaced.Status.Observed == model.ObservedUnready {
-			// Also if it recovers before it is stopped: otherwise an instance that keeps recovering is replaced forever.
+			// The failure counts even if the instance recovers before it is stopped. Otherwise an instance that keeps recovering
+			// is replaced forever.
 			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
@@ -245,7 +246,7 @@ func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Ca
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
-// moveDesired is setDesired with a text that only the event has.
+// moveDesired is setDesired with a text that only the event gets.
 func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
@@ -359,7 +360,7 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||
 		status.Observed == model.ObservedLost:
-		// only the servers set those two
+		// only the servers set pending and lost
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch

@@ -239,7 +239,8 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// checkGrace bounds the grace that a stop asks for like that of a job file, because leases add it. Code: invalid.
+// checkGrace refuses a grace that a job file could not have, because the wait for the end of a lease includes it. Code:
+// invalid.
 func checkGrace(grace *model.Duration) *model.Error {
 	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
 		return model.Refuse(model.CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, model.MaxGrace)
@@ -306,8 +307,8 @@ func (s *jobs) InGrace(inst *Instance) bool {
 		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor ends that grace at once, as a person asked. A shorter grace is refused, because nobody knows how much is
-// left. Code: stopping.
+// endGraceFor ends at once the grace of an instance for which InGrace is true, as a person asked. A shorter grace is
+// refused, because nobody knows how much is left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping,
@@ -318,7 +319,7 @@ func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// endGrace makes the agent of an instance in that grace kill it.
+// endGrace makes the agent kill an instance for which InGrace is true.
 func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0

@@ -18,7 +18,7 @@ const (
 	S4  Invariant = "S4"  // what was acknowledged is there exactly once, what was refused never
 	S5  Invariant = "S5"  // servers at the same index have the same state
 	S6  Invariant = "S6"  // no member with data is stopped without a reason that still holds
-	S7  Invariant = "S7"  // no storms
+	S7  Invariant = "S7"  // never more instances than the count and its surge, also when a machine returns
 	S8  Invariant = "S8"  // states move along declared edges; indexes, epochs and time never go back
 	S9  Invariant = "S9"  // what was deleted does not come back
 	S10 Invariant = "S10" // a decision counts only in its term

@@ -12,7 +12,7 @@ type surroundings struct {
 	statics map[int]model.GroupID // by port: the group of another job whose instances have it as their static port
 	largest *int64                // the most memory that a node offers
 	full    map[rankedPort]bool   // whether a static port is taken on every node
-	free    model.NodeID          // the node on which the last port that was asked for is free
+	free    model.NodeID          // the node on which the last port that was looked up is free
 	wanted  map[model.ClassName]demand
 
 	read int // rows visited

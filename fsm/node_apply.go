@@ -95,7 +95,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // then an agent that is behind opens nothing again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // its inventory is in, so Behind is not set again
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
@@ -207,7 +207,7 @@ func (c *NodeReport) apply(s *State) error {
 	return nil
 }
 
-// takeFactsGen records the generation of the facts of a node that the state has now.
+// takeFactsGen records which generation of a node's facts the state has now.
 func (s *State) takeFactsGen(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if c.FactsGen <= n.FactsGen {

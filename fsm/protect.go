@@ -257,8 +257,8 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	return model.Refuse(model.CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
 }
 
-// covers reports whether an instance is as far as a surge of its group waits for. A replica must be in sync, unless the
-// one that it replaces never held data.
+// covers reports whether a replacement has reached the state that a surge of its group waits for. A replica must be in
+// sync, unless the instance that it replaces never held data.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -307,7 +307,7 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 	return nil
 }
 
-// UnknownMember finds an instance of a group on a node that holds its slot and that a restore has lost from the state.
+// UnknownMember finds an instance of a group on a node that a restore has lost from the state, but that holds its slot.
 func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {

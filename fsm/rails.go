@@ -65,7 +65,7 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	s.putRail(&next)
 }
 
-// unordered reports whether a stop is one without an order.
+// unordered reports whether a stop is without an order; see RailStops.
 func (c *InstanceStop) unordered() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }

@@ -37,7 +37,7 @@ type Transfer struct {
 
 // TransferOptions are the choices made when a transfer was asked for.
 type TransferOptions struct {
-	Live    bool             `cbor:"1,keyasint,omitempty"` // back up a running instance: at best as after a power cut
+	Live    bool             `cbor:"1,keyasint,omitempty"` // of a running instance; the data is as after a power cut
 	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore replaces the volume in use
 	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
 	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // how long the replaced copy is kept
@@ -168,7 +168,7 @@ type TransferStep struct {
 }
 
 // TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead. If the transfer has
-// ended, it removes what that left: a restored copy that is not in use, or an old copy before its time. Codes:
+// ended, it removes what the transfer left: a restored copy that is not in use, or an old copy before its time. Codes:
 // not_found, conflict.
 type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`

@@ -42,7 +42,7 @@ func (s *State) tellTime(e Entry, newTerm bool) {
 	}
 }
 
-// WallAt returns what the wall clock shows at a cluster time from now on.
+// WallAt returns what the wall clock shows at a cluster time that is not before s.Now.
 func (s *State) WallAt(now model.Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
 
 // doubted reports whether a wall clock agrees with the one that is in doubt.
