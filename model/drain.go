@@ -21,7 +21,7 @@ type DrainOptions struct {
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
 	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	// the rolling maintenance of which this drain is a step
+	// the rolling maintenance that this drain is a step of
 	Roll *Roll `cbor:"8,keyasint,omitempty" json:"roll,omitempty"`
 }
 
