@@ -33,8 +33,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a move to a node has failed and is still wanted: the copy there is the one in use, and
-// nothing became ready on it.
+// waitsOn reports whether a transfer that moved a volume to a node has failed while its volume stays in use there: no
+// instance has been ready on it since.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&

@@ -64,7 +64,7 @@ func (n *Node) late(s *State, h model.Holding) bool {
 func (r *NodeRestore) pending() bool { return r.InventoryOwed || len(r.Unknown) > 0 }
 
 // holdsSlot reports whether instances of a group hold their slot although a restored state does not know them. They do
-// if only one may fill it, if it is never filled again, or if they hold data.
+// if the slot has one holder, if its instance is never replaced, or if they have data.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }

@@ -29,8 +29,8 @@ type Links struct {
 	// it, or an earlier instance of its slot in the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
 	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
-	// Awaits lists the instances whose room this one takes and that have not stopped yet. Its agent gets it when the list
-	// is empty.
+	// Awaits lists the instances whose room this one takes and that have not stopped yet. The agent learns of this
+	// instance when the list is empty.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 

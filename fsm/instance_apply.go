@@ -105,7 +105,7 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 }
 
 // HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if a replacement has begun on
-// an online node whose intent is no longer active: that one still has to move elsewhere.
+// an online node whose intent is no longer active, because that replacement must move on to another node.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -118,8 +118,8 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended returns the replaced instance if the placement itself ends it: a failed one does not count toward the quota
-// beside the new one.
+// ended returns the replaced instance if the placement itself ends it, which it does if the instance has failed. The
+// quota then no longer counts that instance.
 func (c *InstancePlace) ended(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old

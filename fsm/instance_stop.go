@@ -44,7 +44,7 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkStop(inst, c, EveryGate)
 }
 
-// checkStop is mayStop without the check for a preparation, which begins under the same conditions.
+// checkStop is mayStop without the check that the stop is prepared. A preparation begins under the same conditions.
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
@@ -298,8 +298,8 @@ func (c *InstanceKill) apply(s *State) error {
 }
 
 // InGrace reports whether an instance was replaced while its node was silent and may still run there. It may serve
-// clients, so its agent ends it with its grace. There is no such grace for an instance of which only one may run, and
-// after a stop that set the grace to 0.
+// clients, so its agent ends it with its grace. It has no such grace if its slot has one holder, or if its stop set the
+// grace to 0.
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0

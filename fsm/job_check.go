@@ -134,8 +134,8 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if what it may not preempt
-// holds its static port on every node.
+// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if instances that it may
+// not preempt hold its static port on every node.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil

@@ -54,8 +54,7 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to treat everything on an offline node as stopped while an instance of which only one may run may
-// run there.
+// mayStillRun refuses to treat everything on an offline node as stopped while the only holder of a slot may run there.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

@@ -42,8 +42,9 @@ func (n *Node) stateEvent(before string) Event {
 		After: string(n.State()), Data: data}
 }
 
-// assignedAnew reports whether the node's own row changes what its agent must run or know, so that the agent's waiting
-// request is to be answered. A label does not: waking the agent for it would cost a request for each write.
+// assignedAnew reports whether a change of the node's own row changes what its agent must run or know. The agent's
+// pending poll must then be answered. A new label does not count: waking the agent for it would cost a request for each
+// write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }

@@ -28,7 +28,7 @@ type Volume struct {
 	// Aside lists data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the one that works on it now
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the transfer that works on it now
 	// for a restored volume that is not in use: the transfer that made it
 	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }
