@@ -83,7 +83,6 @@ func (s *State) emitBudget(subject string, before, after model.Budget) {
 	s.emit(e)
 }
 
-// rateText describes how many stops may begin within which time.
 func rateText(b model.Budget) string {
 	if b.RateMax == 0 {
 		return "none"

@@ -173,7 +173,7 @@ func (c *checker) slots() {
 	for _, row := range c.s.inGroup.All() {
 		i, ok := c.s.Instances.Get(row.ID)
 		if !ok {
-			continue // reported by indexes
+			continue // indexes reports it
 		}
 		if next := (place{i.Group, i.Slot}); next != at {
 			flush()

@@ -85,7 +85,7 @@ func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
 		if !ok {
-			return // forgotten
+			return // the node was forgotten
 		}
 		c.want(n.Assigned > before.Index,
 			"instance %s: what its agent is told changed after index %d, its node was last called at %d",
@@ -150,7 +150,7 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	between := b.Registrations > a.Registrations+1 // it also had a size that neither state shows
+	between := b.Registrations > a.Registrations+1 // the node also had a size that neither state shows
 	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room,
 		"node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }

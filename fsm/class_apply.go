@@ -7,7 +7,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxClasses is the largest number of classes.
 const maxClasses = 64
 
 // ClassSet creates a class, or changes the given fields of an existing one. A new class needs Below or Above, which

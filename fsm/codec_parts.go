@@ -33,14 +33,13 @@ func packParts(w io.Writer, fill func(io.Writer) error) error {
 	if err == nil {
 		err = out.Flush()
 	}
-	_ = to.CloseWithError(err) // nil: the end
+	_ = to.CloseWithError(err) // a nil error means the end of the stream
 	if failed := <-packed; failed != nil {
 		return failed // the cause of fill's error, or the same error
 	}
 	return err
 }
 
-// packAll compresses everything in r.
 func packAll(w io.Writer, r io.Reader) error {
 	parts := partWriter{w: w}
 	deflate, err := flate.NewWriter(&parts, flate.BestSpeed)
@@ -100,9 +99,9 @@ func partSum(length, part []byte) uint32 {
 // ends right after a part.
 type partReader struct {
 	r    io.Reader
-	read int64 // bytes of r
+	read int64 // bytes taken from r
 	part []byte
-	rest []byte // of part
+	rest []byte // the end of part that Read has not returned yet
 }
 
 // prelude reads and checks the head of a snapshot, and returns the format.
@@ -165,7 +164,6 @@ func (p *partReader) next() error {
 	return nil
 }
 
-// fill reads all of b from r.
 func (p *partReader) fill(b []byte) error {
 	n, err := io.ReadFull(p.r, b)
 	p.read += int64(n)

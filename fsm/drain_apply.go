@@ -60,7 +60,7 @@ func (c *DrainStart) apply(s *State) error {
 	return nil
 }
 
-// check refuses what is wrong with the command itself.
+// check refuses a command that is invalid in any state.
 func (c *DrainStart) check() *model.Error {
 	switch r := c.Options.Roll; {
 	case !model.ValidName(string(c.ID)):

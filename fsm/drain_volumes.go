@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts one to
-// use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
+// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts a volume
+// to use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil

@@ -69,7 +69,7 @@ func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
 
 func (s *fleet) delDrain(id model.DrainID) { s.Drains.del(id) }
 
-// index derives the indexes of rows that were read. It refuses two nodes with the same name.
+// index derives the indexes of rows that were read from a snapshot. It refuses two nodes with the same name.
 func (s *fleet) index() error {
 	for id, n := range s.Nodes.All() {
 		if owner, taken := s.nodeNames.Get(n.Name); taken {

@@ -67,8 +67,8 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 	}
 }
 
-// index derives the indexes of rows that were read. It collects what is on each node first, and writes one row for it.
-// It refuses two instances that hold the same port.
+// index derives the indexes of rows that were read from a snapshot. It collects what is on each node first, and writes
+// one row for it. It refuses two instances that hold the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {

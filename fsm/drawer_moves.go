@@ -50,7 +50,7 @@ func (s *moves) putBackup(b *Backup) { s.Backups.put(b.ID, b) }
 
 func (s *moves) delBackup(id model.BackupID) { s.Backups.del(id) }
 
-// index derives the index of rows that were read.
+// index derives the index of rows that were read from a snapshot.
 func (s *moves) index() {
 	for _, v := range s.Volumes.All() {
 		s.indexVolume(nil, v)

@@ -206,7 +206,7 @@ func gateHint(g model.Gate, inst *Instance) string {
 
 // memberCounts counts the members of a group by their facts.
 type memberCounts struct {
-	wanted, ready   int // desired running; those of them that are ready and answer
+	wanted, ready   int // wanted: desired running; ready: those of them that are ready and report facts
 	leaders         int
 	followers       int // other than the instance that the gate is checked for
 	silent          int // running on an online node, with unknown facts

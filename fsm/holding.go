@@ -13,7 +13,7 @@ type NodeRestore struct {
 	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
 	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
 	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	// its agent registered knowing only an older incarnation, and has not sent its inventory since
+	// its agent knew only an older incarnation when it registered, and has not sent its inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
 	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
@@ -259,8 +259,8 @@ func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool
 	return list, whole
 }
 
-// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops those with names that
-// are too long, and the parts of those with too many parts.
+// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops holdings whose names
+// are too long. Of a holding with too many ports or copies, it keeps neither these nor the spec.
 func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.isUnknown(c, h.ID) {
@@ -357,7 +357,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
-		s.callAgent(n.ID) // it may now stop what is not to be kept
+		s.callAgent(n.ID) // the agent may now stop instances that are not kept
 	}
 }
 

@@ -23,7 +23,7 @@ type Instance struct {
 type Links struct {
 	Replaces   model.InstanceID   `cbor:"1,keyasint,omitempty"`
 	ReplacedBy model.InstanceID   `cbor:"2,keyasint,omitempty"`
-	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
+	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when this grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
 	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
 	// it, or an earlier instance of its slot in the same deployment, has been ready
@@ -50,7 +50,7 @@ type Eviction struct {
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
 	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation
-	// while preparing: when it must be done; after an aborted one: when the next may begin
+	// while preparing: when the preparation must be done; after an aborted one: when the next may begin
 	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last preparation was aborted
 }

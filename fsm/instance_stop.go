@@ -375,7 +375,6 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	}
 }
 
-// mark sets or clears the eviction request.
 func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:

@@ -32,12 +32,12 @@ const (
 	S18 Invariant = "S18" // a write changes only the object that it names
 )
 
-// The rules that hold once the outside is quiet.
+// The rules that hold once faults and requests have ended.
 const (
-	L1 Invariant = "L1" // a majority that was healed has a leader
+	L1 Invariant = "L1" // there is a leader soon after a majority is connected again
 	L2 Invariant = "L2" // drains end
 	L3 Invariant = "L3" // a settled cluster writes nothing
-	L4 Invariant = "L4" // a dead machine is found
+	L4 Invariant = "L4" // a dead machine is detected
 	L5 Invariant = "L5" // the log accepts every plan
 	L6 Invariant = "L6" // a version that works reaches every node that takes it
 )

@@ -84,7 +84,7 @@ func (c *JobScale) apply(s *State) error {
 }
 
 // checkScaled refuses the spec next, which differs from now only in counts, if its counts are invalid. If now itself
-// fails a check, only the counts are checked: now runs, and a program without that check accepted it.
+// fails a check, only the counts are checked: the job runs that spec, and a program without the check accepted it.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {

@@ -208,7 +208,7 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	}
 	stay := l.Ready - held - l.Unheard
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
-		stay-- // it is one of them
+		stay-- // inst is one of them
 	}
 	refused := func(format string, wait int) *model.Error {
 		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)

@@ -122,7 +122,7 @@ type NodeReport struct {
 	// Holds, in a full report, lists all instances that the agent has and that are not known to have stopped.
 	Holds []model.Holding `cbor:"7,keyasint,omitempty"`
 	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore, a full report with an
-	// older one proves nothing.
+	// older incarnation proves nothing.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
 	// Self is the agent's report on its own machine. nil: unchanged, or in a full report, that the agent makes none.
 	Self *model.SelfReport `cbor:"9,keyasint,omitempty"`

@@ -10,7 +10,7 @@ import (
 
 // How long a node that keeps going offline gets no new placements.
 const (
-	flapWindow = 10 * model.Minute // outages closer than this are flapping
+	flapWindow = 10 * model.Minute // outages closer together than this are flapping
 	flapHold   = 30 * model.Second
 	flapMax    = 30 * model.Minute
 )
@@ -220,8 +220,8 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. What
-// the rows of s do not decide counts as news, because s may be older than what the agent has seen.
+// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. A
+// report counts as news if the rows of s can't decide that, because s may be older than what the agent has seen.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {

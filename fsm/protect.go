@@ -17,8 +17,8 @@ func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
 
-// Member is a replica of a replicated group: a copy of its data on a node. An instance uses the copy, or it was kept
-// where its instance stopped.
+// Member is a replica of a replicated group: a copy of its data on a node. Either an instance uses the copy, or the
+// copy was kept where its instance stopped.
 type Member struct {
 	Group    model.GroupID
 	Slot     int
@@ -181,8 +181,9 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. An offline or
-// unknown node evicts nothing. Nor does one that is not drained, unless it is cordoned and cordons trigger evictions.
+// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. On an offline or
+// unknown node no policy acts. On a node that is not drained, it acts only if the node is cordoned and cordons trigger
+// evictions.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)

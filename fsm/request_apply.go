@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // of all actors in requestMinimum
+	maxRequests = 100_000 // requests of all actors within requestMinimum
 	// of one actor; once more than this are kept for all actors, those older than requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
 	// always allowed for each actor, however many others made; for an actor with more, texts of refusals are not kept

@@ -10,7 +10,7 @@ import (
 )
 
 // How many events an agent's reports on its own machine may make, so that they don't push out the events of others. A
-// report that comes below the limit still emits all of its events: at most three, and two for each instance above its
+// report that arrives below the limit still emits all of its events: at most three, and two for each instance above its
 // disk limit.
 const (
 	selfEvents = 128

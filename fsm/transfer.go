@@ -62,7 +62,7 @@ type TransferFailure struct {
 type TransferLeft struct {
 	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
 	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when it is kept
-	Drop     bool         `cbor:"3,keyasint,omitempty"` // its agent should remove it
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove it
 	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
 	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }

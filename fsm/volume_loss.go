@@ -139,7 +139,6 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	return nil
 }
 
-// groupOfVolume returns the group in the id of a volume.
 func groupOfVolume(id model.VolumeID) model.GroupID {
 	parts := strings.SplitN(string(id), "/", 3)
 	return model.GroupID(parts[0] + "/" + parts[1])

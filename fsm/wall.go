@@ -19,8 +19,7 @@ type WallDoubt struct {
 }
 
 // tellTime takes the clocks of an entry. Cluster time only grows. Wall clocks are unreliable, so one that jumps does
-// not change what later entries show. No decision depends on the wall clock, so a jump does not change what is kept
-// either.
+// not change what later entries show. How long rows are kept depends on cluster time alone.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)
