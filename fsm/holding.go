@@ -10,8 +10,8 @@ import (
 
 // NodeRestore is what a restore has left open on a node.
 type NodeRestore struct {
-	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
-	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
+	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent owes its inventory since the last restore
+	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent raised the incarnation after the last restore
 	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
 	// its agent knew only an older incarnation when it registered, and has not sent its inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`

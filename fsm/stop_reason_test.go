@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: if an agent reports an instance as stopped that should run, the instance has failed and
-// its slot stays wanted.
+// TestWhatEndsByItselfHasFailed: if an agent reports an instance as stopped that should run, the instance has failed
+// and its slot stays wanted.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
