@@ -13,12 +13,12 @@ const (
 	avoidNodes = 3          // a version that has failed on this many nodes avoids none of them
 )
 
-// AvoidEntry records that instances of a group failed on the node that has it. It is a preference of placement: the
-// node comes after all other nodes that fit, whatever speaks for it (R37, R40). Failures of one version don't count
-// against the next. Only a person's request, made with an eviction, holds for every version.
+// AvoidEntry records that instances of a group failed on the node whose row holds it. Placement then prefers every
+// other node that fits, whatever the scores (R37, R40). Failures of one version don't count against the next. An entry
+// for all versions is made only when a person asks for it with an eviction.
 type AvoidEntry struct {
 	Group model.GroupID `cbor:"1,keyasint"`
-	// ignored from then on; removed when the next entry is added to this node
+	// the entry is ignored from then on, and removed when this node gets its next entry
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
 	Version uint64     `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node

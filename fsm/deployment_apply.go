@@ -47,7 +47,8 @@ func (s *jobs) triedBefore(job *Job) bool {
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
-// keepStable makes a version that changes no instance the stable one, as the version before it was.
+// keepStable makes a job's new version the stable one without a deployment. The new version changes no instance, and
+// the version before it was stable.
 func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
@@ -92,7 +93,8 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
-		// A version submitted meanwhile has the same instances: a revert must keep its counts and budgets.
+		// A version with the same instances was submitted meanwhile. It becomes the stable one, because a revert must keep
+		// its counts and budgets.
 		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
@@ -217,7 +219,7 @@ func (s *jobs) forgetDeployments(job model.JobName) {
 }
 
 // SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their
-// counts and limits. False if one of them is gone.
+// counts and limits. It returns false if one of them is gone.
 func (s *jobs) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)

@@ -23,14 +23,14 @@ type Instance struct {
 type Links struct {
 	Replaces   model.InstanceID   `cbor:"1,keyasint,omitempty"`
 	ReplacedBy model.InstanceID   `cbor:"2,keyasint,omitempty"`
-	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
+	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when this grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
 	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
 	// it, or an earlier instance of its slot in the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
 	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
-	// Awaits lists the instances whose room this one takes and that have not stopped yet. Its agent gets it when the list
-	// is empty.
+	// Awaits lists the instances whose room this one takes and that have not stopped yet. The agent learns of this
+	// instance when the list is empty.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
@@ -50,7 +50,7 @@ type Eviction struct {
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
 	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation
-	// while preparing: when it must be done; after an aborted one: when the next may begin
+	// while preparing: when the preparation must be done; after an aborted one: when the next may begin
 	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last preparation was aborted
 }
@@ -166,8 +166,8 @@ type InstanceMark struct {
 	// evicted for another reason, and with the same codes as a stop by its role and gates.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid, with Surge: its group avoids the node for an hour. Without Requested it withdraws that, also for an instance
-	// that is stopping or has stopped; refused with conflict if nobody asked for it.
+	// Avoid, with Surge: the instance's group avoids the node for an hour. Without Requested it ends such an avoidance,
+	// also for an instance that is stopping or has stopped; refused with conflict if nobody asked for it.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 

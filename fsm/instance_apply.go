@@ -105,7 +105,7 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 }
 
 // HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if a replacement has begun on
-// an online node whose intent is no longer active: that one still has to move elsewhere.
+// an online node whose intent is no longer active, because that replacement must move on to another node.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -118,8 +118,8 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended returns the replaced instance if the placement itself ends it: a failed one does not count toward the quota
-// beside the new one.
+// ended returns the replaced instance if the placement itself ends it, which it does if the instance has failed. The
+// quota then no longer counts that instance.
 func (c *InstancePlace) ended(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
@@ -225,7 +225,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		s.setInstance(old, &replaced)
 		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
 			replaced.Status.Observed == model.ObservedUnready {
-			// Also if it recovers before it is stopped: otherwise an instance that keeps recovering is replaced forever.
+			// The failure counts even if the instance recovers before it is stopped. Otherwise an instance that keeps recovering
+			// is replaced forever.
 			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
@@ -245,7 +246,7 @@ func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Ca
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
-// moveDesired is setDesired with a text that only the event has.
+// moveDesired is setDesired with a text that only the event gets.
 func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
@@ -359,7 +360,7 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||
 		status.Observed == model.ObservedLost:
-		// only the servers set those two
+		// only the servers set pending and lost
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch

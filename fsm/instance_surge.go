@@ -52,8 +52,8 @@ func (s *State) ReplacesFirst(inst *Instance) bool {
 	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
 }
 
-// surged refuses to stop an instance of a group that replaces first before its replacement is as far as the surge waits
-// for.
+// surged refuses to stop an instance of a group that replaces first until the replacement has reached the state that
+// the surge waits for.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {

@@ -112,7 +112,7 @@ func codeOf(err error) model.Code {
 	return ""
 }
 
-// proves R49, R55, R57: a move is refused when anything that it rests on is no longer so.
+// proves R49, R55, R57: a move is refused when anything that it was planned on has changed.
 func TestMoveIsRefused(t *testing.T) {
 	edit := func(s *State, id model.NodeID, change func(*Node)) {
 		n, _ := s.Nodes.Get(id)
@@ -181,7 +181,8 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 }
 
-// proves R57: while something is down the share of the budget that is to stay untouched holds a move's stop back.
+// proves R57: while something is down, a move's stop is refused if it would use the share of the budget that must stay
+// untouched.
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
@@ -274,8 +275,8 @@ func (s *State) revive(t *testing.T) {
 	}
 }
 
-// proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the
-// next one.
+// proves R37, R39: a node's avoid list is bounded, with one entry for each group. An expired entry is ignored at once,
+// and removed when the next one is added.
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
 	fail := func(group model.GroupID) {

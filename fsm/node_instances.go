@@ -70,7 +70,6 @@ func (n *nodeInstances) claim(i *Instance, holds bool) {
 	}
 }
 
-// add lists an instance.
 func (n *nodeInstances) add(id model.InstanceID) {
 	at, there := slices.BinarySearch(n.ids, id)
 	if there {
@@ -104,7 +103,6 @@ func (n *nodeInstances) own(port int, id model.InstanceID) {
 	}
 }
 
-// free removes the owner of a port.
 func (n *nodeInstances) free(port int) {
 	if at, taken := n.find(port); taken {
 		n.ports = slices.Delete(n.ports, at, at+1)

@@ -103,8 +103,8 @@ func (s *jobs) evictionGates(inst *Instance) []string {
 	return policy.Eviction.When
 }
 
-// forced reports whether a drain with force asks for a stop. It also stops instances whose role says that they must
-// stay.
+// forced reports whether a drain with force asks for a stop. Such a drain also stops instances whose role says that
+// they must stay.
 func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
@@ -184,8 +184,8 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. The group
-// avoids the node from now on, as with a surge.
+// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. With Avoid,
+// the group avoids the node from now on, as with a surge.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
@@ -284,8 +284,8 @@ func (i *Instance) runs() bool {
 	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// keepReported fills in the rest of a reported status: facts while the instance runs, and the result of its
-// preparation.
+// keepReported bounds what an agent reported in a status. It keeps facts only while the instance runs. If the status
+// has no result of a preparation, the known one stays.
 func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {

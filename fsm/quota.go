@@ -100,8 +100,8 @@ func IsQuota(c model.Code) bool {
 	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
 }
 
-// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now. Of two changes of which
-// only one fits, the first one in the log wins. A change that wants no more than before is never refused.
+// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now. If only one of two
+// changes fits, the first one in the log wins. A change that wants no more than before is never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	return s.around(spec.Name).checkWanted(spec)
 }

@@ -21,8 +21,8 @@ type AsideData struct {
 
 // MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data. The
 // group must allow it, the home must be out of use, and enough of the other members must be ready to fill the new one.
-// The placement checks that the slot's last instance has stopped. Codes: volume_locality_no_node if it goes on where
-// its data is, volume_in_use, quorum_not_healthy.
+// The placement checks that the slot's last instance has stopped. Codes: volume_locality_no_node if the slot must stay
+// where its data is, volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
@@ -137,7 +137,7 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 	for _, v := range rows {
 		next := v.withoutAside(node, 0)
-		if next.Home != "" { // otherwise the loss is recorded already; an older old copy may be the last one now
+		if next.Home != "" { // record the loss: an older copy may be the last one now. Without a home it is recorded already
 			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
 		}
 		s.putVolume(&next)

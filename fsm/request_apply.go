@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // of all actors in requestMinimum
-	// of one actor; if all actors have more than that, requests older than requestMinimum are forgotten
+	maxRequests = 100_000 // requests of all actors within requestMinimum
+	// of one actor; once more than this are kept for all actors, those older than requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
-	// always allowed for each actor, however many others have; above it the texts of refusals are not kept
+	// always allowed for each actor, however many others made; for an actor with more, texts of refusals are not kept
 	minRequestsOfActor = 1_000
 	requestMinimum     = 10 * model.Minute // how long every request is remembered
 )

@@ -200,7 +200,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("with the next event the events say last: %v", told())
 	}
 
-	// What another event has said meanwhile is not repeated. What is again as last emitted needs no event.
+	// A value that another event has shown meanwhile is not repeated. A value that is again the last emitted one needs no
+	// event.
 	report(s.Now, false)
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Volume is per-instance data on a node. A local volume has a single copy, on its home node. For a replicated one each
-// member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was kept
-// where its instance stopped is still a member.
+// Volume is per-instance data on a node. A local volume has a single copy, on its home node. Of a replicated volume,
+// each member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was
+// kept where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
@@ -28,7 +28,7 @@ type Volume struct {
 	// Aside lists data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the one that works on it now
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the transfer that works on it now
 	// for a restored volume that is not in use: the transfer that made it
 	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }

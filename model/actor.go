@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ActorKind is a part of the system, or a person, that has its own rate of stops (R27).
+// ActorKind names what begins stops: a part of the system, or a person. Each kind has its own rate limit (R27).
 type ActorKind string
 
 // The kinds of actors.
@@ -32,7 +32,7 @@ func (k ActorKind) String() string { return string(k) }
 // Setting returns the name of the setting that holds the actor's rate.
 func (k ActorKind) Setting() string { return "rate_" + string(k) }
 
-// StoppedBy returns whose rate a stop for this cause uses; "" if it uses none.
+// StoppedBy returns the kind of actor whose rate limit counts a stop for this cause; "" if none does.
 func (c Cause) StoppedBy() ActorKind {
 	switch c {
 	case CauseNodeDraining:
