@@ -47,7 +47,8 @@ type StateReport struct {
 	State    string                `json:"state"`    // file with this server's state, beside the report
 }
 
-// condemn ends this server for good. It first stops deciding, then writes the report.
+// condemn stops this server for good, because a majority has another state. It first stops deciding, then writes the
+// report.
 func (c *comparer) condemn(m meeting, judged Comparison) {
 	_, led, _ := c.s.Leader()
 	c.wrong.Store(true)

@@ -19,7 +19,7 @@ type statesReply struct {
 	Held   []stateKey     `cbor:"2,keyasint"` // oldest first
 }
 
-// digestQuery asks for the digest of a state, and carries that of the asking server.
+// digestQuery asks for the digest of a state, and carries the asking server's digest of the same state.
 type digestQuery struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
 	Key    stateKey          `cbor:"2,keyasint"`

@@ -17,7 +17,7 @@ import (
 // decision rests on it.
 type Condition struct {
 	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
-	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // apart from the ballast, on the file system of DataDir
+	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // on the file system of DataDir; the ballast counts as used
 	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0: not known
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never

@@ -24,7 +24,7 @@ const (
 	filePledge     = "first-servers.json"
 	fileLog        = "raft.db"
 	fileBallast    = "ballast"
-	fileRecovering = "recovering"      // while Recover writes: a half recovered directory must not start
+	fileRecovering = "recovering"      // exists while Recover writes: a server must not start on half of it
 	fileRecovered  = "recovered.json"  // from Recover until the state records the recovery
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
 	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
@@ -48,9 +48,9 @@ type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
 	// Lineages are those of model.History. Recover adds one before raft starts. A server that joins with an empty
-	// directory takes over those of the server that calls it.
+	// directory takes over the lineages of the server that takes it in.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. The recovered servers greet them wherever they come back.
+	// Left are the servers that a recovery left behind. The recovered servers make them stop wherever they come back.
 	Left []leftServer `json:"left,omitempty"`
 }
 

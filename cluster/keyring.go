@@ -22,7 +22,7 @@ type keyring struct {
 // learnedKey is a registration as another server's state has it.
 type learnedKey struct {
 	nodeKey
-	index uint64 // of that state: this server's own counts once it is as new
+	index uint64 // of that state; not used once this server's own state is as new
 }
 
 // nodeKey is a registration of a node, and whether it counts as offline.
@@ -45,7 +45,7 @@ type keyReply struct {
 }
 
 const (
-	maxWantedKeys = 1024        // asked for at once: anyone with the gossip key can name any node
+	maxWantedKeys = 1024        // at once; bounded, because anyone with the gossip key can name any node
 	askKeysEvery  = time.Second // at most
 	askKeysLimit  = time.Second
 )
@@ -139,8 +139,8 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	return out
 }
 
-// registration returns a node's registration from this server's state, or from another server's where that is newer. ok
-// is false if it is not the last one.
+// registration returns a node's registration from this server's state, or from another server's newer state. ok is
+// false if the registration is unknown or no longer the node's last.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)

@@ -26,14 +26,15 @@ type RecoverConfig struct {
 	// Snapshot is a saved state to begin from, when no server's directory is left; DataDir must then be empty or missing.
 	// If it is nil, Recover uses what DataDir holds.
 	Snapshot io.Reader
-	// Supersedes is the lineage of an earlier recovery that left this server behind and is lost itself.
+	// Supersedes is the lineage of an earlier recovery that left this server behind. Needed only if that recovery's
+	// servers are lost too.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
 // Recover makes a stopped server the only one of its cluster, after a majority is lost for good. Others join it with
 // empty directories. Afterwards everything in its log counts as committed. So writes that were never acknowledged may
-// become true, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
+// take effect, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
 // answers anyone, as a restore does. Then agents report everything again, and stop nothing that the state does not know
 // until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster,
 // with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
@@ -113,8 +114,8 @@ func newest(snaps raft.SnapshotStore) string {
 	return all[0].ID
 }
 
-// otherServers returns the members except self, by the newest configuration in the log, or else by the newest snapshot.
-// What can't be read is left out: gossip finds the servers that are missing here.
+// otherServers returns the members except self, from the newest configuration in the log, or else from the newest
+// snapshot. It leaves out what it can't read, because gossip finds the servers that are missing here.
 func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
@@ -174,7 +175,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	return writeRecovered(cfg, state)
 }
 
-// clearDir removes what was written since from a directory that was empty or missing.
+// clearDir undoes what was written to a directory that was missing before, or else empty.
 func clearDir(path string, missing bool) error {
 	if missing {
 		return os.RemoveAll(path)
@@ -232,7 +233,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
-// keyCurrentTerm is where raft keeps its term. New entries must not have a lower one than the snapshot before them.
+// keyCurrentTerm is where raft keeps its term. New entries must not have a lower term than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
 // rewrite replaces the configuration of the servers, and returns the state at the end of the log.
@@ -245,7 +246,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("an entry of the log can't be applied")
-		defer func() { done <- err }() // also when applying ends this goroutine
+		defer func() { done <- err }() // also when a failed apply ends this goroutine
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
@@ -255,7 +256,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	return machine.machine.State(), nil
 }
 
-// dirRecovered is what a directory keeps from Recover until the state records the recovery.
+// dirRecovered is the content of the file recovered.json.
 type dirRecovered struct {
 	Incarnation uint64 `json:"incarnation"` // of the state that was recovered
 }
@@ -269,7 +270,7 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 }
 
 // markRecovery raises the incarnation of a recovered state, unless another server did. This server answers nobody
-// before that: what agents remember of lost entries must not pass for news.
+// before that. Otherwise agents' reports that rest on lost entries would be taken for news.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,7 +24,7 @@ type sealedSnapshots struct {
 	log hclog.Logger
 }
 
-// fileSeal is written beside the file that it is the checksum of.
+// fileSeal holds the checksum of the meta.json beside it.
 const fileSeal = "meta.crc32c"
 
 // newSealedSnapshots opens the snapshots of a data directory.

@@ -151,7 +151,7 @@ func (s *Server) watchLog(ctx context.Context) {
 	}
 }
 
-// shortenLog takes a snapshot. It keeps only as many entries before it as take half of the allowed bytes.
+// shortenLog takes a snapshot. Of the entries before it, it keeps only about half of the allowed bytes.
 func (s *Server) shortenLog(ctx context.Context) error {
 	first, err := s.disk.store.inner.FirstIndex()
 	if err != nil {

@@ -123,8 +123,8 @@ func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
 // look reads the free space and makes or releases the ballast. It is also called before each append, because a log that
-// is written at full speed can use up the margin between two ticks. A statfs is short compared with the fsync that
-// follows.
+// is written at full speed can use up the margin between two ticks. It takes little time compared with the fsync of the
+// append.
 func (s *spaceWatch) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ type stallWatch struct {
 	mu    sync.Mutex
 	every time.Duration // between ticks
 	slack time.Duration // by how much a tick may be late: one heartbeat
-	last  time.Time     // tick
-	since time.Time     // calm since
+	last  time.Time     // when the last tick was
+	since time.Time     // since when the process is calm
 
 	gap    time.Duration // a tick later than this after the last one is a pause; 0: pauses are not noticed
 	paused time.Time     // when the last pause was noticed
