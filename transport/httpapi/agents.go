@@ -18,7 +18,7 @@ const heartbeatKey = 32
 // agentCallState is what the calls of all agents share.
 type agentCallState struct {
 	guard    *pollGuard   // whether this server may still answer them
-	assigned *answerDelay // delays answers to polls for assignments; the next two likewise
+	assigned *answerDelay // delays answers to polls for assignments; services and peers do the same
 	services *answerDelay
 	peers    *answerDelay
 	known    *sharedServices
@@ -195,7 +195,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
-	if live.Unheard { // since this server leads
+	if live.Unheard { // not heard since this server leads
 		heard = "may not have found this leader yet"
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,

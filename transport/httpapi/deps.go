@@ -38,7 +38,7 @@ type Consensus interface {
 	Now() model.Time
 }
 
-// Question is what an explanation is based on.
+// Question is the input of an explanation.
 type Question struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness
@@ -145,7 +145,7 @@ type Config struct {
 
 	Servers Servers
 
-	// PeerTransport calls other servers, AgentTransport agents, both with this server's certificate.
+	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics; default: 404.
 	Metrics http.Handler

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxItems is the most items of a list; next continues it.
+// maxItems is the most items in one answer of a list. The parameter next asks for the following ones.
 const maxItems = 5000
 
 // ListParams are the parameters of every list.

@@ -36,7 +36,7 @@ type MemberOwn struct {
 	Expect      int       // bootstrap_expect
 	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
 	Certificate transport.Lifetime
-	Agents      map[string]transport.Lifetime // by name of agents that called it, near their end
+	Agents      map[string]transport.Lifetime // certificates near their end, by name of the agent that called with them
 }
 
 // diskText says how much is free.
@@ -47,7 +47,7 @@ func diskText(m *ServerEntry) string {
 	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
 }
 
-// lookAtDisk returns how a person finds out what fills a server's disk.
+// lookAtDisk returns what a person can do to find out what fills a server's disk.
 func lookAtDisk(m *ServerEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {

@@ -184,7 +184,7 @@ func (in *intentInput) body() any { return &in.Input }
 
 func (in *intentInput) ref() string { return in.ID }
 
-// setIntent changes the intent of a node. barred are current intents that another verb has to end.
+// setIntent changes the intent of a node. barred are intents that only another verb can end.
 func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {

@@ -70,8 +70,8 @@ type reading struct {
 	shared  *sharedWaiting                // nil for an unpublished state
 	by      caller                        // the caller of a write; zero for a read
 
-	// a job has just been written: the leader has yet to find why its instances wait. Finding it here would compute the
-	// placement twice
+	// undecided: a job has just been written, and the leader has yet to find out why its instances wait. To find that out
+	// here too would compute the placement twice.
 	undecided bool
 }
 

@@ -185,7 +185,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		return nil, err
 	}
 	index := result.Index
-	if result.Replay { // another request was committed since stored looked: the index is that of the first
+	if result.Replay { // the same request was committed after stored looked: its index counts
 		r := w.s.reading()
 		if old, ok := r.Requests.Get(entry.Request); ok {
 			index = old.Index
