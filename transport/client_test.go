@@ -214,8 +214,8 @@ func TestCBORIsStrict(t *testing.T) {
 	}
 }
 
-// A server of a lineage that the agent no longer follows refuses it with a conflict: another server may answer. What
-// all servers refuse stays refused.
+// If a server refuses an agent with a conflict, because the agent no longer follows its lineage, the client asks
+// another server. If all servers refuse, the call fails.
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32
