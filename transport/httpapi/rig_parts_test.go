@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// store is the machine, and notes who begins to wait.
+// store is the machine. It counts how often somebody begins to wait for a topic.
 type store struct {
 	*fsm.Machine
 	r *rig
@@ -106,9 +106,10 @@ func (s *server) StaleFor() time.Duration {
 	return s.stale
 }
 
-// Heard implements httpapi.Liveness.
+// Voters implements httpapi.Liveness.
 func (s *server) Voters() (uint64, []model.ServerID) { return 1, []model.ServerID{"s1", "s2", "s3"} }
 
+// Heard implements httpapi.Liveness.
 func (s *server) Heard(id model.NodeID) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()

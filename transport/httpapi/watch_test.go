@@ -284,7 +284,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// A follower sees at once what happens after it came.
+// A reader that follows sees at once what happens after it has opened the stream.
 func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
