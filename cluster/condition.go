@@ -22,7 +22,7 @@ type Condition struct {
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never
 
-	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // of its own certificate
+	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of its own certificate
 	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates near their end, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of its gossip
 }
@@ -49,7 +49,7 @@ type AgentCert struct {
 // Certificates is what the process knows of certificates: its own, and those of agents that called it.
 type Certificates struct {
 	Own    transport.Lifetime
-	Agents map[string]transport.Lifetime // by node name, those near their end
+	Agents map[string]transport.Lifetime // by node name; only certificates near their end
 }
 
 func lifetime(l transport.Lifetime) Lifetime {

@@ -24,10 +24,10 @@ const (
 	filePledge     = "first-servers.json"
 	fileLog        = "raft.db"
 	fileBallast    = "ballast"
-	fileRecovering = "recovering"      // exists while Recover writes: a server must not start on half of it
+	fileRecovering = "recovering"      // exists while Recover writes: a server does not start then
 	fileRecovered  = "recovered.json"  // from Recover until the state records the recovery
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
-	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
+	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to call offline
 	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )

@@ -26,7 +26,7 @@ type Fitness struct {
 // Evidence is everything known about which nodes are silent, as values. Its weight depends on it alone.
 type Evidence struct {
 	Threshold time.Duration // the setting offline_after
-	Interval  time.Duration // H, of the heartbeats
+	Interval  time.Duration // the interval H of heartbeats
 	Fitness   Fitness
 	Self      model.ServerID
 	Voters    []model.ServerID

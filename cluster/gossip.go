@@ -101,7 +101,7 @@ type Pool struct {
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on
 	bounds  poolBounds
-	nudged  []string // addresses of dead members that gave a sign of life
+	nudged  []string // addresses that rejoin is to contact soon
 	nudge   chan struct{}
 	change  chan struct{}
 	inbox   chan []byte

@@ -265,7 +265,7 @@ func (s *socket) StreamCh() <-chan net.Conn { return s.streams }
 func (s *socket) Shutdown() error {
 	s.once.Do(func() {
 		close(s.closed)
-		_ = s.tcp.Close() // closing anyway
+		_ = s.tcp.Close() // the socket closes either way
 		_ = s.udp.Close()
 	})
 	s.wg.Wait()

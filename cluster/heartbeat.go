@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// HeartbeatInterval returns H, how often an agent sends a heartbeat to every server: a sixth of offlineAfter, between
-// 300 ms and 10 s.
+// HeartbeatInterval returns H, the time between an agent's heartbeats to a server: a sixth of offlineAfter, but at
+// least 300 ms and at most 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) time.Duration {
 	return min(max(time.Duration(offlineAfter)*time.Millisecond/6, 300*time.Millisecond), 10*time.Second)
 }

@@ -46,7 +46,7 @@ type keyReply struct {
 
 const (
 	maxWantedKeys = 1024        // at once; bounded, because anyone with the gossip key can name any node
-	askKeysEvery  = time.Second // at most
+	askKeysEvery  = time.Second // the least time between two questions
 	askKeysLimit  = time.Second
 )
 

@@ -18,7 +18,7 @@ const (
 	claimsNew      = 100              // new claims of each kind in one look at the servers
 	claimsMost     = 20_000           // more than the members of a full pool can make
 	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
-	proofRetryMost = time.Minute      // at most
+	proofRetryMost = time.Minute      // upper bound of that wait
 	proofHolds     = 10 * time.Second // after that, a proven claim must be proven again and an unwanted one is dropped
 	proofMemory    = 10 * time.Minute // how long failures count
 )

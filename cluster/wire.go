@@ -152,7 +152,7 @@ type helloLayer struct {
 	Stream
 	self     model.ServerID
 	history  func() model.History      // of this server; zero while unknown
-	join     func(model.History) error // takes over the history of a server with lineages that takes this new one in
+	join     func(model.History) error // takes over the history of the server that takes this new one in
 	replaced func(by model.History)    // ends this server, because another one was recovered in its place
 	// configured and claimed return the address of a server in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
