@@ -60,7 +60,7 @@ func newFrameConn(c net.Conn, most int) frameConn {
 
 const (
 	frameWriteTime = 30 * time.Second // a peer that takes less than framePiece in this time is cut off
-	framePiece     = 64 << 10         // bytes
+	framePiece     = 64 << 10         // bytes written at a time
 	frameFirstRoom = 4 << 10          // bytes allocated at first: the announced length may be false
 )
 
@@ -140,7 +140,7 @@ func (c *frameConn) send(f frame, limit time.Duration) error {
 		return errors.New("a frame of more than 4 GiB")
 	}
 	packet := make([]byte, frameHeader, frameHeader+len(f.body))
-	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // was looked at
+	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // checked above
 	binary.BigEndian.PutUint32(packet[4:], f.call)
 	packet[8] = byte(f.kind)
 	for piece := range slices.Chunk(append(packet, f.body...), framePiece) {
