@@ -24,8 +24,8 @@ const (
 // maxPeerLists bounds the number of encoded lists that are kept.
 const maxPeerLists = 4096
 
-// agentPeers answers with the lists that the agent does not know. If there is none, it waits until one of the others
-// has changed.
+// agentPeers answers with the lists that the agent does not know. If there is none, it waits until a list that the
+// agent knows has changed.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err

@@ -186,7 +186,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	// until its inventory is in, any of its instances may be one to keep
+	// until the node's inventory is in, any of its instances may have to be kept
 	a.Unconfirmed = a.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {

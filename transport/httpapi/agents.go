@@ -28,7 +28,7 @@ type agentCallState struct {
 	calls    map[transport.AgentCall]agentCall
 }
 
-// agentCall is the code of one call of agents: CBOR in, CBOR out.
+// agentCall describes one call of agents. Its question and its answer are CBOR.
 type agentCall struct {
 	byLeader bool // only the leader can answer it
 	answer   answerCall

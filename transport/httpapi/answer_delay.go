@@ -16,7 +16,7 @@ const (
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
 	delayEach     = 300 * time.Microsecond // added for each waiting answer: about the time that one answer takes
-	delayMost     = 600 * time.Millisecond // upper bound of the added delay
+	delayMost     = 600 * time.Millisecond // the delay grows to at most this
 )
 
 // answerDelay delays answers while many are due, so that each includes the changes made meanwhile. A few answers are

@@ -45,7 +45,7 @@ type Question struct {
 	Now   model.Time
 }
 
-// Explainer explains why things are as they are, with the code that decides.
+// Explainer explains why things are as they are. It uses the same code as the leader's decisions.
 type Explainer interface {
 	// Why explains an object: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID", "deployment/ID".
 	Why(q Question, subject string) (model.WhyResult, error)
@@ -55,7 +55,7 @@ type Explainer interface {
 	DrainStatus(Question, model.DrainID) []model.DrainStatus
 }
 
-// Planner predicts what would happen, with the code that decides.
+// Planner predicts what would happen. It uses the same code as the leader's decisions.
 type Planner interface {
 	// Forecast returns what an existing drain will do with each instance.
 	Forecast(Question, model.DrainID) []model.Forecast
@@ -132,7 +132,7 @@ type Peers interface {
 type Config struct {
 	// Name of this server, and the version of the program.
 	Name, Version string
-	// Format is the newest that this program writes; default model.CurrentFormat.
+	// Format is the newest format that this program writes; default model.CurrentFormat.
 	Format uint16
 	Logger hclog.Logger // default: none
 

@@ -181,7 +181,7 @@ func showInstance(_ context.Context, r *reading, in *instanceRead) (api.Instance
 	return r.instance(i), nil
 }
 
-// onInstance is a change of one instance by one command.
+// onInstance returns the functions of a write that changes one instance by one command.
 func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, api.InstanceReply] {
 	return change[I, api.InstanceReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {

@@ -200,7 +200,7 @@ type bodied[I any] interface {
 	body() any
 }
 
-// act registers an operation on the servers themselves, without a log entry of the state. It runs on the leader (join
+// act registers an operation on the servers themselves, which writes no entry of the state. It runs on the leader (join
 // runs anywhere) and answers with the current members. It may be repeated without harm, so a request id is accepted but
 // not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {

@@ -158,7 +158,7 @@ func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	return reply, nil
 }
 
-// onNode is a change of one node by one command.
+// onNode returns the functions of a write that changes one node by one command.
 func onNode[I any](ref func(*I) string,
 	command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
 	return change[I, api.NodeReply]{

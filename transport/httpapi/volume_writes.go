@@ -98,8 +98,8 @@ func (s *Server) volumeWrites() []operation {
 	}
 }
 
-// starting is a write that begins a transfer. Its answer finds the transfer by its new id, or for a stored outcome by
-// the index.
+// starting returns the functions of a write that begins a transfer. Its answer finds the transfer by its new id, or for
+// a stored outcome by the index.
 func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
 	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {

@@ -43,8 +43,9 @@ type outcome struct {
 	commands []fsm.Command
 }
 
-// change is the code of one write. prepare turns the input into commands that succeed or fail together. answer shows
-// the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the index.
+// change holds the functions of one write. prepare turns the input into commands that succeed or fail together. answer
+// shows the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the
+// index.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
@@ -146,8 +147,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash covers everything that makes two requests of one caller the same. The server that took them is not part of it, so
-// that a retry through another server counts.
+// hash covers everything in which two requests of one caller must agree to count as the same. The server that took them
+// is not part of it, so that a retry through another server counts.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
