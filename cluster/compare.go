@@ -113,7 +113,6 @@ func (c *comparer) run(ctx context.Context) {
 	}
 }
 
-// rest waits for the next comparison.
 func (c *comparer) rest(ctx context.Context, next time.Duration) {
 	due := time.Now().Add(next)
 	timer := time.NewTimer(next)

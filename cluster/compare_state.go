@@ -122,7 +122,6 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	return fsm.State{}, false
 }
 
-// stateSums are the digests of one state.
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest

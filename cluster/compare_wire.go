@@ -13,7 +13,6 @@ type statesQuery struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 }
 
-// statesReply answers a statesQuery.
 type statesReply struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 	Held   []stateKey     `cbor:"2,keyasint"` // oldest first
@@ -30,7 +29,6 @@ type digestQuery struct {
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
-// digestReply answers a digestQuery.
 type digestReply struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
 	Found  bool              `cbor:"2,keyasint"` // false: the server no longer holds this state

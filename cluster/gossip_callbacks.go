@@ -46,7 +46,6 @@ func (gossipDelegate) LocalState(bool) []byte { return nil }
 // MergeRemoteState implements memberlist.Delegate.
 func (gossipDelegate) MergeRemoteState([]byte, bool) {}
 
-// gossipEvents is a memberlist.EventDelegate.
 type gossipEvents struct{ p *Pool }
 
 // NotifyJoin implements memberlist.EventDelegate.

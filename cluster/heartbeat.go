@@ -80,7 +80,6 @@ var (
 	errBeatKey    = errors.New("heartbeat: wrong key")
 )
 
-// seal encodes a message and signs it.
 func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
 	buf, err := c.enc.Marshal(body)
 	if err != nil {

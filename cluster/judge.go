@@ -249,7 +249,6 @@ func (j *judge) livenessInput() livenessInput {
 	}
 }
 
-// live returns the evidence about every node.
 func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	g := j.livenessInput()
 	j.mu.Lock()
@@ -259,7 +258,6 @@ func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	return out
 }
 
-// liveOf is live for one node.
 func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
 	g := j.livenessInput()
 	n, ok := g.state.Nodes.Get(id)

@@ -33,7 +33,6 @@ type nodeKey struct {
 	Offline bool         `cbor:"4,keyasint,omitempty"`
 }
 
-// keyQuery asks for the registrations of nodes.
 type keyQuery struct {
 	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
@@ -89,7 +88,6 @@ func (k *keyring) learn(r keyReply, own uint64) {
 	}
 }
 
-// run asks for the wanted keys until ctx ends.
 func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.NodeID)) {
 	for {
 		select {
@@ -109,7 +107,6 @@ func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.Nod
 	}
 }
 
-// askKeys asks every other server for the registrations of nodes.
 func (s *Server) askKeys(ctx context.Context, nodes []model.NodeID) {
 	ctx, cancel := context.WithTimeout(ctx, askKeysLimit)
 	defer cancel()
@@ -159,7 +156,6 @@ func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	return n.Key, ok
 }
 
-// nodeOffline reports whether a registration counts as offline.
 func (s *Server) nodeOffline(of nodeEpoch) bool {
 	n, ok := s.registration(of)
 	return ok && n.Offline

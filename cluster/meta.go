@@ -102,7 +102,6 @@ func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	return buf, nil
 }
 
-// decodeMeta reads what another member sent.
 func (c codec) decodeMeta(buf []byte) (Meta, error) {
 	var m Meta
 	if len(buf) > metaLimit {

@@ -159,7 +159,6 @@ func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept boo
 	}
 }
 
-// try proves one claim.
 func (p *proofs) try(ctx context.Context, c Change) {
 	err := p.prove(c)
 	p.mu.Lock()

@@ -246,7 +246,6 @@ func (m *machineFSM) restore(r io.Reader) error {
 	return nil
 }
 
-// machineSnapshot is a raft.FSMSnapshot.
 type machineSnapshot struct {
 	state  fsm.State
 	saving chan struct{}

@@ -139,7 +139,6 @@ func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore)
 	return others
 }
 
-// alone returns the configuration with one server.
 func alone(id model.ServerID, address string) raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
 }

@@ -27,7 +27,6 @@ type sealedSnapshots struct {
 // fileSeal holds the checksum of the meta.json beside it.
 const fileSeal = "meta.crc32c"
 
-// newSealedSnapshots opens the snapshots of a data directory.
 func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, error) {
 	files, err := raft.NewFileSnapshotStoreWithLogger(dataDir, snapshotsKept, log)
 	if err != nil {

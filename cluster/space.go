@@ -99,7 +99,6 @@ func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logg
 	return s
 }
 
-// run looks at the free space until ctx ends.
 func (s *spaceWatch) run(ctx context.Context) {
 	tick := time.NewTicker(spaceCheck)
 	defer tick.Stop()
@@ -205,7 +204,6 @@ func allocate(path string, size int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// zeros is an endless source of zero bytes.
 type zeros struct{}
 
 // Read implements io.Reader.

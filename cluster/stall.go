@@ -8,7 +8,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// durationOf converts a duration of the state into a time.Duration.
 func durationOf(d model.Duration) time.Duration {
 	if d >= model.Duration(1<<62/time.Millisecond) {
 		return 1 << 62
@@ -40,7 +39,6 @@ func newStallWatch(heartbeat time.Duration) *stallWatch {
 		woken: make(chan struct{}, 1)}
 }
 
-// run ticks until ctx ends.
 func (s *stallWatch) run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()

@@ -266,7 +266,6 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// meet reads a hello and answers it.
 func (h *helloLayer) meet(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return err
