@@ -129,7 +129,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// note counts one event.
 func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	switch e.Type {
 	case model.EventDesired:
