@@ -107,7 +107,6 @@ type peerList struct {
 
 func newSharedPeers() *sharedPeers { return &sharedPeers{lists: map[model.GroupID]peerList{}} }
 
-// answer returns the lists of these groups.
 func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, error) {
 	a := transport.Peers{Incarnation: r.Incarnation}
 	for _, g := range groups {

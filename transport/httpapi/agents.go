@@ -34,7 +34,6 @@ type agentCall struct {
 	answer   answerCall
 }
 
-// answerCall answers one call of an agent.
 type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
 
 func (s *Server) agentCalls() map[transport.AgentCall]agentCall {

@@ -48,7 +48,6 @@ func newLogOrder(follow bool, write func([]byte) bool) *logOrder {
 	return o
 }
 
-// open adds an instance.
 func (o *logOrder) open(name string) *logSource {
 	o.mu.Lock()
 	defer o.mu.Unlock()

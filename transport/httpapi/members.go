@@ -39,7 +39,6 @@ type MemberOwn struct {
 	Agents      map[string]transport.Lifetime // certificates near their end, by name of the agent that called with them
 }
 
-// diskText says how much is free.
 func diskText(m *ServerEntry) string {
 	if m.TotalBytes == 0 {
 		return "how much is free is not known"

@@ -193,7 +193,6 @@ type askInput[I any] interface {
 	body() any
 }
 
-// ask registers a question.
 func ask[I any, P askInput[I], T any](s *Server, rt route,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run, rt.json = http.MethodPost, runRead, true

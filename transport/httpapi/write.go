@@ -53,7 +53,6 @@ type change[I, T any] struct {
 	refused func(*reading, *I, *api.Problem)
 }
 
-// write registers a write.
 func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) operation {
 	rt.run, rt.write = runLeader, true
 	if rt.method == "" {
