@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// answerWithin is how long a door may take to answer; after that it is replaced.
+	// answerWithin is how long a door may take to answer; after that it is killed, and the next call starts another one.
 	answerWithin = 10 * time.Second
 	openWithin   = 20 * time.Second
 )
@@ -44,7 +44,7 @@ func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, erro
 	c.reap()
 	c.told = c.told && !news
 	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
-		return nil, nil // a door that hears nothing ends on its own
+		return nil, nil // a door that gets no requests ends on its own
 	}
 	list, err := c.tell(ctx, o)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 		}
 		c.Close()
 	} else if len(o.Services) == 0 {
-		_ = os.Remove(filepath.Join(c.dir, fileControl)) // of a door that died
+		_ = os.Remove(filepath.Join(c.dir, fileControl)) // it belonged to a door that died
 		return nil
 	}
 	if err := c.open(ctx); err != nil {
