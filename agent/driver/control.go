@@ -22,7 +22,7 @@ import (
 type op int
 
 const (
-	opWatch  op = 1 // answered at once; the connection then stands until the shim has ended
+	opWatch  op = 1 // answered at once; the connection stays open until the shim has ended
 	opStop   op = 2 // Signal, GraceMS; grace 0 kills at once
 	opSignal op = 3 // Signal, to the process group
 	opLease  op = 4 // Until
@@ -111,7 +111,7 @@ type call struct {
 	reply chan reply // capacity 1
 }
 
-// controlServer is the shim's side of the socket.
+// controlServer serves the shim's control socket.
 type controlServer struct {
 	calls  chan call
 	ln     *net.UnixListener

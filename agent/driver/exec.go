@@ -18,7 +18,7 @@ import (
 // Command is something to run once beside an instance's program: a check, a hook, a person's command.
 type Command struct {
 	Argv   []string          // looked up as Spec.Command is
-	Env    map[string]string // added to the instance's
+	Env    map[string]string // added to the instance's environment
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
 	// Alone first kills what still runs of an earlier command with the same Env. An agent that was killed may have left

@@ -179,8 +179,8 @@ func descendants(list []procStat, root int) []procStat {
 	return found
 }
 
-// hasEnv reports whether the process was started with exactly this "KEY=value". Another user's environment
-// can't be read and counts as no.
+// hasEnv reports whether the process was started with exactly this "KEY=value". It returns false if the environment
+// can't be read, as for another user's process.
 func hasEnv(pid int, entry string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
