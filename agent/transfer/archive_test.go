@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// backedUp is a node with a backup of its volumes, and another one that sees the same backup directory.
+// backedUp returns a node with a backup of its volumes, and another node that sees the same backup directory.
 func backedUp(t *testing.T, live bool) (n, other *node, want string, restore transport.TransferOrder) {
 	t.Helper()
 	n, other = newNode(t, nil), newNode(t, nil)
@@ -65,7 +65,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error("the restored data is in use before it was attached")
 	}
 	other.stop()
-	other.start() // a restart: the copy is complete
+	other.start() // after a restart the copy is complete
 	other.order(restore)
 	other.await("r1", model.SideVerified)
 	attach := order(transport.TaskAttach, "a1")

@@ -84,8 +84,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is the file system below a root whose programs may run meanwhile. A program can replace a directory by a named
-// pipe; listing does not block then.
+// tree is the file system below a root while programs may change the files. A program can replace a directory by a
+// named pipe; then listing it fails and does not block.
 type tree struct {
 	fs.FS
 	root *os.Root
