@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Handler serves the agent's own API on two listeners: one with TLS (role server: logs on their way to a person), and a
-// local unix socket (role cli: status). metrics serves /metrics; nil means that there is none. The caller's identity
-// comes from transport.IdentityFrom. A caller without one gets only /healthz.
+// Handler serves the agent's own API on two listeners. One has TLS and is for servers, which fetch logs for users
+// (role server). The other is a local unix socket, for the status (role cli). metrics serves /metrics; nil means that
+// there is none. The caller's identity comes from transport.IdentityFrom. A caller without one gets only /healthz.
 //
 //	GET /healthz                    200 while the process serves; says whether the node is registered
 //	GET /metrics
@@ -100,7 +100,7 @@ type InstanceView struct {
 	Facts    facts            `json:"facts,omitempty"`
 }
 
-// Status returns a snapshot. It does not block and may be called from any goroutine.
+// Status returns what the agent knows about itself now. It does not block and may be called from any goroutine.
 func (a *Agent) Status() Status {
 	now, _ := a.session.current()
 	st := Status{

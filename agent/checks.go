@@ -27,7 +27,7 @@ type prober func(ctx context.Context, c model.CheckSpec) error
 type verdict struct {
 	ready  bool
 	reason string // why not: the first failing check and what it said; "" while nothing is known to be wrong
-	// overdue is what the first check said that has failed for longer than its restart_after; "" if none has.
+	// overdue is the failure of the first check that has failed for longer than its restart_after; "" if none has.
 	overdue string
 }
 
@@ -35,7 +35,7 @@ type verdict struct {
 // was not taken yet.
 type readiness struct {
 	out    chan verdict // capacity 1
-	alive  func() bool  // the program itself
+	alive  func() bool  // whether the program itself runs
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -92,10 +92,10 @@ func (w *readiness) stop() {
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
-	var ill time.Time // since when its failures exceed the limit
+	var ill time.Time // when its failures in a row reached the limit
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
-	if w.isPassing(i) { // it passed before: this is no beginning
+	if w.isPassing(i) { // it passed under an earlier agent, so it needs no quick first probes
 		pause = interval
 	}
 	for ctx.Err() == nil {

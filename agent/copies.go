@@ -38,7 +38,7 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // a row without an epoch accepts the directory as it is, once; then the directory gets an epoch
+	case noted: // without an epoch in the row, the directory stays as it is and gets one below
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}

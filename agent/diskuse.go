@@ -30,7 +30,7 @@ type diskUse struct {
 type diskWalk struct {
 	use   diskUse
 	dev   uint64
-	left  int // entries
+	left  int // entries that may still be visited
 	seen  map[uint64]bool
 	batch time.Time // when it began
 }

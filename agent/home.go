@@ -135,8 +135,8 @@ func (h *home) cluster() string {
 }
 
 // followCluster makes the node follow the cluster of its first registration. Later it accepts only that cluster, with
-// the same
-// lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code: conflict.
+// the same lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code:
+// conflict.
 func (h *home) followCluster(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -169,8 +169,8 @@ func (h *home) followCluster(answered string) error {
 	return nil
 }
 
-// noteAnswer keeps note, until the servers accept this agent, that they refused it because another agent runs its node.
-// Other failures change nothing.
+// noteAnswer makes the file refused when the servers refuse this agent because another agent runs its node. It removes
+// the file when they accept this agent. Other failures change nothing.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error

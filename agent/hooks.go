@@ -47,7 +47,7 @@ type hookRun struct {
 	task  Task
 	argv  []string
 	env   map[string]string
-	alone bool // an earlier agent may have left it running
+	alone bool // an earlier agent may have left the hook running
 }
 
 // newHookRun prepares a run. Code: invalid, for an unknown variable.
@@ -98,7 +98,7 @@ type hookLog struct {
 	broken  bool   // a write to the log failed
 }
 
-// lineLimit cuts lines, so that a note with several of them fits.
+// lineLimit is how many bytes of a line are kept, so that several lines fit in one note.
 const lineLimit = 1000
 
 func (l *hookLog) Write(b []byte) (int, error) {

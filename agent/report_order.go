@@ -15,8 +15,8 @@ const factsPatience = 5 * time.Second
 // turn decides when an instance's changes are reported. Its generations are those of statuses.
 type turn struct {
 	since    time.Time // when the oldest change that the servers don't have began to wait
-	observed uint64    // the newest change of more than facts
-	told     uint64    // the servers have it, possibly without its facts
+	observed uint64    // generation of the newest change of anything but facts
+	told     uint64    // newest generation that the servers have, possibly without its facts
 }
 
 // place orders the changes of instances: the smallest goes first.
@@ -55,7 +55,7 @@ func (r *reporter) acknowledge(s model.InstanceStatus) {
 	}
 	t := r.turns[s.ID]
 	t.told = max(t.told, s.Generation)
-	if s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation { // they did not fit
+	if s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation { // the facts did not fit
 		delete(r.acked, s.ID)
 	} else {
 		r.acked[s.ID] = max(r.acked[s.ID], s.Generation)

@@ -100,7 +100,7 @@ func (i *instance) ended(task Task) {
 	i.entry.Live = false
 	code := &exit.Code
 	if exit.Code < 0 {
-		code = nil // nobody saw it
+		code = nil // nobody saw the exit code
 	}
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, i.stopReason(exit), code)
@@ -114,7 +114,7 @@ func (i *instance) ended(task Task) {
 		f.free = true
 	case driver.ReasonStartFailed:
 		f.detail = exit.Message
-	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // a killed earlier agent asked for it
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent asked for it
 		f.free = true
 	}
 	i.failed(f)
@@ -234,8 +234,8 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 }
 
-// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is
-// left. It is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
+// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is left.
+// The program is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
 func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()

@@ -42,7 +42,8 @@ func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed 
 	return "", nil
 }
 
-// hold keeps instances away from volumes while holder works on them, or returns the user that holds one now.
+// hold claims volumes for holder, so that no instance can use them. If another holder has one of them, hold claims
+// none and returns that holder.
 func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
