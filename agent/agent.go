@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Identity names this agent to heartbeats and gossip.
+// Identity is what heartbeats and gossip carry to identify this agent.
 type Identity struct {
 	Node        model.NodeID
 	Name        string
@@ -34,7 +34,7 @@ type Identity struct {
 // from any goroutine.
 type Agent struct {
 	cfg         Config
-	servers     *answers // cfg.Servers
+	servers     *answers // the same as cfg.Servers
 	log         hclog.Logger
 	home        *home
 	identity    Identity
@@ -210,7 +210,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
-	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
+	working.Go(func() { _ = a.mover.Run(work) }) // it returns no error
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -299,7 +299,7 @@ func (a *Agent) setProblem(part, problem string) {
 	a.problems[part] = problem
 }
 
-// warnings returns what the node's row shows: what is not enforced here, and what doesn't work at registration.
+// warnings returns the warnings that registrations carry: what is not enforced here, and what doesn't work now.
 func (a *Agent) warnings() []string {
 	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
 	a.mu.Lock()

@@ -20,7 +20,7 @@ import (
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
-//	GET /v1/agent/logs/{instance}   see serveLogs
+//	GET /v1/agent/logs/{instance}   see logServer.serve
 //	GET /v1/agent/transfer/{id}/... for other agents: see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -57,14 +57,14 @@ func writeProblem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client has gone
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client has gone
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // the client has gone
+	_ = enc.Encode(v) // an error means that the client has gone
 }
 
 func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {

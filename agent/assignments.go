@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll; pollTimeout is when the agent gives the poll up.
+	// pollWait is how long a server may hold a long poll; after pollTimeout the agent gives the poll up.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
 	// unknownPause is how long a server that answers "register again" may take to catch up before it is asked once more.
@@ -21,7 +21,7 @@ const (
 // an epoch before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened registration // the registration that reports were begun for
+	var opened registration // the registration that the present reports belong to
 	whole := true           // no spec was missing in the last answer
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
@@ -129,7 +129,7 @@ func (a *Agent) accept(now registration, answer transport.Assignments) (taken, w
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.supervisors.converge(now, answer)
-	if restored { // what was assigned is in the inventory now
+	if restored { // by now the inventory has what was assigned
 		a.shared.reports.resendInventory(got.Incarnation)
 	}
 	if a.beats != nil {

@@ -131,7 +131,7 @@ func (b *companions) afterStart(err error) error {
 	return nil
 }
 
-// conclude reports the outcome of a preparation, after the facts that it found.
+// conclude reports the outcome of a preparation. The facts that the preparation found are reported first.
 func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:

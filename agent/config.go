@@ -115,7 +115,7 @@ type ExecConfig struct {
 	// CgroupParent is a path below each cgroup mount that only this agent's instances use; default outspan/NODE-ID.
 	// "none" turns cgroups off: memory is then not limited.
 	CgroupParent string
-	// Binary is the program that has the subcommands of shims and the door; default the running one.
+	// Binary is the program that has the subcommands of shims and the door; default: the running program.
 	Binary string
 }
 

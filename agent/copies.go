@@ -62,7 +62,7 @@ func holdsData(dir string) bool {
 	return err == nil && !empty
 }
 
-// lostVolume refuses to start an instance without its data.
+// lostVolume returns the error for an instance whose data is missing.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
 	return model.Refuse(model.CodeIntegrity, format, args...).
 		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: "+

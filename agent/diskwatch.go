@@ -39,7 +39,7 @@ type diskWatch struct {
 	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[model.InstanceID]model.DiskUse // as reported
+	above  map[model.InstanceID]model.DiskUse // the uses above a limit, as reported
 	told   bool                               // the first report was made
 	unsure map[model.InstanceID]bool          // below the limit, but not measured as a whole
 	filler diskFiller

@@ -14,7 +14,7 @@ import (
 )
 
 // A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is
-// refused as a whole: a half-understood answer could say that it is safe to stop what isn't.
+// refused as a whole, because a half-understood answer could make an unsafe stop look safe.
 const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
@@ -51,7 +51,7 @@ func parseFacts(text []byte) (facts, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the JSON object of the answer")
 	}
-	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // a text that says nothing
+	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // an empty text is no fact
 	return found, nil
 }
 

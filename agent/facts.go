@@ -234,7 +234,7 @@ func (w *roleWatch) deliver() {
 		return
 	}
 	w.told = w.known
-	select { // replace what nobody took
+	select { // newer facts replace those that were not taken
 	case <-w.out:
 	default:
 	}

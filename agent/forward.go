@@ -93,7 +93,7 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 }
 
 // run follows the services until ctx ends. If the servers don't answer soon, it begins with the services known last.
-// The door goes on after it.
+// The door goes on after run has returned.
 func (f *forwarder) run(ctx context.Context,
 	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup

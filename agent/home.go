@@ -104,7 +104,7 @@ func (h *home) letThrough() error {
 }
 
 // identify reads the node's id, or makes one at the first start. A damaged id is not replaced: the cluster would see a
-// new node, and take the one it knew for dead.
+// new node, and consider the old one dead.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -246,10 +246,10 @@ func readLine(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeLine writes a file of one line. After a power cut the file is complete, or the old one.
+// writeLine writes a file of one line. After a power cut the file has either the old or the new content.
 func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n"), 0o600) }
 
-// writeWhole writes a file. After a power cut the file is complete, or the old one.
+// writeWhole writes a file. After a power cut the file has either the old or the new content.
 func writeWhole(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {

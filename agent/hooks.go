@@ -195,7 +195,7 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short bounds a reported text.
+// short cuts a text to a length that the servers accept.
 func short(text string) string {
 	if len(text) > 240 { // servers cut at 256 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."

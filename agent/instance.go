@@ -189,7 +189,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// journaled before there is a process
+	// The journal must have this before there is a process.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)

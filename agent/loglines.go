@@ -27,7 +27,7 @@ type lineSource struct {
 	buf  []byte
 	have int   // bytes in buf that are not shown yet
 	at   int64 // offset in the log of the first of them
-	end  int   // of the first line in buf; 0: that line is not complete yet
+	end  int   // end of the first line in buf; 0: that line is not complete yet
 	fail error // error of the log; io.EOF doesn't count
 
 	read  int // number of the last read that returned bytes
@@ -79,7 +79,7 @@ type lineMerge struct {
 	sources []*lineSource
 	query   logQuery
 	out     *lineWriter
-	over    func() bool // nothing more will be written
+	over    func() bool // whether nothing more will be written
 	reads   int         // how often a log was read
 	held    []byte      // lines that are sent together
 }

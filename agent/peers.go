@@ -23,7 +23,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long a start waits for the servers to send the group's instances: with an older file, and without one.
+// How long the start of a program waits for its group's instances: with an older list on the disk, and without one.
 const (
 	peersFirst   = time.Second
 	peersMissing = 5 * time.Second
@@ -47,8 +47,8 @@ type peers struct {
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
-	told    chan struct{} // closed once a server has sent it to this agent
-	at      uint64        // transport.GroupPeers.At; 0: the whole list is asked for
+	told    chan struct{} // closed once a server has sent this agent the group's instances
+	at      uint64        // transport.GroupPeers.At; 0: ask for the whole list
 	version int           // number of changes of the set of instances or of their addresses and ports
 	members []transport.Peer
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A check reads at most this much of an answer; only its status counts.
+// probeBody is how much of an answer a check reads; only the status of the answer counts.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.

@@ -51,7 +51,7 @@ type reporter struct {
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
 // of any fact. Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
-	tell  func(epoch, generation uint64) // heartbeats; it does not block
+	tell  func(epoch, generation uint64) // sets what heartbeats carry; it does not block
 	term  registration
 	now   uint64
 	acked uint64
@@ -231,7 +231,7 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends one report, if one is due, and books its acknowledgement. more says that another is due.
+// flush sends one report, if one is due, and records its acknowledgement. more says that another is due.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, sent, ok := r.next()
 	if !ok {

@@ -16,7 +16,8 @@ import (
 // startFailed is the reason of an instance whose program could not be started; the details follow it.
 const startFailed = string(driver.ReasonStartFailed)
 
-// The delay between restarts doubles up to this, or stays the group's own if that is longer.
+// maxRestartDelay is the longest delay between restarts, unless the group's own delay is longer. Until then it
+// doubles.
 const maxRestartDelay = time.Minute
 
 // failure is one end of a program that should run, or one failed start.
@@ -59,7 +60,7 @@ func (i *instance) failed(f failure) {
 	i.observe(i.down(), reason, f.exit)
 }
 
-// countFailure books one more failure and returns how many there were within the limit's interval.
+// countFailure records one more failure and returns how many there were within the limit's interval.
 func (i *instance) countFailure(limit model.RestartSpec) int {
 	now := time.Now().UnixMilli()
 	var recent []int64

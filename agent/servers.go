@@ -31,7 +31,7 @@ type Heartbeats interface {
 	// before Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
 	// renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
-	// SetInterval changes how often they are sent, after the setting changed.
+	// SetInterval changes how often heartbeats are sent, after the setting changed.
 	SetInterval(interval time.Duration)
 	// SetFacts sets the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)

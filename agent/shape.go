@@ -44,7 +44,7 @@ func memTotal(path string) int64 {
 	return 0
 }
 
-// cgroupLimits returns the memory limits of the agent's own cgroup and of all above it, of whichever version.
+// cgroupLimits returns the memory limits of the agent's own cgroup and of all cgroups above it, of version 1 or 2.
 func cgroupLimits(root string) []int64 {
 	b, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	acceptanceOfOther                   // refused: another agent has the node's id, as on a copy of a machine
 )
 
-// after returns the acceptance after a registration attempt that ended with err.
+// after returns what the acceptance becomes when a registration attempt has ended with err.
 func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {

@@ -40,7 +40,7 @@ type supervisor struct {
 	*instance
 	stop func() // ends its goroutine and waits for it; the program goes on
 
-	unassigned bool // the last assignments did not list it; for the goroutine of converge
+	unassigned bool // the last assignments did not list it; only the goroutine of converge uses this
 }
 
 func newSupervisors(with *shared) *supervisors {
@@ -179,7 +179,7 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 	}
 	c.followPeers(fresh)
 	c.shared.lease.assigned(now, a)
-	for _, i := range fresh { // last: stops come first
+	for _, i := range fresh { // after the stops above
 		c.begin(i)
 	}
 	return whole
@@ -251,8 +251,8 @@ func (c *supervisors) clean() {
 	}
 }
 
-// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory
-// takes minutes.
+// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, because the removal
+// of a large directory takes minutes.
 func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// A connection waits this long for a backend that can be reached; then it is reset.
+	// connectTimeout is how long a connection waits for a backend that can be reached; then it is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
-	// A backend that could not be reached is tried last for downFor, doubling up to downForMost.
+	// downFor is how long a backend that could not be reached is tried last. It doubles with each failure, up to
+	// downForMost.
 	downFor     = time.Second
 	downForMost = 10 * time.Second
 )

@@ -22,7 +22,7 @@ const (
 	openWithin   = 20 * time.Second
 )
 
-// Client is an agent's connection to its door. For one goroutine.
+// Client is an agent's connection to its door. Only one goroutine may use it.
 type Client struct {
 	dir, binary, version string
 
@@ -142,7 +142,7 @@ func (c *Client) open(ctx context.Context) error {
 	}
 	defer r.Close()
 	pid, err := syscall.ForkExec(c.binary, []string{"outspan", "door", c.dir, c.version}, &syscall.ProcAttr{
-		// nothing of the agent's environment, which may hold secrets
+		// Nothing of the agent's environment is passed on, since it may hold secrets.
 		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"},
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

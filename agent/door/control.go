@@ -19,7 +19,7 @@ type op int
 
 const (
 	opStatus   op = 1 // answered with version and status
-	opSet      op = 2 // set Order; answered like opStatus
+	opSet      op = 2 // carries an Order; answered like opStatus
 	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
 	opTaken    op = 4 // from the next door, once it serves: this one stops listening
 )

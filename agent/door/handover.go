@@ -20,8 +20,8 @@ const (
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the door that this one takes over from. It goes on listening until this one serves, so that no
-// connection is lost, and goes on after that if this one fails. nil: there is no earlier door.
+// predecessor is the running door that this process replaces. It goes on listening until this process serves, so that
+// no connection is lost. If this process fails, it goes on as before. nil: no door runs.
 type predecessor struct{ conn *net.UnixConn }
 
 // takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. A door

@@ -37,7 +37,7 @@ func Main(args []string) int {
 	// Caught, not ignored: signals that end an agent must not end its door.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
-	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // ps would say "exe"
+	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // otherwise ps shows "exe"
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // as for a shim; only root may do this
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})
 	if err := serve(args[0], args[1], log); err != nil {

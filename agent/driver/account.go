@@ -16,7 +16,7 @@ type account struct {
 	GID    int    `cbor:"3,keyasint"`
 	Groups []int  `cbor:"4,keyasint"`
 	Home   string `cbor:"5,keyasint"`
-	Switch bool   `cbor:"6,keyasint"` // the init step must change to it; only root can
+	Switch bool   `cbor:"6,keyasint"` // the init step must change to this user; only root can
 }
 
 // resolveAccount turns the user of a Spec into an account that this agent may use.

@@ -76,8 +76,8 @@ func (d *Driver) keepUnclear(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one name in the state directory. nil without an error means that it was removed. patience is how
-// long a shim may take to begin.
+// adoptEntry handles one name in the state directory. It returns nil without an error if it removed the directory.
+// patience is how long a shim may take to begin.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
 	if known, ok := d.Task(ID(name)); ok {

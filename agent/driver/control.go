@@ -125,7 +125,7 @@ func listenControl(dir stateDir) (*controlServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = os.Remove(path) // of an earlier run; the lock says that it is not in use
+	_ = os.Remove(path) // left by an earlier run, whose shim has ended
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		closer.Close()
@@ -228,7 +228,7 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(cerr, err)
 }
 
-// close ends every connection, which is what agents wait for.
+// close ends every connection. Agents wait for that, because it shows that the shim has ended.
 func (s *controlServer) close() {
 	close(s.done)
 	_ = s.ln.Close()

@@ -129,7 +129,7 @@ func lockPatiently(path string) (f *os.File, err error) {
 }
 
 func (d *Driver) makeDirs() error {
-	// Searchable, because the working directories are below it by default.
+	// Other users must be able to pass through, because the working directories are below it by default.
 	if err := os.MkdirAll(d.cfg.Dir, 0o711); err != nil {
 		return err
 	}

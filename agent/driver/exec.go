@@ -210,7 +210,7 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	}
 }
 
-// follow is wait without a limit.
+// follow is wait without abandonAfter.
 func (i initStep) follow(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	reaped := false

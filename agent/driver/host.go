@@ -16,7 +16,7 @@ import (
 // Capabilities says what this node can enforce. Notes has a line for a person about each thing that it can't, such as
 // "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
-	CgroupVersion int  // 0 = none: processes are accounted by the subreaping shim alone
+	CgroupVersion int  // 0 = none: only the shim, as subreaper, knows the processes
 	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
 	CPUWeight     bool // Limits.CPUShares counts
 	PidsMax       bool // Limits.PidsMax counts

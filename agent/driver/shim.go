@@ -125,7 +125,7 @@ func shieldProcess() chan os.Signal {
 	sigchld := make(chan os.Signal, 1)
 	signal.Notify(sigchld, unix.SIGCHLD)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // ps would say "exe"
+	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // otherwise ps shows "exe"
 	// When memory runs out, the kernel kills the program first. Only root may do this.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	return sigchld

@@ -162,8 +162,8 @@ type startReport struct {
 	Main    Identity `cbor:"2,keyasint"`
 }
 
-// shimEnv keeps a shim small: one thread of Go code, an eager collector. It passes on nothing of the agent's
-// environment, which may hold secrets.
+// shimEnv keeps a shim small: one thread of Go code, and a garbage collector that runs often. It passes on nothing of
+// the agent's environment, which may hold secrets.
 func shimEnv() []string {
 	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
 }

@@ -103,7 +103,7 @@ func (c *content) write(i int, data []byte) error {
 	return asCode(err, "write the copy")
 }
 
-// punch leaves a hole, or writes zeros if other data was written there before.
+// punch leaves a hole. If other data was written there before, it writes zeros.
 func punch(f *os.File, at, n int64) error {
 	if hole(f, at, n) {
 		return nil
