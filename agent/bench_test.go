@@ -22,7 +22,6 @@ import (
 
 const patience = 15 * time.Second // far more than each condition needs
 
-// eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {

@@ -89,7 +89,6 @@ func (w *readiness) stop() {
 	w.wg.Wait()
 }
 
-// watch runs one check.
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0

@@ -83,7 +83,6 @@ func (i *instance) attend(ctx context.Context, task Task) *companions {
 	return b
 }
 
-// watchReadiness begins the checks.
 func (b *companions) watchReadiness(want transport.Assignment) {
 	if want.Spec == nil {
 		return

@@ -56,7 +56,6 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	return nil
 }
 
-// holdsData reports whether there is anything in a directory.
 func holdsData(dir string) bool {
 	empty, err := transfer.Empty(dir)
 	return err == nil && !empty

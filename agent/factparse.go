@@ -26,7 +26,6 @@ const (
 // short text. Nil: nothing is known. A map is never changed once it is made.
 type facts = map[string]string
 
-// parseFacts reads the answer of a role check.
 func parseFacts(text []byte) (facts, error) {
 	switch {
 	case len(text) > maxFactsText:

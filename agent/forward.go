@@ -78,7 +78,6 @@ func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.St
 
 func (innerDoor) Busy() bool { return false }
 
-// exposed returns the exposed services and their ports.
 func (f *forwarder) exposed() map[model.ServiceName]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

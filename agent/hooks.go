@@ -29,7 +29,6 @@ const (
 	hookOutput = 64 << 10
 )
 
-// hookOf finds a hook of the assignment.
 func hookOf(a transport.Assignment, name model.HookName) (model.HookSpec, bool) {
 	if a.Spec == nil {
 		return model.HookSpec{}, false

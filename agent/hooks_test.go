@@ -254,8 +254,8 @@ func TestAfterStartFails(t *testing.T) {
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		leads  time.Duration // since the stop began; 0: the check fails, forever is an hour
-		signal time.Duration // since the end of the drain delay
+		leads  time.Duration // it still leads this long after the stop began; 0: the check fails, forever is an hour
+		signal time.Duration // from the end of the drain delay to the signal
 	}{
 		{"it leads no more", time.Millisecond, 0},
 		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // the drain delay takes 2 s of it

@@ -107,7 +107,6 @@ func (i *instance) wake() {
 	}
 }
 
-// wanted returns the newest assignment.
 func (i *instance) wanted() transport.Assignment {
 	i.mu.Lock()
 	defer i.mu.Unlock()

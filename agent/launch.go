@@ -17,7 +17,6 @@ const (
 	maxShares = 262144
 )
 
-// values returns the variables of an assignment.
 func (w *shared) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }

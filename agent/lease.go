@@ -17,7 +17,6 @@ const leaseCheck = 200 * time.Millisecond
 // fenced reports whether the assignment may run only while the lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
-// leaseOf returns the length of the assignment's lease.
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
 // lease decides whether fenced instances may run. Each group sets the length of its lease. A lease is held while a
@@ -52,7 +51,6 @@ func newLease(boot func() driver.BootTime) *lease {
 	return &lease{boot: boot, moved: make(chan struct{})}
 }
 
-// set sets the source of confirmed heartbeats.
 func (l *lease) set(beats Heartbeats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,6 @@ const probeBody = 4 << 10
 // runner executes a command beside a program; see Task.Exec.
 type runner func(context.Context, driver.Command) (code int, err error)
 
-// newProber makes the prober of one program.
 func newProber(v values, a transport.Assignment, run runner) prober {
 	return func(ctx context.Context, c model.CheckSpec) error {
 		switch c.Kind {

@@ -69,7 +69,6 @@ func newReporter(node model.NodeID, send func(context.Context, transport.ReportR
 	}
 }
 
-// set records the newest status of an instance.
 func (r *reporter) set(s model.InstanceStatus) {
 	r.mu.Lock()
 	r.queue(r.latest[s.ID], s)
@@ -108,7 +107,6 @@ func (r *reporter) forget(id model.InstanceID) {
 	delete(r.turns, id)
 }
 
-// status returns the newest status of one instance.
 func (r *reporter) status(id model.InstanceID) (model.InstanceStatus, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +204,6 @@ func (r *reporter) kick() {
 	}
 }
 
-// run sends reports until ctx ends.
 func (r *reporter) run(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	for {

@@ -27,7 +27,6 @@ func (x *selfReport) report() *model.SelfReport {
 	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
 }
 
-// setSelf records the newest troubles of the agent's own machine.
 func (r *reporter) setSelf(troubles []model.Trouble) {
 	r.mu.Lock()
 	r.self.troubles = troubles

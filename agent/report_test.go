@@ -84,8 +84,8 @@ func (b *busyNode) told(id model.InstanceID) model.Observed {
 	return ""
 }
 
-// Facts that change faster than they can be reported delay no failure, and each instance is in one of three reports in
-// a row.
+// Facts that change faster than they can be reported delay no failure, and each instance is in at least one of three
+// reports in a row.
 func TestReportsOfChattyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// illCheck is a group whose check fails while the returned flag is set. It counts as failed after two failures, within
-// 2 s.
+// illCheck is a group whose check fails while the returned flag is set. The check counts as failed after two failures,
+// within 2 s.
 func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.Bool) {
 	ill := &atomic.Bool{}
 	b.mem.exec = func(context.Context, driver.Command) (int, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: a restored snapshot lacks that an instance became ready or stopped, although the servers had acknowledged it.
-// The agent reports it again.
+// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that. When the
+// snapshot is restored, the agent reports it again.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {

@@ -335,7 +335,6 @@ func (s *servers) services() transport.Services {
 	return out
 }
 
-// instance returns the row of an instance.
 func (s *servers) instance(id model.InstanceID) fsm.Instance {
 	st := s.m.State()
 	i, ok := st.Instances.Get(id)

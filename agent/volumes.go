@@ -90,7 +90,6 @@ func volumeNames(a transport.Assignment) []string {
 	return names
 }
 
-// dir returns the directory of a volume of the assignment.
 func (v *volumes) dir(a transport.Assignment, name string) string {
 	_, group := a.Group.Split()
 	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)

@@ -115,8 +115,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	}
 }
 
-// The agent alone knows that a volume was used: if the volume's disk is away when the program ends, the program is not
-// started on an empty volume.
+// The agent needs no server to know that a volume was used. If the volume's disk is away when the program ends, the
+// program is not started on an empty volume.
 func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

@@ -120,7 +120,7 @@ func (r *rig) follow(c *Client) Status {
 	return list[0]
 }
 
-// end disconnects from the door, as an agent that ends.
+// end disconnects from the door, as an agent does when it ends.
 func (r *rig) end(c *Client) {
 	c.Close()
 	r.ended = append(r.ended, c)

@@ -105,7 +105,6 @@ func (r *Relay) Set(o Order) {
 	}
 }
 
-// ordered returns the newest order.
 func (r *Relay) ordered() Order {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -144,7 +144,7 @@ func TestBind(t *testing.T) {
 	}
 	stop(t, task, 0, 0)
 
-	// The next instance with the same data.
+	// The next instance gets the same data.
 	next := b.start(b.bound(`cat $P/log $P/checks`))
 	e := wait(t, next)
 	if got := b.logs(next, driver.Stdout); e.Code != 0 || got != "one\ncheck\ncheck\n" {

@@ -202,7 +202,6 @@ func writeCgroupString(dir, file, value string) error {
 	return err
 }
 
-// readCgroupInt reads a file that holds one number.
 func readCgroupInt(dir, file string) (int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

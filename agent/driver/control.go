@@ -94,7 +94,6 @@ func ShortSocket(dir, name string) (string, io.Closer, error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f, nil
 }
 
-// dialControl connects to the shim of dir.
 func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
 	path, closer, err := ShortSocket(string(dir), fileControl)
 	if err != nil {

@@ -75,7 +75,6 @@ func helper(args []string) int {
 
 const patience = 10 * time.Second // far more than each condition needs
 
-// eventually waits for a condition.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {

@@ -216,7 +216,6 @@ func (s *shim) run() {
 	}
 }
 
-// answer carries out one request of an agent.
 func (s *shim) answer(req request) reply {
 	switch req.Op {
 	case opWatch:

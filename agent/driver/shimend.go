@@ -193,7 +193,6 @@ func (s *shim) finish() {
 	s.ctl.close()
 }
 
-// verdict determines the reason of the end.
 func (s *shim) verdict() exitRecord {
 	e, ws := s.end, s.end.status
 	r := exitRecord{Started: e.started.UnixMilli(), Code: ws.ExitStatus()}

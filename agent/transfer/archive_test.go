@@ -40,7 +40,7 @@ func backedUp(t *testing.T, live bool) (n, other *node, want string, restore tra
 	return n, other, want, restore
 }
 
-// proves P20: a backup brings the data back on another node, and what is restored is beside what is in use until it is
+// proves P20: a backup brings the data back on another node. The restored data is beside the data in use until it is
 // attached.
 func TestBackupAndRestore(t *testing.T) {
 	n, other, want, restore := backedUp(t, false)

@@ -83,7 +83,6 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 	}
 }
 
-// owner is a user and a group of a file.
 type owner struct{ uid, gid int }
 
 // ownersBelow returns the owners of the given files of a tree.

@@ -49,7 +49,6 @@ func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	return list, nil
 }
 
-// copyTo writes the whole list.
 func (l *listFile) copyTo(w io.Writer) error {
 	_, err := io.Copy(w, io.NewSectionReader(l.File, 0, 1<<62))
 	return err

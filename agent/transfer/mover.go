@@ -279,7 +279,6 @@ func (t *task) progress(state model.TransferState, done, total int64) {
 	}
 }
 
-// slotDir returns the directory of the slot's volumes.
 func (t *task) slotDir() string {
 	job, group := t.Group.Split()
 	return filepath.Join(t.m.cfg.Volumes, string(job), group, strconv.Itoa(t.Slot))
