@@ -119,8 +119,8 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has sent this agent the group's instances, and how long a start
-// should wait for that.
+// news returns a channel that is closed once a server has sent this agent the group's instances. patience is how long
+// a start should wait for that.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]

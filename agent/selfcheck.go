@@ -17,8 +17,7 @@ import (
 // How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
-	// selfBad is how often in a row a check must fail before it is reported, and selfGood how often it must pass before
-	// its trouble is over.
+	// A check is reported after selfBad failures in a row. Its trouble is over after selfGood passes in a row.
 	selfBad  = 2
 	selfGood = 5
 	// selfWriteEvery is the number of rounds from one writing of a file and making of a cgroup to the next. After a round
@@ -194,8 +193,9 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system counts as full when its free bytes are below both fullBytes and fullPercent of its size, or its free
-// inodes below both fullInodes and fullPercent. It counts as full until it has twice as much free.
+// A file system counts as full when few bytes or few inodes are free. Few bytes are less than fullBytes and less than
+// fullPercent of all; few inodes are less than fullInodes and less than fullPercent of all. It counts as full until it
+// has twice as much free.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024

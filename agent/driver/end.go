@@ -80,8 +80,8 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and every process with the token of its run, and returns
-// with the lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
+// endRun kills the shim that holds the lock of a directory, and every process with the token of its run. It returns
+// the held lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
 // processes. After an error something may still run. It blocks for up to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()

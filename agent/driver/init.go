@@ -37,9 +37,9 @@ const (
 	fdPlan   = 4
 )
 
-// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, mounts, gives up its rights and becomes the
-// program, in this order, so that no instruction of the program runs outside its limits. It returns only if that
-// failed, after it sent the message to the shim.
+// InitMain is the hidden subcommand `shim-init`. It enters the cgroup, mounts, gives up its rights and becomes the
+// program. Due to this order no instruction of the program runs outside its limits. It returns only if that failed,
+// after it sent the message to the shim.
 func InitMain([]string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
@@ -60,7 +60,7 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	// The parents of a directory that the driver made for the user may be closed to the user, so the step enters it
+	// The driver made this directory for the user, but its parents may be closed to the user. So the step enters it
 	// before it drops its rights. A directory that somebody named must be reachable with the user's own rights.
 	if p.OwnDir {
 		if err := os.Chdir(p.Dir); err != nil {

@@ -227,8 +227,8 @@ func (j *Journal) mend() error {
 	return j.failed
 }
 
-// append writes b after the last record. If that fails, it cuts off what was written. If even that fails, or the
-// kernel reports a lost page (fsync), the content of the file is unknown, and the next write makes a new file.
+// append writes b after the last record. If that fails, it cuts off what was written. If the cut fails, or the kernel
+// reports a lost page (fsync), the content of the file is unknown. Then the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
