@@ -28,7 +28,7 @@ const (
 // HeaderLogOffset is the position in the stream of the answer's first byte, if the answer has one stream.
 const HeaderLogOffset = "Outspan-Log-Offset"
 
-// HeaderLogTimes says that each line of the answer begins with its time, or - if unknown, and a blank.
+// HeaderLogTimes says that each line of the answer begins with its time and a blank; "-" stands for an unknown time.
 const HeaderLogTimes = "Outspan-Log-Times"
 
 // logServer answers GET /v1/agent/logs/{instance}.

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A drain: readiness is withdrawn, the drain delay passes, and only then comes the signal. After the grace the process
-// is killed.
+// In a drain, readiness is withdrawn first, then the drain delay passes, and only then comes the signal. After the
+// grace the process is killed.
 func TestDrainTimes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.stubborn = true
@@ -98,8 +98,8 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// An instance that ends before it has settled never counts as ready. This also holds if its end is known late because
-// the machine is busy or it left child processes.
+// A program that ends before settleTime never counts as ready. This also holds if its end becomes known late, because
+// the machine is busy or the program left child processes.
 func TestSettles(t *testing.T) {
 	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
 		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })
@@ -133,7 +133,7 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
-		// Assigned by a faulty server: the state would refuse it.
+		// A faulty server assigns it; the real state would refuse that.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
@@ -156,7 +156,7 @@ func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
 	return a
 }
 
-// If no server can be reached, reports are only delayed: what was missed arrives in one piece.
+// If no server can be reached, reports are only delayed: the changes that were missed arrive in one report.
 func TestReportsAreResent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -169,7 +169,7 @@ func TestReportsAreResent(t *testing.T) {
 		if b.mem.starts() != 2 {
 			t.Error("it was not restarted while the servers were away")
 		}
-		b.want(id, model.ObservedReady, "") // as the servers last heard
+		b.want(id, model.ObservedReady, "") // what the servers heard last
 		b.setDown(false)
 		b.pass(10 * time.Second)
 		if i := b.want(id, model.ObservedReady, ""); i.Status.Restarts != 1 {
@@ -200,7 +200,7 @@ func TestReportsAreBatched(t *testing.T) {
 	})
 }
 
-// A settled node sends nothing, no report and no registration, however long this lasts.
+// A settled node sends no report and no registration, however long it runs.
 func TestQuiet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -252,7 +252,8 @@ func TestShutdownDrainIsBounded(t *testing.T) {
 	})
 }
 
-// An agent whose name is taken tries less and less often, and still joins soon after a person has resolved it.
+// An agent whose name is taken tries less and less often. It still registers soon after a person has solved the
+// problem.
 func TestRefusedRegistrationBacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1",
@@ -272,7 +273,7 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 	})
 }
 
-// A server that gave up the node makes it register again, once.
+// When servers call the node offline, the agent registers again, once.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -282,7 +283,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		now, _ := b.agent.session.current()
 		v.givenUp <- now.epoch
 		b.pass(100 * time.Millisecond)
-		v.givenUp <- now.epoch // another server says so
+		v.givenUp <- now.epoch // another server sends the same epoch
 		b.pass(10 * time.Second)
 		if n := b.count("register") - before; n != 1 {
 			t.Errorf("it registered %d times", n)
@@ -295,7 +296,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 	})
 }
 
-// A working directory that takes long to remove delays neither what is assigned next nor the end of the agent.
+// A working directory that takes long to remove delays neither the next assignments nor the end of the agent.
 func TestSlowRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.removal = make(chan struct{})

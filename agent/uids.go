@@ -19,9 +19,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// uids gives user ids of the node's range to instances that name no user. So none of them can read the environment,
-// memory or files of another. An instance without volumes gets one of its own. A slot with volumes gets one for as long
-// as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many goroutines.
+// uids gives user ids of the node's range to instances that name no user, so that none can read the environment,
+// memory or files of another. An instance without volumes gets an id of its own. A slot with volumes keeps one id for
+// as long as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many
+// goroutines.
 type uids struct {
 	all     driver.UIDRange
 	volumes string // the directory of volumes
@@ -44,7 +45,7 @@ func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
-// stagedHolder holds the ids that own staged copies of transfers, until these are used.
+// stagedHolder is the holder of the ids that own staged copies of transfers, until the copies are used.
 const stagedHolder uidHolder = "staged"
 
 func holderOf(a transport.Assignment) uidHolder {
@@ -58,7 +59,7 @@ func holderOf(a transport.Assignment) uidHolder {
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // the last id that an earlier agent gave is not known
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // the last id of an earlier agent is not known
 		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
 			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
 		}
@@ -67,7 +68,7 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 }
 
 // lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet,
-// .transfer/ID/tree/NAME. Only root can write to their parent directories.
+// .transfer/ID/tree/NAME. Only root can write to the parent directories, so the owners can be trusted.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
 	for _, name := range found {

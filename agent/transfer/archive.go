@@ -14,8 +14,8 @@ import (
 )
 
 // The files of an archive, which has its own directory below the backup directory. data.tar is a plain tar. The
-// manifest has the SHA-256 of each chunk of it; manifest.json.sha256 has that of the manifest, in the form of
-// sha256sum.
+// manifest has the SHA-256 of each chunk of data.tar. manifest.json.sha256 has the SHA-256 of the manifest, in the
+// form of sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
@@ -69,7 +69,7 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file of at most most bytes. Code: integrity_check_failed.
+// readBounded reads a file that may have at most that many bytes. Code: integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

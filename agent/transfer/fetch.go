@@ -135,7 +135,7 @@ func (t *task) sync() error {
 type copying struct {
 	t        *task
 	manifest manifest
-	listed   sum // of the manifest as it came
+	listed   sum // sum of the manifest as the source sent it
 	root     *os.Root
 	content  *content
 	log      *os.File // of sums

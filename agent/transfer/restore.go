@@ -103,7 +103,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	return u.check.end()
 }
 
-// add makes one entry. It refuses paths that lead out of the tree; the root refuses them too.
+// add makes one entry. It refuses paths that lead out of the tree; os.Root refuses them too.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,

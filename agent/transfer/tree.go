@@ -84,8 +84,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is the file system below a root whose programs may run meanwhile. A program can replace a directory by a named
-// pipe; listing does not block then.
+// tree is the file system below a root while programs may change the files. A program can replace a directory by a
+// named pipe; then listing it fails and does not block.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -224,7 +224,7 @@ func dress(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// asCode gives an error a code; a full disk has its own.
+// asCode gives an error a code, unless it has one: no_capacity_disk for a full disk, otherwise internal.
 func asCode(err error, what string) error {
 	var known *model.Error
 	switch {
@@ -247,7 +247,7 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// writeWhole writes a file. After a power cut the file is complete, or the old one.
+// writeWhole writes a file. After a power cut the file has either the old or the new content.
 func writeWhole(file string, data []byte) error {
 	return writeWholeBy(file, func(w io.Writer) error {
 		_, err := w.Write(data)
