@@ -184,7 +184,7 @@ func (r *reporter) await(ctx context.Context, id model.InstanceID, generation ui
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		idle, moved := r.now == (registration{}) || !r.full && r.self.acked == r.self.now && len(r.pending()) == 0, r.moved
+		idle, moved := !r.unsent(), r.moved
 		r.mu.Unlock()
 		if idle {
 			return
@@ -376,6 +376,11 @@ func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	}
 	close(r.moved)
 	r.moved = make(chan struct{})
+	return r.unsent()
+}
+
+// unsent reports whether the agent is registered and has reports that the servers lack. mu is held.
+func (r *reporter) unsent() bool {
 	return r.now != (registration{}) &&
 		(r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

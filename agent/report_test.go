@@ -171,3 +171,24 @@ func TestFactsAreToldSeldom(t *testing.T) {
 		}
 	})
 }
+
+// An agent that ends sends its reports of transfers first.
+func TestDrainSendsTransfers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyNode(t)
+		b.setTransfer(model.TransferReport{ID: "t1", State: model.SideFailed})
+		drained := false
+		go func() {
+			b.drain(t.Context())
+			drained = true
+		}()
+		if synctest.Wait(); drained {
+			t.Error("drain returned before the report of the transfer was sent")
+		}
+		_, err := b.flush(t.Context(), hclog.Warn)
+		must(t, err)
+		if synctest.Wait(); !drained || len(b.sent.Transfers) != 1 {
+			t.Errorf("after the report of %d transfers drain has returned: %v", len(b.sent.Transfers), drained)
+		}
+	})
+}

@@ -12,9 +12,9 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
-// Conflict refuses to answer an actor's request with the stored outcome of this one, unless both are the same request of
-// the same actor. Whoever learns another actor's request id must not learn what came of it. body is the hash of the new
-// request. Code: request_id_conflict.
+// Conflict refuses to answer an actor's request with the stored outcome of this one, unless both are the same request
+// of the same actor. Whoever learns another actor's request id must not learn what came of it. body is the hash of the
+// new request. Code: request_id_conflict.
 func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 	how := "for another request"
 	switch {
