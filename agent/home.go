@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -214,7 +215,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 	if len(addresses) == 0 || slices.Equal(addresses, KnownServers(h.dir)) {
 		return nil
 	}
-	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
+	return durable.ReplaceBytes(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }
 
 // close unlocks explicitly: a child between fork and exec has a copy of the descriptor, and with it the lock.
@@ -247,31 +248,7 @@ func readLine(path string) (string, error) {
 }
 
 // writeLine writes a file of one line. After a power cut the file has either the old or the new content.
-func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n"), 0o600) }
-
-// writeWhole writes a file. After a power cut the file has either the old or the new content.
-func writeWhole(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
+func writeLine(path, line string) error { return durable.ReplaceBytes(path, []byte(line+"\n"), 0o600) }
 
 func diskError(what string, err error) error {
 	refused := model.Refuse(model.CodeInternal, "%s: %v", what, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -88,7 +89,7 @@ func (k *lastKnown) write(s transport.Services) {
 	}
 	b, err := cbor.Marshal(s)
 	if err == nil {
-		err = writeWhole(k.path, b, 0o600)
+		err = durable.ReplaceBytes(k.path, b, 0o600)
 	}
 	if err != nil {
 		k.log.Error("the services could not be written", "path", k.path, "error", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -269,10 +270,10 @@ func (p *peers) write(list transport.GroupPeers) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return diskError("make the directory of "+path, err)
 	}
-	if err := writeWhole(path+".json", append(text, '\n'), 0o644); err != nil {
+	if err := durable.ReplaceBytes(path+".json", append(text, '\n'), 0o644); err != nil {
 		return diskError("write "+path+".json", err)
 	}
-	if err := writeWhole(path, peerLines(list), 0o644); err != nil {
+	if err := durable.ReplaceBytes(path, peerLines(list), 0o644); err != nil {
 		return diskError("write "+path, err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -89,7 +90,7 @@ func soonest(all map[string]transport.Lifetime) []string {
 func (s *Server) noteSaved() {
 	now := s.cfg.Wall()
 	s.state.saved.Store(now.UnixMilli())
-	if err := writeFile(s.dir.file(fileSaved), []byte(now.UTC().Format(time.RFC3339)+"\n")); err != nil {
+	if err := durable.ReplaceBytes(s.dir.file(fileSaved), []byte(now.UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {
 		s.log.Warn("can't note that a snapshot was saved", "error", err)
 	}
 }

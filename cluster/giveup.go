@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -70,7 +71,7 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	}
 	text, err := json.Marshal(next)
 	if err == nil {
-		err = writeFile(s.dir.file(fileGivenUp), append(text, '\n'))
+		err = durable.ReplaceBytes(s.dir.file(fileGivenUp), append(text, '\n'), 0o600)
 	}
 	if err == nil {
 		s.seen.given.epochs = next

@@ -71,7 +71,7 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 			t.Errorf("verdict %d after the restart, want given up", v)
 		}
 		// With a failing disk the server agrees to nothing.
-		if err := os.Mkdir(path+".tmp", 0o700); err != nil {
+		if err := os.Mkdir(path+".new", 0o700); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

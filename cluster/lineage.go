@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -54,7 +55,7 @@ func (s *Server) replacedBy(by model.History) {
 
 // noteReplaced keeps this server from starting again.
 func (d *dataDir) noteReplaced(by model.History) error {
-	return writeFile(d.file(fileReplaced), []byte(by.String()+"\n"))
+	return durable.ReplaceBytes(d.file(fileReplaced), []byte(by.String()+"\n"), 0o600)
 }
 
 // replaced reads what noteReplaced wrote; zero if there is none.

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -74,7 +75,7 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	// The lineage comes first. A server with the new configuration and the old lineage could acknowledge writes beside the
 	// servers that it left. One with the new lineage and the old configuration would end the others. So the server refuses
 	// to start with a directory that has only one of the two.
-	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
 	before := newest(snaps)
@@ -197,7 +198,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	if err != nil {
 		return "", err
 	}
-	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
 	others, err := dir.superseded(cfg.Supersedes)
@@ -265,7 +266,7 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(d.file(fileRecovered), append(text, '\n'))
+	return durable.ReplaceBytes(d.file(fileRecovered), append(text, '\n'), 0o600)
 }
 
 // markRecovery raises the incarnation of a recovered state, unless another server did. This server answers nobody

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/internal/durable"
 )
 
 // sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft
@@ -108,5 +110,5 @@ func (s sealedSink) Close() error {
 	if err != nil {
 		return fmt.Errorf("seal the snapshot: %w", err)
 	}
-	return writeFile(filepath.Join(dir, fileSeal), []byte(sealOf(meta)+"\n"))
+	return durable.ReplaceBytes(filepath.Join(dir, fileSeal), []byte(sealOf(meta)+"\n"), 0o600)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/outspan/outspan/internal/durable"
 )
 
 // A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole (temporary file, fsync,
@@ -57,7 +59,7 @@ func WriteRecord(path string, v any) error {
 	if err := replaceRecord(path, v, (*os.File).Sync); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // writeVolatile is WriteRecord for data that means nothing after a reboot, such as the identity of a process. Readers
@@ -105,13 +107,4 @@ func ReadRecord(path string, v any) error {
 		return fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/model"
 )
@@ -72,7 +73,7 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 		err = os.Rename(string(tmp), string(dir))
 	}
 	if err == nil {
-		err = syncDir(d.stateRoot())
+		err = durable.SyncDir(d.stateRoot())
 	}
 	if err == nil {
 		err = makeInstanceDirs(l)

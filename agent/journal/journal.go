@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -270,7 +271,7 @@ func (j *Journal) rewrite() error {
 		j.file.Close()
 	}
 	j.file, j.seq, j.size, j.base = f, seq, int64(len(b)), int64(len(b))
-	if err := syncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
+	if err := durable.SyncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
 		j.failed = err // a power cut may bring back the old file, without later writes
 		return err
 	}
@@ -295,15 +296,6 @@ func (j *Journal) compacted() ([]byte, uint64, error) {
 		b, keys = append(b, record...), keys[n:]
 	}
 	return b, seq, nil
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // Get returns a copy of the value of key.

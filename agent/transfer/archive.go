@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -96,10 +97,10 @@ func (a *archive) write(dir string) (string, error) {
 	}
 	sum := sha256.Sum256(raw)
 	text := hex.EncodeToString(sum[:])
-	if err := writeWhole(filepath.Join(dir, archiveManifest), raw); err != nil {
+	if err := durable.ReplaceBytes(filepath.Join(dir, archiveManifest), raw, 0o600); err != nil {
 		return "", err
 	}
-	return text, writeWhole(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"))
+	return text, durable.ReplaceBytes(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"), 0o600)
 }
 
 // checking reads an archive's data and returns only bytes whose chunk has the right sum.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -52,7 +53,7 @@ func (t *task) restore(ctx context.Context) error {
 		return err
 	}
 	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes, OwnUID: a.OwnUID}
-	if err := writeWholeBy(t.staging(t.ID, "manifest"), m.write); err != nil {
+	if err := durable.Replace(t.staging(t.ID, "manifest"), m.write, 0o600); err != nil {
 		return asCode(err, "note what was restored")
 	}
 	return t.finish(root, &m, bytes.Join(u.sums, nil))

@@ -17,8 +17,8 @@ var arrows = map[string][]string{
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"client":    {"model", "api", "internal/reach"},
 	"transport": {"model", "fsm", "api", "internal/reach"},
-	"cluster":   {"model", "fsm", "transport"},
-	"agent":     {"model", "api", "transport", "internal/erase", "internal/reach"},
+	"cluster":   {"model", "fsm", "transport", "internal/durable"},
+	"agent":     {"model", "api", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
@@ -35,6 +35,7 @@ var arrows = map[string][]string{
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
+	"internal/durable":    {},
 	"internal/erase":      {},
 	"internal/fuzzall":    {},
 	"internal/hclfile":    {"model"},
