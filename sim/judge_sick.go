@@ -38,8 +38,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated checks that an instance is stopped for its sick node only after its group's toleration, and while no hold
-// is active.
+// tolerated checks the stop of an instance for its node's troubles: it comes after the group's toleration, and while no
+// hold is active.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {
@@ -58,7 +58,7 @@ func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	}
 }
 
-// saidBy reports whether an entry contains a report of a node's agent about troubles of its machine.
+// saidBy reports whether an entry contains a report of a node's agent with troubles of its machine.
 func (c *committed) saidBy(id model.NodeID) bool {
 	said := false
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -68,7 +68,7 @@ func (c *committed) saidBy(id model.NodeID) bool {
 	return said
 }
 
-// recovers reports whether a node has no troubles after an entry: the same entry may contain that report.
+// recovers reports whether a node has no troubles after an entry. The report of that may be in the same entry.
 func (c *committed) recovers(id model.NodeID) bool {
 	n, ok := c.after.Nodes.Get(id)
 	return ok && !n.Troubled()
