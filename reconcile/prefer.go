@@ -161,7 +161,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 		return nil
 	}
 	counts := b.count(g)
-	verdicts := make([]*move, len(holders)) // by holder: what its move must wait for, whatever the target; nil: not known yet
+	verdicts := make([]*move, len(holders)) // by holder: what its move must wait for, for any target; nil: not known yet
 	var best, later *move
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {

@@ -22,8 +22,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// repeats is the half of S4 that entries show. A request takes effect once, however often it is in the log. Labels
-// behave like a register: each write changes them, nothing else does, and they override those of the agent.
+// repeats is the part of S4 that the log shows. A request takes effect once, however often it is in the log. Labels
+// behave like a register: only a write changes them, and written labels override those that the agent sent.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)

@@ -5,9 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sickness checks what follows when a node's own agent reports troubles. Nothing else makes the node degraded for that
-// (S15). Nothing is placed there, as it would have to leave again (S7). What runs there is stopped for it only after
-// its group's toleration (S6), and not during a hold (S12).
+// sickness checks what follows when a node's own agent reports troubles. Only such a report makes the node degraded for
+// troubles (S15). Nothing is placed there, because it would have to leave again (S7). Instances there are stopped for
+// that reason only after their group's toleration (S6), and not during a hold (S12).
 func (j *judge) sickness(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {

@@ -189,8 +189,9 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp handles actions on offline nodes. A person says that nothing runs there any more, with force if the machine
-// has no power. Without force the servers accept that only after the lease must have ended what is fenced.
+// giveUp performs actions on offline nodes. A person confirms that nothing runs there any more, with force if the
+// machine has no power. Without force, the servers accept that only once the leases of fenced instances must have
+// ended.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
