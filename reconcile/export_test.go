@@ -137,7 +137,7 @@ func SlotsDiffer(in Input) string {
 		}
 	}
 	a, b := shared.plan.finish(in), single.plan.finish(in)
-	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused) // a system group's refusals stand for several slots in both
+	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused) // system groups share refusals in both
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Sprintf("the plans are\n%+v\nand by slot\n%+v", a, b)
 	}
