@@ -10,7 +10,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drainLimit bounds how long a drain may take.
 const drainLimit = 3 * time.Minute
 
 type drainAnswer struct {

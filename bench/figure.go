@@ -93,7 +93,6 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// table formats figures as a table.
 func table(figures []Figure) string {
 	rows := [][]string{{"CASE", "WHAT", "VALUE", "UNIT", "GOAL", "OF LIMIT", "LIMIT IN THIS RUN", "NOTE"}}
 	for _, f := range figures {

@@ -274,7 +274,6 @@ func (w *workload) keepLedger(random *rand.Rand) {
 	}
 }
 
-// churnJobs creates and removes small jobs.
 func (w *workload) churnJobs(random *rand.Rand) {
 	name := fmt.Sprintf("churn%d", random.IntN(3))
 	w.mu.Lock()

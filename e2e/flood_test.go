@@ -21,10 +21,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In TestFlood a client with an agent's certificate sends registrations of 1 MiB, registrations as large as allowed,
-// reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows by more than 100
-// MB, and a user's writes succeed meanwhile. The log keeps nothing of those reports, and the servers count what they
-// refuse.
+// In TestFlood a client with an agent's certificate floods the servers. It sends registrations of 1 MiB and as large as
+// allowed, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows by more
+// than 100 MB, and a user's writes succeed meanwhile. The log keeps nothing of those reports, and the servers count
+// what they refuse.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})

@@ -35,7 +35,6 @@ func (m *member) pause(t testing.TB) {
 	})
 }
 
-// unpause continues the process.
 func (m *member) unpause(t testing.TB) {
 	t.Helper()
 	m.signal(syscall.SIGCONT)

@@ -50,7 +50,7 @@ func cleanUp() {
 }
 
 // namePrefix begins the names of everything that a run makes outside its process: directories, namespaces and cgroups.
-// The process id that follows tells a later run whether the earlier one still runs.
+// The process id follows it, so that a later run can see whether the earlier one still runs.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// testMembers checks that leadership moves on request, that a wiped server comes back as a new one, and that servers
-// are removed and promoted without losing the majority (S4).
+// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server comes back as a new one,
+// and servers are removed and promoted while the majority remains.
 func testMembers(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	leader := c.leader(t)

@@ -77,7 +77,6 @@ func (n *network) cut(t testing.TB, ones, others []*member) {
 	}
 }
 
-// heal ends every cut.
 func (n *network) heal(t testing.TB) {
 	t.Helper()
 	for _, m := range n.c.members() {

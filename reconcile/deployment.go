@@ -236,7 +236,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	for _, g := range groups {
 		back = back || g.spec.Update.AutoRevert
 	}
-	// If both versions have the same instances, the older one would fail too and be reverted again, forever.
+	// If both versions have the same instances, the stable one would fail too and be reverted again, forever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
 		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true,
 			Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}

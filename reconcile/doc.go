@@ -5,5 +5,4 @@
 // with the same Apply that the log uses. So it can't plan what Apply would refuse on that state, and each pass sees
 // what earlier passes did. A plan also says when the next decision could differ without a new entry. So Loop needs only
 // one timer, and nothing has to be rebuilt after a failover.
-// to be rebuilt after a failover.
 package reconcile

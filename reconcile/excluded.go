@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// excluded counts the nodes that each filter excluded. It is in the order in which codes were first counted.
+// excluded counts the excluded nodes by the code of the filter that excluded them.
 type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
@@ -42,7 +42,6 @@ func (e excluded) main() model.Code {
 	return best
 }
 
-// sum returns the number of excluded nodes.
 func (e excluded) sum() (nodes int) {
 	for _, x := range e {
 		nodes += x.Nodes

@@ -174,7 +174,6 @@ func (g *groupView) stopFirst(order model.Order) bool {
 
 func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
-// rolling reports whether a rollout is going on.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
 // renewing reports whether instances of other versions are to be replaced. That is so while a rollout goes on. It is

@@ -16,7 +16,6 @@ type layout struct {
 	sizes   []int      // by domain: number of its nodes
 }
 
-// layoutOf returns the layout for a group's spreads.
 func (t *nodeTable) layoutOf(spreads []model.Spread) *layout {
 	attributes := make([]string, len(spreads))
 	for i := range spreads {

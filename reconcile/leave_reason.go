@@ -8,7 +8,7 @@ import (
 // leaveReason is why the holder of a slot should make room for another instance.
 type leaveReason int
 
-// The reasons to leave. A smaller number is a stronger reason.
+// The reasons to leave, the strongest first.
 const (
 	leaveNone     leaveReason = iota
 	leaveLost                 // its node is offline

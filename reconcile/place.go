@@ -15,7 +15,7 @@ type urgency int
 const (
 	urgentGone urgency = iota // the slot is empty
 	urgentMove                // the slot's instance must leave
-	urgentRoll                // the slot's instance has an older version
+	urgentRoll                // the slot's instance has an old version
 )
 
 // need is one instance that a group lacks.

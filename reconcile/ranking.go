@@ -21,7 +21,7 @@ type ranking struct {
 type ranked struct {
 	use   int64 // its score without the group's own preferences
 	at    int32
-	moves int32 // of the node's view, when the node was ranked
+	moves int32 // value of the view's moves when the node was ranked
 }
 
 // claimKind is what fields must have in common to share a ranking.

@@ -26,7 +26,6 @@ type slotRun struct {
 	why         *unplaced
 }
 
-// slotKey names a slot of a group.
 type slotKey struct {
 	group model.GroupID
 	slot  int

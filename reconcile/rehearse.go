@@ -23,11 +23,11 @@ type rehearsal struct {
 	fates map[model.InstanceID]*fate
 	lasts map[model.NodeID]*pass // by node: the last decision in which its drain was under way
 	goes  map[model.NodeID]bool  // by node: whether its drain was under way before the latest decision
-	first *pass                  // the first decision
-	quiet bool                   // nothing more will happen, so the fates are final
-	began model.Time             // when the drain starts
-	took  pace                   // how long real agents would take for the work that is done at once here
-	queue agentQueue             // work for agents
+	first *pass
+	quiet bool       // nothing more will happen, so the fates are final
+	began model.Time // when the drain starts
+	took  pace       // how long real agents would take for the work that is done at once here
+	queue agentQueue
 }
 
 // fate is what became of an instance that was on a node of the drain.

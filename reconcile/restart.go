@@ -52,7 +52,6 @@ func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	return r
 }
 
-// retryKey identifies a count of failures.
 type retryKey struct {
 	version uint64
 	node    model.NodeID

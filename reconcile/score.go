@@ -113,7 +113,7 @@ type candidate struct {
 	score int64
 	tie   uint64 // hash of group and node
 	at    int32  // position of the node
-	moves int32  // of the node's view, when the node was scored
+	moves int32  // value of the view's moves when the node was scored
 }
 
 // candidates is a heap. The best score comes first; among equal ones the smallest tie, then the smallest id.

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopSurplus stops instances that are not wanted any more. They belong to stopped jobs or removed groups, are above
-// the count, or are one of a slot's two instances that turns out not to be needed.
+// stopSurplus stops instances that are not wanted any more: instances of stopped jobs and removed groups, instances
+// above the count, and one of two instances in a slot that needs only one.
 func (p *pass) stopSurplus() {
 	for _, g := range p.groups {
 		if g.system() && g.row.Count > 0 {

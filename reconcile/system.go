@@ -107,7 +107,6 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	return missing
 }
 
-// suits reports whether a node meets a group's constraints.
 func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
 
 // systemSeat is the slot of a system group that belongs to one node.

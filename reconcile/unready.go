@@ -9,8 +9,8 @@ import (
 )
 
 // replacesUnready reports whether running instances of a group are replaced if they stay unready. They are not if the
-// role has conditions on evictions, or if the group has data or identities. A check with restart_after restarts the
-// instance in place, so it is not replaced here either.
+// role has conditions on evictions, or if the group has data or identities. They are not either if a check has
+// restart_after, because that restarts an instance in place.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&

@@ -12,7 +12,7 @@ import (
 // nodeInstances lists the instances on a node for preemption. It is made at first use, and again after the node has
 // changed.
 type nodeInstances struct {
-	moves   int32           // of the node's view, when the list was made
+	moves   int32           // value of the view's moves when the list was made
 	running []*fsm.Instance // instances that may be preempted if class, role and budget allow it, the newest first
 	soon    []*fsm.Instance // stopping instances whose room no preemptor waits for
 }

@@ -10,8 +10,8 @@ type groupTally struct {
 	id    model.GroupID
 	row   *fsm.Group
 	spec  *model.GroupSpec
-	nodes []model.NodeID // the node of each instance
-	hint  int64          // upper bound of what a move could gain in preferences
+	nodes []model.NodeID
+	hint  int64 // upper bound of what a move could gain in preferences
 }
 
 // weigh adds up what each node holds, and finds the groups whose preferences a move could meet better. For a group

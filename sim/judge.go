@@ -49,7 +49,6 @@ func newJudge(w *world) *judge {
 		filled: map[string][]model.Time{}, sick: map[model.NodeID]model.Time{}}
 }
 
-// entry judges one committed entry.
 func (j *judge) entry(c *committed) {
 	j.describe(c)
 	step := invariant.Step{Before: c.before, After: c.after, Index: c.index, Term: c.term,

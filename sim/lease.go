@@ -10,7 +10,7 @@ type lease struct {
 	since model.Time // time of the last heartbeat that a majority answered; set while the lease is not held
 }
 
-// leaseMoved updates the lease after a change of which servers answer the node's heartbeats.
+// leaseMoved updates the lease when other servers than before answer the node's heartbeats.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {

@@ -57,7 +57,7 @@ func (p *program) unreported() bool {
 	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
-// tell sets the status that the agent has to report next. While there is no agent, nothing is seen and nothing is set.
+// tell sets the status that the agent reports next. While no agent runs, the change is not noticed and nothing is set.
 func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
 	if !m.agent {
@@ -193,7 +193,7 @@ func (p *program) restart(reason string) {
 	})
 }
 
-// fails ends the process for good.
+// fails ends the process for good and reports why.
 func (p *program) fails(reason string) {
 	if !p.alive {
 		return
@@ -239,7 +239,6 @@ func (p *program) stop() {
 	p.in(takes, p.kill)
 }
 
-// kill ends the process now.
 func (p *program) kill() {
 	p.stopping = true
 	if p.status.Observed == model.ObservedStopped && !p.alive {

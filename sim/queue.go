@@ -14,7 +14,6 @@ type event struct {
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// queue is a heap of events.
 type queue struct {
 	heap []event
 	seq  uint64

@@ -227,7 +227,6 @@ func (w *world) silence() {
 	}
 }
 
-// outages returns the number of offline nodes.
 func (w *world) outages() int {
 	n := 0
 	for _, row := range w.log.first.Nodes.All() {

@@ -98,7 +98,6 @@ func (p *program) facts(leads bool) map[string]string {
 	return map[string]string{model.FactLeader: fmt.Sprint(leads && p.ready)}
 }
 
-// say reports new facts of the program.
 func (p *program) say(facts map[string]string) {
 	if maps.Equal(p.told, facts) || p.stopping || !p.alive || !p.m.agent {
 		return

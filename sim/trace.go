@@ -31,14 +31,12 @@ func (t *trace) add(n uint64) {
 	t.sum ^= t.sum >> 29
 }
 
-// bytes adds data to the hash.
 func (t *trace) bytes(data []byte) {
 	for _, b := range data {
 		t.sum = (t.sum ^ uint64(b)) * 1099511628211
 	}
 }
 
-// text adds a text to the hash.
 func (t *trace) text(s string) {
 	for i := range len(s) {
 		t.sum = (t.sum ^ uint64(s[i])) * 1099511628211

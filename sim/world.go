@@ -158,7 +158,6 @@ func (w *world) until(t model.Time) {
 	}
 }
 
-// after calls do after d.
 func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
 // between draws a duration from low to high.

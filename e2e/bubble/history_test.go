@@ -158,7 +158,6 @@ func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	return l, err
 }
 
-// step judges one entry.
 func (h *history) step(s *invariant.Step) {
 	for _, finding := range h.judges.Step(s) {
 		h.t.Errorf("%v\n\tat entry %d: %s%s", finding, s.Index, kinds(s.Entry), refusals(s.Results))

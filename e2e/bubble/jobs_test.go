@@ -19,7 +19,6 @@ func group(name string, count int, memory int64) model.GroupSpec {
 
 func amount(n int) *model.Amount { return &model.Amount{N: n} }
 
-// submit submits a job.
 func (w *world) submit(name string, groups ...model.GroupSpec) error {
 	_, err := w.send("/v1/jobs", map[string]any{"job": model.JobSpec{Name: model.JobName(name), Groups: groups}})
 	return err

@@ -259,7 +259,6 @@ func (p *programs) powerOff() {
 	p.off = true
 }
 
-// powerOn boots the machine.
 func (p *programs) powerOn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

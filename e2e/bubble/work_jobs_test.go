@@ -102,7 +102,6 @@ func (k *work) hog() {
 
 func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }
 
-// preempted returns the number of preemptions.
 func (k *work) preempted() int {
 	n := 0
 	for _, c := range commands[*fsm.InstanceStop](k.w.history) {

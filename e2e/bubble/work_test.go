@@ -200,7 +200,6 @@ func (k *work) settings() {
 	_ = k.send("PUT", "/v1/settings", change)
 }
 
-// pause pauses or resumes actuation.
 func (k *work) pause() {
 	k.ask("/v1/settings/"+pick(k.random, "pause", "resume", "resume"), map[string]any{"what": "actuation"})
 }

@@ -215,7 +215,6 @@ func (w *world) leads() (found *server) {
 	return found
 }
 
-// lead makes a server the leader.
 func (w *world) lead(s *server) {
 	w.t.Helper()
 	w.eventually(30*time.Second, s.name+" leads", func() bool {

@@ -7,7 +7,11 @@
 // stale reads promise less, and only that is checked: they show the state at the index that they name, and this state
 // is no older than they say.
 //
-// A violation begins with the invariant that it breaks: S4 (a write that was acknowledged once is in the state once),
-// S8 (versions and indexes only grow), LIN (no order explains the history), AGE (a read is older than it says), WAIT (a
-// blocking read returned too early).
+// A violation begins with the invariant that it breaks:
+//
+//   - S4: a write that was acknowledged once is in the state once;
+//   - S8: versions and indexes only grow;
+//   - LIN: some order explains the history;
+//   - AGE: a read is no older than it says;
+//   - WAIT: a blocking read does not return too early.
 package linear
