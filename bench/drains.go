@@ -94,7 +94,7 @@ func drainAcks(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// ackWriters is the number of clients that write meanwhile.
+// ackWriters is the number of clients that write while drains are started.
 const ackWriters = 16
 
 // drains empties one full node, then many nodes at the same time.
