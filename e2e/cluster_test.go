@@ -17,35 +17,36 @@ import (
 	"time"
 )
 
-// patience bounds every wait for an event that must happen but has no promised time. Two busy cores are slow.
+// patience bounds every wait for something that must happen but has no promised time. It is long because two busy cores
+// are slow.
 const patience = 45 * time.Second
 
-// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat its H.
+// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat is its H.
 const (
 	offlineAfter = 2 * time.Second
 	heartbeat    = offlineAfter / 6
 )
 
-// options are a test's requirements of its cluster.
+// options are what a test needs of its cluster.
 type options struct {
 	servers, agents int
-	namespaces      bool   // each member in a separate network namespace; needs root
-	memory          string // of each agent; default 2GiB
-	unhurried       bool   // the product's defaults: a node is offline after 60 s, and gossip is slow
+	namespaces      bool   // each member has its own network namespace; needs root
+	memory          string // memory of each agent; default 2GiB
+	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip is slow
 }
 
-// cluster is a whole cluster of real processes, removed when its test ends.
+// cluster is a whole cluster of real processes. It is removed when its test ends.
 type cluster struct {
 	name    string
 	dir     string
 	bin     string
 	options options
-	network *network // nil: loopback
+	network *network // nil: the cluster uses loopback
 	servers []*member
 	agents  []*member
 }
 
-// startCluster makes certificates, starts every member and waits until all nodes accept work.
+// startCluster makes certificates, starts every member and waits until all nodes accept instances.
 func startCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	c := newCluster(t, o)
@@ -56,7 +57,7 @@ func startCluster(t testing.TB, o options) *cluster {
 	return c
 }
 
-// newCluster prepares everything and starts nothing.
+// newCluster prepares a cluster and starts nothing.
 func newCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	if o.memory == "" {
@@ -99,8 +100,8 @@ func (c *cluster) member(name string) *member {
 	return nil
 }
 
-// makeCertificates makes the files that a user would with the program: a CA, a certificate for each process and one for
-// a person, and the gossip key.
+// makeCertificates makes the files that a user makes with the program: a CA, the gossip key, a certificate for each
+// process, and one for a person.
 func (c *cluster) makeCertificates(t testing.TB) {
 	t.Helper()
 	dir := c.path("tls")
@@ -116,8 +117,8 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it shows the
-// ends of the logs first.
+// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it first
+// shows the ends of the logs.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
 		m.kill()
@@ -157,8 +158,8 @@ type member struct {
 	c          *cluster
 	role, name string
 	address    string
-	cert       string // base name of its certificate
-	bin        string // another build of the program; default: the cluster's
+	cert       string // base name of its certificate's file
+	bin        string // path of another build of the program; default: the cluster's
 	cmd        *exec.Cmd
 	done       chan struct{} // closed when the process has ended
 }
@@ -173,13 +174,13 @@ func (m *member) logFile() string {
 	return m.c.path(m.name + ".log")
 }
 
-// socket is the socket of the member's API, which works in any network.
+// socket returns the path of the member's API socket, which can be used from any network namespace.
 func (m *member) socket() string { return m.c.path(m.name + ".sock") }
 
-// api is host:port of the member's API.
+// api returns the address of the member's API, as host:port.
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
 
-// settings are the contents of the member's file: the inside of each block, and name and data_dir.
+// settings returns the contents of the member's configuration file: the inside of each block, and name and data_dir.
 func (m *member) settings() map[string]string {
 	quoted := func(members []*member, port string) string {
 		var list []string
@@ -204,7 +205,7 @@ func (m *member) settings() map[string]string {
 		if !c.options.unhurried {
 			s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
 		}
-		s["limits"] = "requests_per_second = 1000" // the tests ask often
+		s["limits"] = "requests_per_second = 1000" // the tests send many requests
 		return s
 	}
 	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }",
@@ -212,7 +213,7 @@ func (m *member) settings() map[string]string {
 	return s
 }
 
-// configure writes the member's file.
+// configure writes the member's configuration file.
 func (m *member) configure(t testing.TB, settings map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -228,7 +229,7 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 	}
 }
 
-// command is the member's process, in its namespace if it has one.
+// command returns the command that runs the member, in its namespace if it has one.
 func (m *member) command() *exec.Cmd {
 	bin := m.c.bin
 	if m.bin != "" {
@@ -263,7 +264,7 @@ func (m *member) start(t testing.TB) {
 	}
 	m.cmd, m.done = cmd, done
 	go func() {
-		_ = relatives.wait(cmd) // cmd.ProcessState has the result
+		_ = relatives.wait(cmd) // cmd.ProcessState has the exit status
 		close(done)
 	}()
 }
@@ -287,7 +288,7 @@ func (m *member) signal(s syscall.Signal) {
 	}
 }
 
-// kill ends the member's own process with SIGKILL; the processes it started continue.
+// kill ends the member's own process with SIGKILL. The processes that it started continue.
 func (m *member) kill() {
 	m.signal(syscall.SIGKILL)
 	if m.cmd != nil {
@@ -302,7 +303,7 @@ func (m *member) terminate(t testing.TB) int {
 	return m.exitCode(t)
 }
 
-// exitCode waits until the process has ended on its own.
+// exitCode waits until the process has ended by itself, and returns its exit code.
 func (m *member) exitCode(t testing.TB) int {
 	t.Helper()
 	select {
@@ -314,7 +315,7 @@ func (m *member) exitCode(t testing.TB) int {
 	}
 }
 
-// die ends the agent and everything that it runs, as when a machine loses its power.
+// die ends the agent and everything that it runs, as when a machine loses power.
 func (m *member) die(t testing.TB) {
 	t.Helper()
 	m.kill()
@@ -338,7 +339,7 @@ func (m *member) lastLines(n int) string {
 	return lastLines(string(text), n)
 }
 
-// waitFor tries again every 25 ms until done returns nil; the last error shows what was missing.
+// waitFor calls done every 25 ms until it returns nil. After limit the test fails with done's last error.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {

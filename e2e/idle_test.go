@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Limits of an idle server with the default settings. Faster detection costs more packets.
+// Limits for an idle server with the default settings. Faster detection would cost more packets.
 const (
-	idleCore = 0.02     // of one core
+	idleCore = 0.02     // share of one core
 	idleRSS  = 60 << 20 // bytes
 )
 
 // TestIdle watches a settled cluster for the time in OUTSPAN_IDLE (make idle: 10 min).
 //
-// A settled cluster writes nothing to its log, and its servers are small.
+// A settled cluster writes nothing to its log, and its servers use little CPU time and memory.
 func TestIdle(t *testing.T) {
 	text := os.Getenv("OUTSPAN_IDLE")
 	if text == "" {
@@ -77,7 +77,7 @@ func (c *cluster) waitSettled(t *testing.T) {
 	})
 }
 
-// written is the time of the last write to each file in the servers' data directories, from the file system.
+// written returns the time of the last write to each file in the servers' data directories.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -103,7 +103,7 @@ func (c *cluster) written(t *testing.T) map[string]string {
 	return found
 }
 
-// process is the process table's row of the member.
+// process returns the member's row in the process table.
 func (m *member) process(t *testing.T) process {
 	t.Helper()
 	p, ok := readProcess(m.cmd.Process.Pid)

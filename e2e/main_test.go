@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run makes this process the reaper of everything below it, removes what dead runs have left, runs the tests, and
-// leaves nothing, also when it is interrupted.
+// run makes this process the reaper of all processes below it, removes what dead runs have left, and runs the tests. It
+// leaves nothing behind, even if it is interrupted.
 func run(m *testing.M) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
@@ -43,19 +43,19 @@ func run(m *testing.M) int {
 	return code
 }
 
-// cleanUp ends every process below this one and removes what belongs to this run.
+// cleanUp ends every process below this one and removes everything that belongs to this run.
 func cleanUp() {
 	relatives.killAll()
 	sweepRun(os.Getpid())
 }
 
-// namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The
-// process id that follows shows a later run whether the earlier one is alive.
+// namePrefix begins the names of everything that a run makes outside its process: directories, namespaces and cgroups.
+// The process id follows it, so that a later run can see whether the earlier one still runs.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
 
-// runName returns a new name of this run.
+// runName returns a name of this run that was not used before.
 func runName() string {
 	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
 }
@@ -63,7 +63,7 @@ func runName() string {
 var nameCount atomic.Int64
 
 // program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Any user can enter its
-// directory, since instances of an agent that runs as root run as other users.
+// directory, because an agent that runs as root runs its instances as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)
@@ -72,7 +72,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
 		return "", err
 	}
 	path := filepath.Join(dir, "outspan")
@@ -93,7 +93,7 @@ func mustProgram(t testing.TB) string {
 	return path
 }
 
-// repository is the root of the source tree.
+// repository returns the root of the source tree.
 func repository(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.Abs("..")
@@ -128,7 +128,7 @@ func isTestBinary(pid int) bool {
 	return err == nil && strings.Contains(filepath.Base(exe), "e2e.test")
 }
 
-// sweepRun removes processes, mounts, namespaces, cgroups and directories of one run, by its name.
+// sweepRun removes the processes, mounts, namespaces, cgroups and directories of one run.
 func sweepRun(run int) {
 	prefix := fmt.Sprintf("%s%d-", namePrefix, run)
 	for range 100 {
@@ -158,7 +158,7 @@ func sweepRun(run int) {
 	}
 }
 
-// removeCgroups removes the cgroups whose name begins with prefix, in every hierarchy.
+// removeCgroups removes the cgroups whose names begin with prefix, in every hierarchy.
 func removeCgroups(prefix string) {
 	for _, pattern := range []string{"/sys/fs/cgroup/" + prefix + "*", "/sys/fs/cgroup/*/" + prefix + "*"} {
 		roots, _ := filepath.Glob(pattern)
@@ -168,7 +168,7 @@ func removeCgroups(prefix string) {
 	}
 }
 
-// removeCgroup removes a cgroup and those below it. The kernel needs a moment after the last process.
+// removeCgroup removes a cgroup and those below it. The kernel needs a moment after the last process has ended.
 func removeCgroup(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -187,7 +187,8 @@ func removeCgroup(dir string) {
 	}
 }
 
-// require skips the test, or fails it under OUTSPAN_E2E_REQUIRED=1, unless it runs as root and every tool is there.
+// require skips the test unless it runs as root and every tool exists. With OUTSPAN_E2E_REQUIRED=1 it fails the test
+// instead.
 func require(t testing.TB, tools ...string) {
 	t.Helper()
 	var missing []string

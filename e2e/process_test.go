@@ -17,8 +17,8 @@ import (
 // relatives are the processes below this one.
 var relatives = &family{started: map[int]bool{}}
 
-// family knows which children this process has started itself: whoever waits for them gets their exit status. All other
-// children came here when their own parent died, and are reaped here as init would.
+// family knows which children this process has started itself. Their exit status goes to the code that waits for them.
+// All other children came here because their own parent died, and are reaped as init would do.
 type family struct {
 	mu      sync.Mutex
 	started map[int]bool
@@ -42,7 +42,7 @@ func (f *family) wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// output runs a command to its end, at most for limit, and returns all its output.
+// output runs a command for at most limit, and returns everything that it printed.
 func (f *family) output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -90,7 +90,7 @@ func (f *family) reap() {
 	}
 }
 
-// killAll ends everything below this process.
+// killAll ends all processes below this one.
 func (f *family) killAll() {
 	for range 500 {
 		left := 0
@@ -108,16 +108,16 @@ func (f *family) killAll() {
 	}
 }
 
-// process is a row of the kernel's table.
+// process is one row of the kernel's process table.
 type process struct {
 	pid, parent int
-	start       string // its start time: with pid this identifies one process forever
+	start       string // start time; together with pid it identifies a process forever
 	zombie      bool
 }
 
 func (p process) String() string { return strconv.Itoa(p.pid) + "@" + p.start }
 
-// args is the command line, one argument after the other, each after a zero byte.
+// args returns the command line, with a zero byte after each argument.
 func (p process) args() string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 	return string(b)
@@ -134,7 +134,7 @@ func (p process) environment() map[string]string {
 	return env
 }
 
-// processes reads the kernel's table.
+// processes reads the kernel's process table.
 func processes() map[int]process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -151,7 +151,7 @@ func processes() map[int]process {
 	return all
 }
 
-// readProcess reads one row; false if the process no longer exists.
+// readProcess reads one row; it returns false if the process does not exist any more.
 func readProcess(pid int) (process, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -165,7 +165,7 @@ func readProcess(pid int) (process, bool) {
 	return process{pid: pid, parent: parent, start: fields[19], zombie: fields[0] == "Z" || fields[0] == "X"}, true
 }
 
-// descendants are all processes below this one.
+// descendants returns all processes below this one.
 func descendants() map[int]process {
 	all := processes()
 	below := map[int]process{}
@@ -180,8 +180,8 @@ func descendants() map[int]process {
 	return below
 }
 
-// belonging returns the processes, except this one, that run the program of a directory or have it in their
-// environment.
+// belonging returns the processes that run a program from a directory or have the directory in their environment. This
+// process is left out.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range processes() {
@@ -197,7 +197,7 @@ func belonging(dir string) []int {
 	return pids
 }
 
-// usage is what a process has used so far: seconds of a core, and resident memory in bytes.
+// usage returns what a process has used so far: CPU time in seconds, and resident memory in bytes.
 func (p process) usage() (cpu float64, rss int64) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {

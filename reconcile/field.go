@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field holds the nodes where instances of one version of a group could go. Scored nodes are in a heap for each spread
-// domain. The others are still in the ranking that the field shares with other groups. Taking the best node and putting
-// it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
+// field holds the nodes where instances of one version of a group could go. Scored nodes are in one heap for each
+// spread domain. Nodes without a score are still in the ranking that the field shares with other groups. To take the
+// best node and put it back with its new score costs log(nodes). So placing N instances costs nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -20,20 +20,21 @@ type field struct {
 	detours     bool // its instances may go to nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
-	out         excluded // excluded since the field began; see unranked
+	out         excluded // nodes excluded since the field began, by code; see unranked
 	views       []*nodeView
-	same        []int32  // by node: the group's instances there that stay
-	bonus       []int64  // by node: the constant part of its score; nil: all are 0
-	meets       [][]bool // for each constraint, by node: whether it is met
+	same        []int32  // by node: the group's instances there that are not leaving
+	bonus       []int64  // by node: the constant part of its score; nil if all are 0
+	meets       [][]bool // for each constraint, by node: whether the node meets it
 	layout      *layout
-	begun       uint64   // the hash of the group's id, which tie continues
+	begun       uint64   // hash of the group's id, which tie continues
 	domains     []domain // in the order of the layout
 
 	joined
-	distinct map[string]int // attribute=value: instances of the group there
+	distinct map[string]int // attribute=value: number of the group's instances there
 }
 
-// fieldOf returns the group's field for a version, made at first use. It returns nil if the version's spec is gone.
+// fieldOf returns the group's field for a version, made at first use. It returns nil if that version's spec no longer
+// exists.
 func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	for _, f := range g.fields {
 		if f.version == version {
@@ -104,8 +105,8 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances: those that stay, which are to be spread, and all of them, because no two may
-// share a distinct attribute.
+// census counts the group's instances. Spreads count those that are not leaving. Distinct attributes count all, because
+// no two may share one.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -163,8 +164,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it; nil if none is left. It first updates scores that are out
-// of date because other groups were placed.
+// take removes the best node from the field and returns it; nil if none is left. If a score is out of date because
+// other groups placed instances, it is computed again first.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -185,8 +186,8 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain returns the domain with the best node, including the domain's own score; nil if none is left. It scores
-// other domains' nodes only as far as needed to know that they are not better.
+// bestDomain returns the domain with the best node, counting the domain's own score; nil if no node is left. In other
+// domains it scores only as many nodes as it takes to know that none is better.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain
@@ -214,7 +215,7 @@ func (f *field) putBack(v *nodeView) {
 	}
 }
 
-// candidate returns a scored node.
+// candidate scores a node.
 func (f *field) candidate(v *nodeView) candidate {
 	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// requestBook records what took effect, taken from the log alone.
+// requestBook records which requests took effect, as the log alone shows it.
 type requestBook struct {
-	effects map[model.RequestID]uint64         // index of the entry that carried it out, not of a repetition
-	refused map[model.RequestID]bool           // the outcome was a refusal
-	labels  map[model.NodeID]map[string]string // written by clients
-	said    map[model.NodeID]map[string]string // sent by agents when they registered
+	effects map[model.RequestID]uint64         // index of the entry that first carried it out
+	refused map[model.RequestID]bool           // whether that entry refused it
+	labels  map[model.NodeID]map[string]string // labels that clients wrote
+	said    map[model.NodeID]map[string]string // labels that agents sent when they registered
 }
 
 func newRequestBook() requestBook {
@@ -22,8 +22,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// repeats is the half of S4 that entries show. A request takes effect once, however often it is in the log. Labels
-// behave like a register: each write changes them, nothing else does, and they override those of the agent.
+// repeats is the part of S4 that the log shows. A request takes effect once, however often it is in the log. Labels
+// behave like a register: only a write changes them, and written labels override those that the agent sent.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
@@ -80,7 +80,7 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	}
 }
 
-// answered is the other half of S4: what a client was answered is in the log, with the same outcome.
+// answered is the part of S4 about answers: what a client was answered is in the log, with the same outcome.
 func (j *judge) answered(r *request) {
 	index, ok := j.requests.effects[r.id]
 	switch {
@@ -94,7 +94,7 @@ func (j *judge) answered(r *request) {
 	}
 }
 
-// kept is S4 at the end: the state still has every answer.
+// kept is S4 at the end of a history: the state still has every answer.
 func (j *judge) kept() {
 	s := &j.log.first
 	for _, r := range j.clients.all {

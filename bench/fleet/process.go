@@ -14,19 +14,20 @@ import (
 	"time"
 )
 
-// Process is a program that is started, observed through the kernel, and ended. Its methods may be called from any
-// goroutine, but not while it is started or killed.
+// Process is a program that is started, observed through the kernel, and ended. Its methods are safe for concurrent
+// use, except while it is started or killed.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // in addition to that of this process
+	Env     []string // environment in addition to that of this process
 	Log     string   // file that receives its output
 	Data    string   // its data directory
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the process has
+	ended   chan struct{} // closed when the process has ended
 }
 
-// Start runs the process and returns before it is ready. The process is killed when this one ends, for whatever reason.
+// Start starts the process and does not wait until it is ready. The process is killed when this process ends, for
+// whatever reason.
 func (p *Process) Start() error {
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -42,7 +43,7 @@ func (p *Process) Start() error {
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})
 	go func(ended chan struct{}) {
-		_ = cmd.Wait() // how it ended shows in its log
+		_ = cmd.Wait() // the log shows how it ended
 		close(ended)
 	}(p.ended)
 	return nil
@@ -66,7 +67,7 @@ func (p *Process) Kill() {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.ended
 }
 
@@ -87,12 +88,12 @@ func (p *Process) Stop(limit time.Duration) error {
 	}
 }
 
-// Usage is the CPU time and memory that a process uses.
+// Usage is how much CPU time and memory a process uses.
 type Usage struct {
-	CPU    time.Duration // of a core, since its start
+	CPU    time.Duration // CPU time since its start
 	Memory int64         // resident bytes now
-	Peak   int64         // the most that were resident
-	// of the resident bytes, pages of files: the program, a mapped log. The kernel takes them back when it needs them
+	Peak   int64         // the most bytes that were resident
+	// the part of Memory that is pages of files, such as the program or a mapped log; the kernel can take them back
 	Files int64
 }
 
@@ -132,13 +133,13 @@ func (p *Process) Usage() (Usage, error) {
 	return u, err
 }
 
-// Descriptors counts the open files and sockets of the process.
+// Descriptors returns the number of open files and sockets of the process; 0 if it has ended.
 func (p *Process) Descriptors() int {
 	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)) // it may have ended
 	return len(list)
 }
 
-// DiskBytes returns the size of its data directory, without the ballast.
+// DiskBytes returns the size of its data directory in bytes, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {
@@ -153,7 +154,7 @@ func (p *Process) DiskBytes() int64 {
 	return sum
 }
 
-// Freeze stops the process with SIGSTOP until it is killed.
+// Freeze stops the process with SIGSTOP. It stays stopped until it is killed.
 func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
 // LastLines returns the last n lines of its log.
