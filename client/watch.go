@@ -18,10 +18,10 @@ const (
 
 // WatchOptions are the options of Watch.
 type WatchOptions struct {
-	// Every is how long one read waits for a change. After that the object is yielded again even if nothing has changed.
+	// Every is how long one read waits for a change. If nothing changes in that time, the object is yielded unchanged.
 	// Default 10 s, at most 1 min.
 	Every time.Duration
-	// Lost is called in the caller's goroutine when the servers can't be reached, once for each such time.
+	// Lost is called in the caller's goroutine when the servers can't be reached, once for each outage.
 	Lost func(why error)
 }
 
@@ -73,8 +73,7 @@ func Watch[T any](
 	}
 }
 
-// Transient reports whether the same call may succeed later without a change to it. A write must then carry the same
-// request id.
+// Transient reports whether the same call may succeed later. A write must then carry the same request id.
 func Transient(err error) bool {
 	var known *model.Error
 	if errors.As(err, &known) {
