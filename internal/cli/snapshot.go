@@ -49,7 +49,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	}
 	defer func() {
 		tmp.Close()
-		_ = os.Remove(tmp.Name()) // already gone if all went well
+		_ = os.Remove(tmp.Name()) // after success there is nothing to remove
 	}()
 	body, err := a.client().Snapshots.Save(ctx, "")
 	if err != nil {
