@@ -69,8 +69,8 @@ func Host(addr string) string {
 	return host
 }
 
-// Cut stops everything sent from one host to another, and breaks the streams between them. Packets in the other direction
-// still arrive.
+// Cut stops everything sent from one host to another, and breaks the streams between them. Packets in the other
+// direction still arrive.
 func (n *Net) Cut(from, to string) {
 	n.mu.Lock()
 	n.links[link{from, to}] = faultCut
