@@ -28,7 +28,7 @@ type Status struct {
 	Time        time.Time        `json:"time"`
 }
 
-// Hold is the brake against mass eviction.
+// Hold is the state of HOLD, the protection against mass eviction.
 type Hold struct {
 	Active bool       `json:"active"`
 	Since  *time.Time `json:"since"`
