@@ -32,7 +32,7 @@ func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)
 }
 
-// Cancel cancels what has not begun. The nodes stay cordoned unless Uncordon is set.
+// Cancel ends a drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is set.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {
