@@ -50,7 +50,8 @@ func (c *collector) collected() {
 	now := time.Now()
 	want := growth(live[0].Value.Uint64(), now.Sub(c.last))
 	c.last = now
-	if diff := want - c.percent; diff > c.percent/8 || -diff > c.percent/8 { // each change stops all goroutines
+	// Small changes are not worth it: each change stops all goroutines for a moment.
+	if diff := want - c.percent; diff > c.percent/8 || -diff > c.percent/8 {
 		debug.SetGCPercent(want)
 		c.percent = want
 	}

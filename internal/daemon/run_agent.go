@@ -233,7 +233,8 @@ func (a *agentPart) run(ctx context.Context) error {
 	if a.unix != nil {
 		listeners = append(listeners, a.unix)
 	}
-	below, stop := context.WithCancel(context.WithoutCancel(ctx)) // ends after the agent
+	// The agent needs the other parts until it has ended, so their context ends later.
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, 4)
@@ -272,13 +273,13 @@ func (a *agentPart) reload(cfg *config.Config) error {
 // release closes what openAgent opened, in reverse order.
 func (a *agentPart) release() {
 	if a.gossip != nil {
-		_ = a.gossip.Close() // closing anyway
+		_ = a.gossip.Close() // its error does not matter any more
 	}
 	if a.unix != nil {
-		_ = a.unix.Close() // closing anyway
+		_ = a.unix.Close() // its error does not matter any more
 	}
 	if a.listener != nil {
-		_ = a.listener.API().Close() // closing anyway
+		_ = a.listener.API().Close() // its error does not matter any more
 	}
 }
 

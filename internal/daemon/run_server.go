@@ -226,12 +226,12 @@ func (s *serverPart) reload(cfg *config.Config) error {
 // release closes what openServer opened.
 func (s *serverPart) release() {
 	if s.cluster != nil {
-		_ = s.cluster.Close() // closing anyway
+		_ = s.cluster.Close() // its error does not matter any more
 	}
 	if s.unix != nil {
-		_ = s.unix.Close() // closing anyway
+		_ = s.unix.Close() // its error does not matter any more
 	}
 	if s.listener != nil {
-		_ = s.listener.API().Close() // closing anyway
+		_ = s.listener.API().Close() // its error does not matter any more
 	}
 }

@@ -157,7 +157,8 @@ func (e *eraser) moveUp(at int, name string) bool {
 		to := e.prefix + strconv.Itoa(e.next)
 		e.next++
 		err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil { // a move changes ".."
+		// A move changes the directory's "..", so its owner needs permissions on it.
+		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil {
 			err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
 		}
 		if err == nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Decoder decodes bodies into values and collects all mistakes. One goroutine uses it. The zero value is ready.
+// Decoder decodes bodies into values and collects all mistakes. It is not safe for concurrent use. The zero value is
+// ready.
 type Decoder struct {
 	diags     hcl.Diagnostics
 	variables *hcl.EvalContext // variables that expressions may use; nil: none

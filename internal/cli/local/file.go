@@ -13,7 +13,7 @@ import (
 // MaxJobFile is the size limit of a job file plus one byte. So the parser notices that a larger file is too large.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads at most most bytes of a file, or of standard input for "-".
+// ReadFile reads a file up to the limit most, in bytes. For "-" it reads standard input.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {

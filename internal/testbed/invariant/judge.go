@@ -20,7 +20,7 @@ type Step struct {
 // are computed again, so that only an error in both would go unnoticed. It is not safe for concurrent use.
 type Judge struct {
 	windows map[string]*window // S3: by budget or actor
-	rails   []unorderedStops   // S7
+	rails   []unorderedStops   // S7: stops that nobody ordered
 	retried map[model.GroupID][]model.Time
 	ended   map[model.InstanceID]uint64 // S9: the index at which each instance ended
 	gone    map[model.InstanceID]bool   // S9: ended instances whose row has been deleted
