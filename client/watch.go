@@ -33,7 +33,8 @@ type WatchOptions struct {
 //	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
 //
 // It continues across changes of the leader: after a transient error it tries again, with growing pauses of up to 2 s.
-// It ends after any other error. When ctx ends, it yields the cause of ctx as its last error. It blocks between changes.
+// It ends after any other error. When ctx ends, it yields the cause of ctx as its last error. It blocks between
+// changes.
 func Watch[T any](
 	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
 ) iter.Seq2[Response[T], error] {
