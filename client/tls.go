@@ -17,7 +17,7 @@ type Files struct{ CA, Cert, Key string }
 const serverName = "server.outspan"
 
 // LoadTLS reads the files once and returns a function for Config.TLS. The connections accept only servers of the
-// certificate's cluster. Code: certificate_invalid.
+// cluster that the certificate belongs to. Code: certificate_invalid.
 func LoadTLS(f Files) (func() *tls.Config, error) {
 	pair, roots, err := reach.LoadFiles(reach.Files(f))
 	if err != nil {
@@ -50,7 +50,7 @@ func checkServer(cert *x509.Certificate, cluster string) error {
 	return nil
 }
 
-// holder reads the holder of a certificate from its URI: outspan://CLUSTER/ROLE/NAME.
+// holder returns the cluster and the role from the URI of a certificate: outspan://CLUSTER/ROLE/NAME.
 func holder(cert *x509.Certificate) (cluster, role string) {
 	for _, u := range cert.URIs {
 		if u.Scheme == "outspan" {

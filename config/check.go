@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse makes the error for a key, such as "log.level", with its place in the file.
+// refuse makes the error for a key, such as "log.level", with the key's place in the file.
 type refuse func(key, format string, args ...any) *model.Error
 
 // check checks the whole configuration after all files were read.

@@ -2,7 +2,7 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// Other attributes and blocks that the examples need.
+// Attributes and blocks that some examples need in addition.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""
@@ -23,8 +23,8 @@ func Texts() map[string]hclfile.KeyText {
 	return all
 }
 
-// blockTexts has the texts of the blocks of a job file, by path. Three files have the tables: what runs, where it runs
-// and when it may stop, and how it changes.
+// blockTexts has the texts of the blocks of a job file, by path. The tables are in three files: reference_run.go,
+// reference_place.go and reference_change.go.
 var blockTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// scriptCluster is what `cluster` starts: `outspan dev`, and further agents as separate processes.
+// scriptCluster is started by the command cluster: `outspan dev`, and further agents as separate processes.
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
@@ -35,7 +35,7 @@ type scriptPart struct {
 	ended chan error
 }
 
-// clusterKey finds the cluster of a script.
+// clusterKey is the key of the cluster among a script's values.
 type clusterKey struct{}
 
 func startCluster(ts *testscript.TestScript, neg bool, args []string) {
@@ -48,7 +48,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 || agents < 1 {
 		ts.Fatalf("usage: cluster [N]")
 	}
-	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK: the path of a unix socket is short
+	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK, since the path of a unix socket must be short
 	ts.Check(err)
 	c := ts.Value(clusterKey{}).(*scriptCluster)
 	if c.ts != nil {
@@ -76,7 +76,7 @@ func (c *scriptCluster) start(name string, args ...string) {
 	c.parts = append(c.parts, p)
 }
 
-// startAgent runs an agent that finds its certificate in dev's directory.
+// startAgent starts an agent that uses the certificate in the directory of `outspan dev`.
 func (c *scriptCluster) startAgent(name, port, gossip string) {
 	server, _, code := execute(c.ts, "outspan", "server", "members", "--format", "{{.address}}")
 	if code != 0 {
@@ -120,7 +120,7 @@ func (c *scriptCluster) eligible(want int) error {
 	return nil
 }
 
-// stop ends the cluster and everything that runs in it: agents would leave their work running.
+// stop ends the cluster and everything that runs in it. Agents alone would leave their instances running.
 func (c *scriptCluster) stop() {
 	jobs, _, _ := execute(c.ts, "outspan", "job", "ls", "-o", "name")
 	for job := range strings.FieldsSeq(jobs) {
@@ -139,7 +139,7 @@ func (c *scriptCluster) stop() {
 				c.ts.Logf("%s: %v\n%s", p.cmd, err, p.out.String())
 			}
 		case <-time.After(limit):
-			_ = p.cmd.Process.Kill() // it is our own child, and it hangs
+			_ = p.cmd.Process.Kill() // a child of this process that hangs
 			c.ts.Logf("%s did not end on SIGTERM\n%s", p.cmd, p.out.String())
 		}
 	}
@@ -154,7 +154,7 @@ func crashAgent(ts *testscript.TestScript, neg bool, args []string) {
 	c.crash(args[0])
 }
 
-// crash simulates a machine that fails: an agent and everything it runs are gone at once.
+// crash simulates the failure of a machine: it kills an agent and everything that the agent runs.
 func (c *scriptCluster) crash(name string) {
 	i := slices.IndexFunc(c.parts, func(p *scriptPart) bool { return p.name == name })
 	if i < 0 {
@@ -166,7 +166,7 @@ func (c *scriptCluster) crash(name string) {
 	c.kill(filepath.Join(c.dir, name) + "/")
 }
 
-// sweep ends what a failed script left: shims below the cluster's directory, and the processes they run.
+// sweep ends what a failed script left running: shims below the cluster's directory, and their processes.
 func (c *scriptCluster) sweep() {
 	c.kill(c.dir)
 	s := &procs.Sandbox{Dir: c.dir}
@@ -178,7 +178,7 @@ func (c *scriptCluster) sweep() {
 	}
 }
 
-// kill ends the processes that have a directory of the cluster in their command line, and all below them.
+// kill ends the processes whose command line contains a directory of the cluster, and their descendants.
 func (c *scriptCluster) kill(dir string) {
 	entries, err := os.ReadDir("/proc")
 	c.ts.Check(err)
@@ -193,7 +193,7 @@ func (c *scriptCluster) kill(dir string) {
 			continue
 		}
 		for _, child := range append(procs.Descendants(children, pid), pid) {
-			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone meanwhile
+			_ = syscall.Kill(child, syscall.SIGKILL) // it may already have ended
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force, stale bool) 
 	}
 	defer func() {
 		tmp.Close()
-		_ = os.Remove(tmp.Name()) // already gone if all went well
+		_ = os.Remove(tmp.Name()) // after success there is nothing to remove
 	}()
 	var consistency client.Consistency
 	if stale {

@@ -40,7 +40,7 @@ func Descendants(children map[int][]int, of int) []int {
 	return all
 }
 
-// Zombie reports whether a process has ended and only waits to be reaped.
+// Zombie reports whether a process has ended but was not reaped yet.
 func Zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
