@@ -27,8 +27,8 @@ type RecoverConfig struct {
 	// Snapshot is a saved state to begin from, when no server's directory is left; DataDir must then be empty or missing.
 	// If it is nil, Recover uses what DataDir holds.
 	Snapshot io.Reader
-	// Supersedes is the lineage of an earlier recovery that left this server behind. Needed only if that recovery's
-	// servers are lost too.
+	// Supersedes is the lineage (docs/model.md) that an earlier recovery began without this server. It is needed only if
+	// the servers of that lineage are lost too.
 	Supersedes string
 	Logger     hclog.Logger
 }
@@ -36,9 +36,9 @@ type RecoverConfig struct {
 // Recover makes a stopped server the only one of its cluster, after a majority is lost for good. Others join it with
 // empty directories. Afterwards everything in its log counts as committed. So writes that were never acknowledged may
 // take effect, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
-// answers anyone, as a restore does. Then agents report everything again, and stop nothing that the state does not know
-// until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster,
-// with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
+// answers anyone, as a restore does. Then agents report everything again. Until an operator confirms the recovery, they
+// don't stop instances that the state does not know. Recover returns the server's id. Codes: conflict for a directory
+// in use, of another cluster, with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -72,9 +72,9 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	// The lineage comes first. A server with the new configuration and the old lineage could acknowledge writes beside the
-	// servers that it left. One with the new lineage and the old configuration would end the others. So the server refuses
-	// to start with a directory that has only one of the two.
+	// Recover writes the new lineage first, and then the new configuration. Neither may take effect alone. With only the
+	// configuration, this server and the servers that it left could both acknowledge writes. With only the lineage, this
+	// server would make the others stop. So it does not start while the file named by fileRecovering exists.
 	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
@@ -246,7 +246,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("an entry of the log can't be applied")
-		defer func() { done <- err }() // also when a failed apply ends this goroutine
+		defer func() { done <- err }() // also if a failed apply calls runtime.Goexit
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
@@ -269,8 +269,8 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 	return durable.ReplaceBytes(d.file(fileRecovered), append(text, '\n'), 0o600)
 }
 
-// markRecovery raises the incarnation of a recovered state, unless another server did. This server answers nobody
-// before that. Otherwise agents' reports that rest on lost entries would be taken for news.
+// markRecovery raises the incarnation of a recovered state, unless it has been raised since the recovery. The server
+// answers nobody before that. Otherwise it would accept reports that agents made on the basis of lost entries.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

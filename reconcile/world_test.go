@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// vocabulary returns the commands of scenarios. Each returns what it prints.
+// vocabulary returns the commands of scenarios by name. Each function runs one command and returns its output.
 func vocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
@@ -90,12 +90,13 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
-		// agents [n1 n2]: these agents (or all that can be reached) start and stop instances as assigned; started ones become
-		// ready
+		// agents [n1 n2]: these agents (default: all) start and stop instances as assigned; started ones become ready. An
+		// agent that can't reach the servers does nothing.
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: its agent reports a status
 		"report": (*world).cmdReport,
-		// sync off: members that become ready don't report that they are in sync, until "sync web-db-0a ..." or "sync on"
+		// sync off: a member that becomes ready does not report that it is in sync; sync on: it does (the default);
+		// sync web-db-0a: this member reports now that it is in sync
 		"sync": (*world).cmdSync,
 		// copies: the copies of replicated volumes, and the nodes from which a policy evicts members
 		"copies": (*world).cmdCopies,
@@ -119,7 +120,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		"force": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
-		// silent 70s n1 n2: the leader would declare them offline if no guard against mass eviction held it back
+		// silent 70s n1 n2: their last heartbeats are this old, and the servers agree that they are offline. The leader marks
+		// them offline unless the guard against mass eviction forbids it.
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
@@ -139,8 +141,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		"restored": func(w *world, a []string) string {
 			return w.must(w.apply(model.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
 		},
-		// late 40s n1 n2: their heartbeats have been missing for this long, and gossip says nothing; late 40s n1 seen_by=s2:
-		// server s2 hears it
+		// late 40s n1 n2@s2: their heartbeats have been missing for this long, but gossip sees both alive; server s2 hears n2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")

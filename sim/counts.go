@@ -1,6 +1,7 @@
 package sim
 
-// Counter is something that histories count, to show how much was done and that each kind of behaviour occurred.
+// Counter names a thing that is counted in a history. The counts show how much was done, and that each kind of
+// behaviour occurred.
 type Counter int
 
 // The counters.

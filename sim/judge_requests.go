@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// requestBook records which requests took effect, as the log alone shows it.
+// requestBook records the requests and node labels in the log. The judge compares them with answers and states.
 type requestBook struct {
-	effects map[model.RequestID]uint64         // index of the entry that first carried it out
+	effects map[model.RequestID]uint64         // index of the request's first entry
 	refused map[model.RequestID]bool           // whether that entry refused it
 	labels  map[model.NodeID]map[string]string // labels that clients wrote
 	said    map[model.NodeID]map[string]string // labels that agents sent when they registered
@@ -22,8 +22,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// repeats is the part of S4 that the log shows. A request takes effect once, however often it is in the log. Labels
-// behave like a register: only a write changes them, and written labels override those that the agent sent.
+// repeats checks S4 for one entry. A request takes effect once, however often it is in the log. The labels of each node
+// are those that its agent sent when it registered, overridden by those that clients wrote.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
@@ -80,7 +80,7 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	}
 }
 
-// answered is the part of S4 about answers: what a client was answered is in the log, with the same outcome.
+// answered checks S4 for one answer: the log has the request, with the index and the outcome that the client got.
 func (j *judge) answered(r *request) {
 	index, ok := j.requests.effects[r.id]
 	switch {
@@ -94,7 +94,7 @@ func (j *judge) answered(r *request) {
 	}
 }
 
-// kept is S4 at the end of a history: the state still has every answer.
+// kept checks S4 at the end of a history: the state still has every answer.
 func (j *judge) kept() {
 	s := &j.log.first
 	for _, r := range j.clients.all {

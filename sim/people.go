@@ -189,9 +189,9 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp performs actions on offline nodes. A person confirms that nothing runs there any more, with force if the
-// machine has no power. Without force, the servers accept that only once the leases of fenced instances must have
-// ended.
+// giveUp performs the action on the first offline node that is fit for it. A person confirms that nothing runs on the
+// node any more, with force if the machine has no power. Without force, the servers refuse this while the only holder
+// of a slot may still run there. Nodes are forgotten, and machines replaced, only while the machine has no power.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)

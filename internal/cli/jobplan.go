@@ -62,8 +62,8 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short returns an error if some instances can't be placed, else nil. there means that the servers have the job, so
-// that the hint can name a command that asks them about it.
+// short returns an error if some instances can't be placed, else nil. The argument there says whether the servers have
+// the job. Only then does the hint name a command that explains the placement.
 func (p *jobPlanned) short(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
@@ -131,7 +131,7 @@ func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error)
 	return diff, nil
 }
 
-// flatten writes a spec into a map from path to simple value: group.http.update.max_surge = 1.
+// flatten writes a spec into a map from path to simple value: groups.http.update.max_surge = 1.
 func flatten(into map[string]any, spec model.JobSpec) error {
 	raw, err := term.Marshal(spec)
 	if err != nil {
@@ -158,7 +158,7 @@ func flattenValue(into map[string]any, path string, v any) {
 		for i, inner := range v {
 			object, ok := inner.(map[string]any)
 			if !ok {
-				into[path] = listText(v) // a list of texts counts as one value
+				into[path] = listText(v) // a list of simple values counts as one value
 				return
 			}
 			key := fmt.Sprint(i)

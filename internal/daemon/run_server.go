@@ -117,7 +117,7 @@ func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	report := func(r reconcile.Report) {
 		s.loop.note(r)
 		for _, skip := range append(r.Plan.Skipped, r.Skipped...) {
-			if text := skip.String(); !told[text] && len(told) < toldSkips { // the next decisions find it again
+			if text := skip.String(); !told[text] && len(told) < toldSkips { // later decisions skip it again
 				told[text] = true
 				s.p.log.Error("left out of the plan: no log entry can hold it", "what", text)
 			}
