@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In a drain, readiness is withdrawn first, then the drain delay passes, and only then comes the signal. After the
-// grace the process is killed.
+// An instance that is stopped is at once no longer ready. The signal comes after the drain delay. After the grace the
+// process is killed.
 func TestDrainTimes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.stubborn = true
@@ -47,7 +47,8 @@ func (t *memTask) asked() bool {
 	return t.kill != nil
 }
 
-// The delay between restarts grows. Only restarts within the interval count.
+// Each restart is delayed twice as long as the one before. When the program ends more than Attempts times within
+// Interval, the instance has failed.
 func TestRestartBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second
@@ -57,7 +58,7 @@ func TestRestartBackOff(t *testing.T) {
 		id := b.run("web", g)
 		b.pass(9200 * time.Millisecond)
 		b.want(id, model.ObservedReady, "")
-		// It ends at 10 s, and is restarted after 5, 10 and 20 s.
+		// The program ends 10 s after each start. The delays before its restarts are 5, 10 and 20 s.
 		for n, delay := range []time.Duration{5, 10, 20} {
 			b.pass(time.Second)
 			b.want(id, model.ObservedUnready, "exited")
@@ -133,7 +134,8 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
-		// A faulty server assigns it; the real state would refuse that.
+		// A faulty server assigns a second instance to the slot. The real state would refuse that. The agent does not stop
+		// the instance for being unknown, because the servers' answers are unconfirmed.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"

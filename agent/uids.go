@@ -31,8 +31,8 @@ type uids struct {
 	next int
 	of   map[uidHolder]int
 	used map[int]uidHolder
-	// unseen is why not all owners of volumes are known. While it is set, no new id is given, since it might own existing
-	// data.
+	// unseen is the reason why not all owners of volumes are known; nil if they are. While there is a reason, no new id is
+	// given, because that id might own existing data.
 	unseen error
 }
 
@@ -59,7 +59,7 @@ func holderOf(a transport.Assignment) uidHolder {
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // the last id of an earlier agent is not known
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // nobody knows which id an earlier agent gave last
 		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
 			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
 		}
@@ -104,7 +104,7 @@ func ownerOf(dir string) (int, error) {
 	return int(st.Uid), nil
 }
 
-// keep notes the user id of an instance that an earlier agent started; 0: it has none.
+// keep notes the user id of an instance that an earlier agent started. uid is 0 if the instance has none.
 func (u *uids) keep(a transport.Assignment, uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,8 +113,8 @@ func (u *uids) keep(a transport.Assignment, uid int) {
 	}
 }
 
-// take returns the user id of a holder: the one it has, otherwise the next free one. False: all are in use, or the
-// owners of volumes are unknown.
+// take returns the user id of a holder: the one it has, otherwise the next free one. It returns false if all ids are in
+// use, or if not all owners of volumes are known.
 func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -139,7 +139,7 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	return 0, false
 }
 
-// claim gives a slot the user id that its data belongs to. False: another holder has it.
+// claim gives a slot the user id that its data belongs to. It returns false if another holder has that id.
 func (u *uids) claim(slot uidHolder, uid int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -173,10 +173,15 @@ func (u *uids) exhausted() *model.Error {
 		WithHint("give the node a larger instance_uids")
 }
 
-// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file
-// names no user. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
-// user, as it did when it wrote that data. shared says that this instance ran as the default user before: it goes on as
-// that user, so that it can read its data.
+// asOwnUser gives an assignment a user id of the node's range. It returns the changed assignment and the id. If the
+// node has no range, the job file names a user, or the agent is not root, it returns the assignment as it is, and 0.
+// It refuses a job file that names a user of the range.
+//
+// In two cases it also returns 0, and the instance runs as the default user:
+//
+//   - Its data belongs to an account of the machine. Such data keeps its owner.
+//   - It has no data in volumes, and shared says that it ran as the default user before. It goes on as that user, so
+//     that it can read its files.
 func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// job is a test's job: one group that runs the program's own demo workload.
+// job is a test's job: one group that runs demo-app, a subcommand of the outspan binary.
 type job struct {
 	name   string
 	count  int

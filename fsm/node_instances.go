@@ -123,7 +123,8 @@ func (n *nodeInstances) ownerOf(port int) (model.InstanceID, bool) {
 	return n.ids[n.ports[at].owner], true
 }
 
-// load lists an instance that was read. If owns, the instance also becomes the owner of its ports.
+// load adds an instance that was read from a snapshot. If owns is true, it also makes the instance the owner of its
+// ports. It refuses a port of another owner, except for a victim for whose room the instance waits.
 func (n *nodeInstances) load(i *Instance, owns bool) error {
 	n.add(i.ID)
 	if !owns {

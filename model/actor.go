@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ActorKind names what begins stops: a part of the system, or a person. Each kind has its own rate limit (R27).
+// ActorKind is the kind of origin of a stop: one of three parts of the system, or an operator. Each kind has its own
+// rate limit (R27).
 type ActorKind string
 
 // The kinds of actors.
@@ -47,8 +48,8 @@ func (c Cause) StoppedBy() ActorKind {
 	return ""
 }
 
-// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value is no
-// limit. In JSON and files it is a text: "5/1m", or "none".
+// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value means
+// no limit. JSON and files have a rate as a string: "5/1m", or "none".
 type ActorRate struct {
 	Max    int      `cbor:"1,keyasint,omitempty"`
 	Window Duration `cbor:"2,keyasint,omitempty"`

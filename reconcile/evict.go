@@ -91,7 +91,7 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	}
 	w := p.leaveReasonOf(g, slot.holder)
 	if w == leaveMoved {
-		return nil // its successor was placed together with the mark; if the successor fails, the move is canceled
+		return nil // the move has placed a successor already; if that fails, the move is canceled
 	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
@@ -189,8 +189,9 @@ func (p *pass) notYet(g *groupView, slot *slotView) {
 	}
 }
 
-// vacancyCause returns why a slot's next instance is made, which is what ended the last one. It is scale_up if nobody
-// wanted the slot at that time, or if a drain's forced deadline ended the last one.
+// vacancyCause returns the cause of a slot's next instance: the one for which its last instance was stopped. It is
+// scale_up if the last instance was stopped by a scale-down, with its job, or by a drain's forced deadline, or if no
+// cause is known.
 func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
 	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
@@ -212,8 +213,8 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 }
 
 // mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. A pending
-// instance counts too: its agent knows of it and may have started it. If instances share nothing, one on an offline
-// node is waited for only until the group's toleration has passed.
+// instance counts too: its agent knows of it and may have started it. If several instances of the slot may run at
+// once, a lost one is waited for only until the group's toleration has passed.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -322,7 +323,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
-	if g.pinned() || g.spec.Replicated() { // the slot is filled again after the stop, on its own copy where possible
+	if g.pinned() || g.spec.Replicated() { // the slot is filled after the stop, where its data is, if possible
 		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
 			p.blockBy(old, refusal)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// chaos causes random faults and work in a world. At most one server and two nodes are broken at the same time. It
-// belongs to one goroutine.
+// chaos causes random faults in a world and gives it random work. At most one server and two nodes are broken at the
+// same time. It belongs to one goroutine. Only ask, send, sendBy and say may be called from others.
 type chaos struct {
 	w        *world
 	random   *rand.Rand
@@ -97,8 +97,8 @@ func (c *chaos) mend(now time.Time) {
 	}
 }
 
-// settle ends all faults and drains. It expects that everything that is wanted then runs again, once, and that nothing
-// more is written.
+// settle ends all faults and drains. It fails the test unless all wanted instances run again, each of them once, and
+// nothing more is written.
 func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()
