@@ -35,18 +35,17 @@ type StoredSnapshot struct {
 	Index   uint64 // of the last entry in it
 	Term    uint64 // of that entry
 	Bytes   int64
-	Servers []StoredMember // the members as of then
+	Servers []StoredMember // the members at that entry
 	Err     *model.Error   // why meta.json can't be read; then only File is known
 
 	sum []byte // CRC-64 of the file
 }
 
 // Snapshots lists the snapshots of the directory, the newest first. One whose meta.json can't be read comes last, with
-// its Err. Unfinished ones are left out: a server that ends while it writes leaves them, and its next start removes
-// them.
+// its Err. Unfinished snapshots are left out. A server leaves one behind if it ends while it writes the snapshot.
 func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	root := filepath.Join(d.path, dirSnapshots)
-	entries, _ := os.ReadDir(root) // none yet: there is no snapshot
+	entries, _ := os.ReadDir(root) // no directory means no snapshot
 	var found []StoredSnapshot
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasSuffix(e.Name(), unfinished) {

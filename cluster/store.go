@@ -28,8 +28,8 @@ type LogStore interface {
 const lockTimeout = 2 * time.Second
 
 // OpenBolt opens the log store of a data directory, and creates it if there is none. It waits at most 2 s while another
-// process holds the file. NoFreelistSync and the map freelist make a commit half as long and a reopen of a large file
-// some hundred times shorter.
+// process holds the file. With NoFreelistSync a commit does not write the list of free pages, and each open rebuilds
+// the list by a scan. The map type finds free pages quickly even in a large file.
 func OpenBolt(path string) (LogStore, error) {
 	return raftboltdb.New(raftboltdb.Options{
 		Path: path,

@@ -15,9 +15,9 @@ type fleet struct {
 
 	nodeNames     Table[string, model.NodeID]
 	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring     Table[model.NodeID, present] // a restore left something open there
-	unheard       Table[model.NodeID, present] // see Node.unheard
-	leftOutEvents Table[string, present]       // by leftOutKey: nodes with an event that was left out; see SelfTold
+	restoring     Table[model.NodeID, present] // owe an inventory or have unknown instances since a restore
+	unheard       Table[model.NodeID, present] // owe an inventory since a restore and are not offline
+	leftOutEvents Table[string, present]       // nodes with an event that was left out (SelfEvents), by leftOutKey
 }
 
 func (s *fleet) fork(undo *undoLog) {

@@ -118,8 +118,8 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended returns the replaced instance if the placement itself ends it, which it does if the instance has failed. The
-// quota then no longer counts that instance.
+// ended returns the replaced instance if it has failed, or nil. The placement stops a failed instance at once, so the
+// quota must not count that instance.
 func (c *InstancePlace) ended(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
@@ -337,8 +337,8 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report takes one status from the agent in its epoch. It ignores late and repeated ones, and never changes a terminal
-// instance.
+// report stores one status of an instance that its agent sent in an epoch. It ignores a late or repeated status, and
+// never changes a terminal instance.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.takes(status) {
@@ -347,14 +347,16 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
 		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
 		if status.Observed == observed { // only the servers set pending and lost
-			status.Observed = observed // the constant, not the bytes of the entry
+			status.Observed = observed // so the row holds the constant, and does not keep the entry's bytes in memory
 			s.accept(inst, status)
 			return
 		}
 	}
 }
 
-// takes reports whether an agent's status of an instance is newer than the known one.
+// takes reports whether an agent's status of an instance replaces the known one. A newer status does. One of the same
+// generation does if the instance was lost, or if the status only restores facts. A terminal instance and one that
+// waits for room take no status.
 func (i *Instance) takes(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
@@ -372,8 +374,9 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	return true
 }
 
-// accept writes what an agent or its inventory says of an instance. If an instance that should run has ended, it is
-// failed, unless it ended in entries that a restore lost. If it should not run, it is stopped.
+// accept writes what an agent or its inventory says of an instance. An instance that should run and has stopped becomes
+// failed. If it stopped in entries that a restore lost (ReasonEnded), it stays stopped. An instance that should not run
+// and has failed becomes stopped.
 func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"

@@ -26,7 +26,7 @@ type field struct {
 	bonus       []int64  // by node: the constant part of its score; nil if all are 0
 	meets       [][]bool // for each constraint, by node: whether the node meets it
 	layout      *layout
-	begun       uint64   // hash of the group's id, which tie continues
+	begun       uint64   // hash of the group's id; method tie adds a node's id to it
 	domains     []domain // in the order of the layout
 
 	joined
@@ -186,8 +186,9 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain returns the domain with the best node, counting the domain's own score; nil if no node is left. In other
-// domains it scores only as many nodes as it takes to know that none is better.
+// bestDomain returns the domain with the best node, or nil if no node is left. A node's score here includes the penalty
+// for instances in its domain. A node that is not scored yet counts with an upper bound of its score. It is scored only
+// if that bound makes its domain the best.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain

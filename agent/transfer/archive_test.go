@@ -55,7 +55,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
-	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data was begun meanwhile
+	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data on the other node
 		t.Fatal(err)
 	}
 	setEpochs(t, other.path(slotPath), "1")
@@ -65,7 +65,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error("the restored data is in use before it was attached")
 	}
 	other.stop()
-	other.start() // after a restart the copy is complete
+	other.start() // the restored copy survives a restart of the agent
 	other.order(restore)
 	other.await("r1", model.SideVerified)
 	attach := order(transport.TaskAttach, "a1")
