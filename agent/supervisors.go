@@ -221,7 +221,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	c.shared.records.noteStopped(m.id)
 	c.shared.records.remove(m.id)
 	c.shared.reports.forget(m.id)
-	c.shared.uids.give(m.id)
+	c.shared.uids.release(m.id)
 	c.mu.Lock()
 	delete(c.byID, m.id)
 	t := m.current()

@@ -31,9 +31,9 @@ type uids struct {
 	next int
 	of   map[uidHolder]int
 	used map[int]uidHolder
-	// unseen is the reason why not all owners of volumes are known; nil if they are. While there is a reason, no new id is
-	// given, because that id might own existing data.
-	unseen error
+	// ownersUnknown is the reason why not all owners of volumes are known; nil if they are. While there is a reason, no
+	// new id is given, because that id might own existing data.
+	ownersUnknown error
 }
 
 // uidHolder names the holder of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
@@ -60,8 +60,8 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
 		u.next = all.First + rand.IntN(all.Last-all.First+1) // nobody knows which id an earlier agent gave last
-		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
-			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
+		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
+			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.ownersUnknown)
 		}
 	}
 	return u
@@ -121,8 +121,8 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	if uid := u.of[holder]; u.all.Has(uid) {
 		return uid, true
 	}
-	if u.unseen != nil {
-		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
+	if u.ownersUnknown != nil {
+		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
 			return 0, false
 		}
 	}
@@ -150,8 +150,8 @@ func (u *uids) claim(slot uidHolder, uid int) bool {
 	return true
 }
 
-// give frees the user id of a forgotten instance. A slot keeps its id, since its data is still there.
-func (u *uids) give(id model.InstanceID) {
+// release frees the user id of a forgotten instance. A slot keeps its id, since its data is still there.
+func (u *uids) release(id model.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if uid, has := u.of[instanceHolder(id)]; has {
@@ -164,10 +164,10 @@ func (u *uids) give(id model.InstanceID) {
 func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.unseen != nil {
+	if u.ownersUnknown != nil {
 		return model.Refuse(model.CodeInternal,
 			"the owners of the volumes can't be read, so no instance gets a new user id: %v",
-			u.unseen).WithHint("look at the disk of the volumes")
+			u.ownersUnknown).WithHint("look at the disk of the volumes")
 	}
 	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).
 		WithHint("give the node a larger instance_uids")
@@ -186,7 +186,7 @@ func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assig
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
-			return a, 0, givenUser(a.Spec.Exec.User)
+			return a, 0, refuseOwnUser(a.Spec.Exec.User)
 		}
 		return a, 0, nil
 	}
@@ -220,8 +220,8 @@ func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assig
 	return a, uid, nil
 }
 
-// givenUser refuses a job file that names a user of the range.
-func givenUser(name string) *model.Error {
+// refuseOwnUser refuses a job file that names a user of the range.
+func refuseOwnUser(name string) *model.Error {
 	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).
 		WithHint("name another user, or none")
 }

@@ -83,7 +83,7 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", fmt.Errorf("note the new lineage: %w", err)
 	}
-	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
+	state, err := replaceConfiguration(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
 		if newest(snaps) != before {
 			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
@@ -236,8 +236,8 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 // keyCurrentTerm is where raft keeps its term. New entries must not have a lower term than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// rewrite replaces the configuration of the servers, and returns the state at the end of the log.
-func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
+// replaceConfiguration replaces the configuration of the servers, and returns the state at the end of the log.
+func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
 	log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1),

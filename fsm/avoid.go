@@ -111,9 +111,9 @@ func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) 
 	return 0, false
 }
 
-// comeBack undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
+// undoEviction undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
 // eviction itself is withdrawn if the stop has not begun.
-func (s *State) comeBack(inst *Instance) *model.Error {
+func (s *State) undoEviction(inst *Instance) *model.Error {
 	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
 	}

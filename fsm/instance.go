@@ -25,7 +25,7 @@ type Links struct {
 	ReplacedBy model.InstanceID   `cbor:"2,keyasint,omitempty"`
 	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when this grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
-	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // its group has volumes, local or replicated
+	HasVolumes bool               `cbor:"5,keyasint,omitempty"` // its group has volumes, local or replicated
 	// it, or an earlier instance of its slot in the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
 	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it

@@ -81,7 +81,7 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal := c.heldBack(s, old); refusal != nil {
 		return refusal
 	}
-	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.ended(old)); refusal != nil {
+	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.endedByPlacing(old)); refusal != nil {
 		return refusal
 	}
 	s.place(c, g, node, spec, old, claims)
@@ -118,9 +118,9 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended returns the replaced instance if it has failed, or nil. The placement stops a failed instance at once, so the
-// quota must not count that instance.
-func (c *InstancePlace) ended(old *Instance) *Instance {
+// endedByPlacing returns the replaced instance if it has failed, or nil. The placement stops a failed instance at once,
+// so the quota must not count that instance.
+func (c *InstancePlace) endedByPlacing(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
 	}
@@ -206,7 +206,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	inst := &Instance{ // its texts share memory with those of other rows where possible
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
 		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
-		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0,
+		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, HasVolumes: len(spec.Volumes) > 0,
 			Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}

@@ -336,7 +336,7 @@ func (c *InstanceMark) apply(s *State) error {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
 	case !c.Requested && c.Avoid:
-		return asError(s.comeBack(inst))
+		return asError(s.undoEviction(inst))
 	case inst.Desired != model.DesiredRunning:
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case c.Requested && !c.Cause.Valid():

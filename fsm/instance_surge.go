@@ -60,7 +60,7 @@ func (s *State) surged(inst *Instance) *model.Error {
 		return nil
 	}
 	next, ok := s.Successor(inst)
-	if !ok && s.NoSurge(inst) != nil {
+	if !ok && s.MustStopFirst(inst) != nil {
 		return nil // the class's quota has no room for a surge
 	}
 	if !ok || !s.covers(next) {

@@ -37,7 +37,7 @@ func (m *Member) running() bool {
 // MemberOf returns the member that an instance is; false if its group isn't replicated.
 func (s *State) MemberOf(inst *Instance) (Member, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
 		return Member{}, false
 	}
 	i := slices.IndexFunc(spec.Volumes, func(v model.VolumeSpec) bool { return v.Kind == model.VolumeReplicated })

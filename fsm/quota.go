@@ -129,15 +129,15 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// NoSurge says why an instance must be stopped before its replacement is created: only then does the quota of its class
-// have room for the replacement. Without such a stop, a drain or a rollout could never end. The stop still needs the
-// instance's budget. NoSurge returns nil for an instance of a system group, and in these cases:
+// MustStopFirst says why an instance must be stopped before its replacement is created: only then does the quota of its
+// class have room for the replacement. Without such a stop, a drain or a rollout could never end. The stop still needs
+// the instance's budget. NoSurge returns nil for an instance of a system group, and in these cases:
 //
 //   - The quota has room for the replacement now.
 //   - There is a replacement already.
 //   - Another surge of the group goes on, and will give its room back.
 //   - Even after the stop there would be no room.
-func (s *State) NoSurge(inst *Instance) *model.Error {
+func (s *State) MustStopFirst(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
 		return nil
@@ -171,7 +171,7 @@ func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	if order != model.OrderSurge {
 		return ""
 	}
-	if refusal := s.NoSurge(inst); refusal != nil {
+	if refusal := s.MustStopFirst(inst); refusal != nil {
 		return "stopped before it is replaced: " + refusal.Message
 	}
 	return ""

@@ -166,7 +166,7 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 // has used: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome {
+	if !ok || !inst.Links.HasVolumes {
 		return nil, nil
 	}
 	epochs = map[string]uint64{}
@@ -187,7 +187,7 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 // on, and replaces the older ones of its slot.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
 		return
 	}
 	if inst.Eviction.Automatic && !inst.holdsClaims() {
@@ -205,7 +205,7 @@ func (s *State) noteCopies(inst *Instance) {
 // noteUse records that a program runs on an instance's local volumes.
 func (s *State) noteUse(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) &&
+	if ok && inst.Links.HasVolumes && spec.HasVolume(model.VolumeLocal) &&
 		oneOf(inst.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
 		s.holdCopies(inst)
 	}

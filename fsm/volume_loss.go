@@ -101,7 +101,7 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 func (s *State) provenCopy(t *Transfer) bool {
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
 		for _, v := range s.slotVolumes(t.Group, t.Slot) {
-			if inst.Ready() && inst.Links.VolumeHome && inst.Node == v.Home {
+			if inst.Ready() && inst.Links.HasVolumes && inst.Node == v.Home {
 				return true
 			}
 		}

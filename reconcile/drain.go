@@ -257,7 +257,7 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	next, ok := p.state().Successor(inst)
 	switch {
 	case !ok:
-		if why := p.state().NoSurge(inst); why != nil {
+		if why := p.state().MustStopFirst(inst); why != nil {
 			p.stopWithoutSurge(d, g, inst, why)
 			return
 		}

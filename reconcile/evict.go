@@ -64,21 +64,21 @@ func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*sl
 	if to-from == 1 {
 		return append(wanted, &slotView{n: from})
 	}
-	if g.apart == nil {
-		g.apart = p.state().SlotsThatDiffer(g.id, g.row.Count)
+	if g.slotsThatDiffer == nil {
+		g.slotsThatDiffer = p.state().SlotsThatDiffer(g.id, g.row.Count)
 	}
-	next, _ := slices.BinarySearch(g.apart, from)
-	for _, slot := range g.apart[next:] {
+	next, _ := slices.BinarySearch(g.slotsThatDiffer, from)
+	for _, slot := range g.slotsThatDiffer[next:] {
 		if slot >= to {
 			break
 		}
 		if slot > from {
-			wanted = append(wanted, &slotView{n: from, more: slot - from - 1})
+			wanted = append(wanted, &slotView{n: from, alike: slot - from - 1})
 		}
 		wanted, from = append(wanted, &slotView{n: slot}), slot+1
 	}
 	if from < to {
-		wanted = append(wanted, &slotView{n: from, more: to - from - 1})
+		wanted = append(wanted, &slotView{n: from, alike: to - from - 1})
 	}
 	return wanted
 }
@@ -144,7 +144,7 @@ func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 // stopped.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	n := &need{
-		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: model.CauseScaleUp,
+		group: g, slot: slot.n, more: slot.alike, version: p.version(g, slot.last), cause: model.CauseScaleUp,
 		home: p.homeOf(g, slot.n),
 	}
 	if slot.last != nil {
@@ -160,13 +160,13 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	}
 	if g.spec.Replicated() {
 		if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
-			p.notYet(g, slot)
+			p.noteRetryLater(g, slot)
 			return nil
 		}
 		return p.memberVacancy(g, slot, n)
 	}
 	for _, old := range slot.leaving {
-		if p.mustGoFirst(g, old) && !p.fenced(g, old) {
+		if p.mustGoFirst(g, old) && !p.fence(g, old) {
 			p.awaitEnd(old)
 			if _, why := p.peek(n); why != nil {
 				p.reasons.noRoom(slotKey{g.id, slot.n}, why)
@@ -175,15 +175,15 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		}
 	}
 	if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
-		p.notYet(g, slot)
+		p.noteRetryLater(g, slot)
 		return nil
 	}
 	return p.afterLeaving(g, slot, n)
 }
 
-// notYet records for an empty slot why its failed last instance isn't replaced yet. The reason does not count as a lack
-// of room.
-func (p *pass) notYet(g *groupView, slot *slotView) {
+// noteRetryLater records for an empty slot why its failed last instance isn't replaced yet. The reason does not count
+// as a lack of room.
+func (p *pass) noteRetryLater(g *groupView, slot *slotView) {
 	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
 		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
 	}
@@ -226,11 +226,11 @@ func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if !g.stopFirst(order) || old.WaitsForRoom() || old.Status.Observed == model.ObservedFailed {
 		return false
 	}
-	return old.Status.Observed != model.ObservedLost || !p.tolerated(g, old)
+	return old.Status.Observed != model.ObservedLost || !p.tolerationOver(g, old)
 }
 
-// tolerated reports whether a lost instance has been lost for as long as its group tolerates.
-func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
+// tolerationOver reports whether a lost instance has been lost for as long as its group tolerates.
+func (p *pass) tolerationOver(g *groupView, lost *fsm.Instance) bool {
 	wait := model.Duration(0)
 	if g.spec.Toleration.Unreachable != nil {
 		wait = *g.spec.Toleration.Unreachable
@@ -258,13 +258,13 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
 			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
-		p.fenced(g, lost) // after that the slot is vacant and is filled like any other
+		p.fence(g, lost) // after that the slot is vacant and is filled like any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
 			fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 	case p.onHold(lost):
-	case !p.tolerated(g, lost):
+	case !p.tolerationOver(g, lost):
 		p.wait(lost, model.CodeReplacementPending,
 			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	case !p.replaceable(g, lost):
@@ -275,9 +275,9 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// fenced marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
+// fence marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
 // whether it did that.
-func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
+func (p *pass) fence(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
 	switch {
@@ -285,7 +285,7 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	case !p.reached(end):
 		p.wait(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
-	case !p.tolerated(g, lost):
+	case !p.tolerationOver(g, lost):
 		p.wait(lost, model.CodeReplacementPending,
 			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	default:

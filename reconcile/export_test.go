@@ -131,8 +131,8 @@ func SlotsDiffer(in Input) string {
 	for _, step := range passes {
 		step(single)
 		for _, g := range single.groups {
-			for n := len(g.apart); n < g.row.Count; n++ {
-				g.apart = append(g.apart, n)
+			for n := len(g.slotsThatDiffer); n < g.row.Count; n++ {
+				g.slotsThatDiffer = append(g.slotsThatDiffer, n)
 			}
 		}
 	}

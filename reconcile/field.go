@@ -26,7 +26,7 @@ type field struct {
 	bonus       []int64  // by node: the constant part of its score; nil if all are 0
 	meets       [][]bool // for each constraint, by node: whether the node meets it
 	layout      *layout
-	begun       uint64   // hash of the group's id; method tie adds a node's id to it
+	groupHash   uint64   // hash of the group's id; method tie adds a node's id to it
 	domains     []domain // in the order of the layout
 
 	joined
@@ -67,7 +67,7 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
 		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec),
 		samePenalty: sameGroup,
-		views:       table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
+		views:       table.views, groupHash: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))
@@ -225,7 +225,7 @@ func (f *field) candidate(v *nodeView) candidate {
 
 // tie returns a hash of group and node, which decides between nodes of equal score.
 func (f *field) tie(at int32) uint64 {
-	tie := hashOn(f.begun, string(f.pass.places.ids[at]))
+	tie := hashOn(f.groupHash, string(f.pass.places.ids[at]))
 	if plant.Is(plant.MapOrder) {
 		tie = plant.Disorder(tie)
 	}

@@ -165,7 +165,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s",
 			n.Name)
 	}
-	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
+	if why := f.before.MustStopFirst(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
 		out.Note = "stopped before it is replaced: " + why.Message
 	}
 	out.Target = f.target(inst)
@@ -248,7 +248,7 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 		return model.ActionStop
 	case known && (spec.OneHolder() || spec.Eviction.Order == model.OrderStopFirst):
 		return model.ActionStopFirst
-	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
+	case known && !spec.Replicated() && s.MustStopFirst(inst) != nil:
 		return model.ActionStopFirst
 	}
 	return model.ActionMove

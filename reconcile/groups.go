@@ -22,17 +22,17 @@ type groupView struct {
 	rows     []instanceRow   // all its instances, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
 	// number of slots not in open: each has one ready instance of the wanted version that stays where it is
-	quiet   int
-	every   []*slotView // all slots, made at first use; see slots
-	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
-	retries map[retryKey]retry
-	apart   []int // slots that were never filled but may differ from other such slots, in order; nil: not looked up yet
+	quiet           int
+	every           []*slotView // all slots, made at first use; see slots
+	fields          []*field    // nodes where its instances could go, one field for each version that was asked for
+	retries         map[retryKey]retry
+	slotsThatDiffer []int // slots that were never filled but may differ from other such slots, in order; nil: not looked up yet
 }
 
 // slotView is one slot: its holder, its successor, and the instances that are stopping.
 type slotView struct {
 	n         int
-	more      int // number of following slots that, like this one, never had an instance
+	alike     int // number of following slots that, like this one, never had an instance
 	holder    *fsm.Instance
 	successor *fsm.Instance
 	extra     []*fsm.Instance // wanted instances beyond holder and successor

@@ -204,7 +204,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 		return true
 	}
-	if p.state().NoSurge(inst) != nil {
+	if p.state().MustStopFirst(inst) != nil {
 		return false
 	}
 	i := slices.IndexFunc(p.groups, func(g *groupView) bool { return g.id == inst.Group })

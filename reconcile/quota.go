@@ -23,7 +23,7 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 // givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is no
 // error: the old instance is then stopped first.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
-	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
+	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().MustStopFirst(n.replaces) == nil {
 		return false
 	}
 	p.wait(n.replaces, model.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
@@ -55,7 +55,7 @@ func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, 
 // quota.
 func (p *pass) rollsWithoutSurge(g *groupView) bool {
 	for _, slot := range p.rollable(g) {
-		if slot.successor == nil && p.state().NoSurge(slot.holder) != nil {
+		if slot.successor == nil && p.state().MustStopFirst(slot.holder) != nil {
 			return true
 		}
 	}

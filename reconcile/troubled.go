@@ -76,7 +76,7 @@ func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by stri
 	case ok:
 		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
-	case g.stopFirst(g.spec.Eviction.Order), p.state().NoSurge(inst) != nil:
+	case g.stopFirst(g.spec.Eviction.Order), p.state().MustStopFirst(inst) != nil:
 		n := p.takeover(g, slot, w, urgentMove)
 		if _, why := p.peek(n); why != nil {
 			p.unplaced(n, why)

@@ -79,7 +79,7 @@ func (c *clients) answer(r *request, o outcome) {
 			r.refused = result.Refusal
 		}
 	}
-	c.w.judge.answered(r)
+	c.w.judge.checkAnswer(r)
 	if r.refused != nil {
 		c.w.counts[CountRefused]++
 		c.w.trace.say("  %s %s: refused, %v", r.id, r.name, r.refused)

@@ -58,7 +58,7 @@ func (j *judge) entry(c *committed) {
 		return
 	}
 	for _, rule := range [...]func(*committed){
-		j.repeats, j.budgets, j.roles, j.storms, j.purged, j.preemptions, j.sickness, j.count,
+		j.checkEntry, j.budgets, j.roles, j.storms, j.purged, j.preemptions, j.sickness, j.count,
 	} {
 		if rule(c); j.failure != nil {
 			return

@@ -266,7 +266,7 @@ func (w *world) agree() {
 	if got := fsm.Digest(replay); got != want {
 		w.fail(fsm.S5, "a replay of the log has digest %s, the servers %s", got, want)
 	}
-	w.judge.kept()
+	w.judge.checkStoredAnswers()
 	w.unreadable()
 }
 

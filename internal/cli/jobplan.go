@@ -37,7 +37,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 			if err == nil && p.Changes && p.Index > 0 && !a.Output.Machine() {
 				a.Printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
 			}
-			err = cmp.Or(err, p.short(p.Index > 0))
+			err = cmp.Or(err, p.unplacedError(p.Index > 0))
 			if err == nil && exitCodes && p.Changes {
 				err = term.Quiet{Code: term.ExitHasChanges}
 			}
@@ -62,9 +62,9 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short returns an error if some instances can't be placed, else nil. The argument there says whether the servers have
-// the job. Only then does the hint name a command that explains the placement.
-func (p *jobPlanned) short(there bool) error {
+// unplacedError returns an error if some instances can't be placed, else nil. The argument there says whether the
+// servers have the job. Only then does the hint name a command that explains the placement.
+func (p *jobPlanned) unplacedError(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
 		if g.Unschedulable > 0 {

@@ -114,7 +114,7 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	if err := a.Show(s); err != nil || tried.Plan == nil {
 		return err
 	}
-	return tried.Plan.short(true)
+	return tried.Plan.unplacedError(true)
 }
 
 // rolloutOf returns the deployment of a job's current version if it is running or has failed. It returns nil if there

@@ -84,7 +84,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		return err
 	}
 	if change.write.dryRun {
-		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
+		return cmp.Or(a.showPlan(planned), planned.unplacedError(planned.Index > 0))
 	}
 	o := client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index}
 	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, o)
@@ -97,7 +97,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		}
 	}
 	if !follows {
-		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short(true))
+		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.unplacedError(true))
 	}
 	if r := &got.Value; r.Job != nil && !r.Changed {
 		r.DeploymentID = a.unfinished(ctx, r.Job)

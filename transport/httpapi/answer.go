@@ -94,8 +94,8 @@ func reshape(m *huma.ErrorModel) *api.Problem {
 		WithHint("the parameters are listed in /openapi.json"))
 }
 
-// ownStatus makes huma answer invalid requests with the status from the table of codes.
-func ownStatus(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
+// statusFromCode makes huma answer invalid requests with the status from the table of codes.
+func statusFromCode(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
 
 type (
 	humaContext   huma.Context // so that the embedded field does not hide the method Context
