@@ -136,7 +136,8 @@ type InstanceStop struct {
 	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
 	// Facts lists the generations of facts that the decision depends on, by node; refused with stale if one has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
-	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn.
+	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn. By
+	// and Grace are then those of the eviction as it is when the stop is applied.
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 

@@ -354,6 +354,9 @@ func (c *InstanceMark) apply(s *State) error {
 	if c.Requested && c.Surge {
 		return asError(s.markSurge(inst, c))
 	}
+	if c.Requested && c.Avoid {
+		s.avoidByWord(inst, c.By)
+	}
 	s.markFor(inst, c)
 	return nil
 }

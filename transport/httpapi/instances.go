@@ -311,8 +311,9 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 					"instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
 					WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
 		}
-		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}},
-			nil
+		return []fsm.Command{&fsm.InstanceMark{
+			ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor()), Avoid: in.Input.Avoid,
+		}}, nil
 	}
 	return c
 }
