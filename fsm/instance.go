@@ -167,7 +167,7 @@ type InstanceMark struct {
 	// evicted for another reason, and with the same codes as a stop by its role and gates.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid, with Surge: the instance's group avoids the node for an hour. Without Requested it ends such an avoidance,
+	// Avoid: the instance's group avoids the node for an hour. Without Requested it ends such an avoidance,
 	// also for an instance that is stopping or has stopped; refused with conflict if nobody asked for it.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }

@@ -22,6 +22,7 @@ func (c *InstanceStop) apply(s *State) error {
 	if inst.Desired != model.DesiredRunning {
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
+	c = c.asAskedNow(inst)
 	if c.Cause == model.CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
 		return s.prepareFirst(inst, c)
 	}
@@ -34,6 +35,17 @@ func (c *InstanceStop) apply(s *State) error {
 		s.maybePurge(inst.Group) // its end needs no report of its agent
 	}
 	return nil
+}
+
+// asAskedNow returns a leader's stop for an eviction that a person requested, in the words of the eviction as it is now.
+// The person may have withdrawn the one that the leader saw, and requested another.
+func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
+	if !c.Asked {
+		return c
+	}
+	now := *c
+	now.By, now.Grace = inst.Eviction.By, inst.Marks.GraceOverride
+	return &now
 }
 
 // mayStop is the only place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
@@ -394,7 +406,7 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 		return
 	}
 	next := *inst
-	if inst.Eviction.Surge && inst.Marks.GraceOverride != nil {
+	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
 		next.Marks.GraceOverride = nil // it was for the stop that is canceled
 		defer s.callAgent(inst.Node)
 	}

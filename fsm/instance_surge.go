@@ -2,13 +2,11 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// markSurge requests that an instance is stopped once its replacement is ready, as a person asked.
+// markSurge requests that an instance is stopped once its replacement is ready, as a person asked. Requested again, it
+// adds the avoidance and the grace that it has.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
-	}
-	if inst.Eviction.Surge {
-		return nil // already requested
 	}
 	if c.Avoid {
 		s.avoidByWord(inst, c.By)
