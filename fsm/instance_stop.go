@@ -37,17 +37,6 @@ func (c *InstanceStop) apply(s *State) error {
 	return nil
 }
 
-// asAskedNow returns a leader's stop for an eviction that a person requested, in the words of the eviction as it is now.
-// The person may have withdrawn the one that the leader saw, and requested another.
-func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
-	if !c.Asked {
-		return c
-	}
-	now := *c
-	now.By, now.Grace = inst.Eviction.By, inst.Marks.GraceOverride
-	return &now
-}
-
 // mayStop is the only place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	if refusal := s.unprepared(inst, c); refusal != nil {

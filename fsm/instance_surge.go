@@ -66,3 +66,14 @@ func (s *State) surged(inst *Instance) *model.Error {
 	}
 	return nil
 }
+
+// asAskedNow returns a leader's stop for an eviction that a person requested, with the message and the grace that the
+// eviction has now. The person may have withdrawn the one that the leader saw, and requested another.
+func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
+	if !c.Asked {
+		return c
+	}
+	now := *c
+	now.By, now.Grace = inst.Eviction.By, inst.Marks.GraceOverride
+	return &now
+}
