@@ -79,19 +79,21 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	return s.restore(ctx, next)
 }
 
-// raise marks a state as restored, with an index, an incarnation and a clock above the current ones.
+// raise marks a state as restored, with an index, an incarnation and a clock above the current ones. The state and its
+// events then also say who leads, since the snapshot lacks what the leader wrote in this term.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
-	index := max(restored.Index, s.raft.LastIndex()) + 1
+	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {
 		mark := fsm.Entry{
 			Format: restored.Format, At: s.clock.now(), Wall: s.wall(), Actor: model.ActorLeader,
-			Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}}},
+			Groups: [][]fsm.Command{
+				{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}},
+				{&fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}},
+			},
 		}
-		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)
-		for _, r := range results {
-			if r.Refusal != nil {
-				return fsm.State{}, r.Refusal
-			}
+		next, results := restored.Apply(index, term, mark)
+		if refusal := results[0].Refusal; refusal != nil {
+			return fsm.State{}, refusal
 		}
 		if next.Incarnation > current.Incarnation {
 			return next, nil

@@ -72,9 +72,9 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidByWord makes every version of an instance's group avoid the instance's node, because a person asked for it with
+// avoidOnRequest makes every version of an instance's group avoid the instance's node, because a person asked for it with
 // an eviction. Without a message the reason names the actor.
-func (s *State) avoidByWord(inst *Instance, message string) {
+func (s *State) avoidOnRequest(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
 }
 
@@ -96,9 +96,9 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
-// AvoidsByWord returns until when the group of an instance avoids its node because a person asked for it with an
+// AvoidedOnRequest returns until when the group of an instance avoids its node because a person asked for it with an
 // eviction; false if nobody did.
-func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
+func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
 		return 0, false
@@ -114,7 +114,7 @@ func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) 
 // undoEviction undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
 // eviction itself is withdrawn if the stop has not begun.
 func (s *State) undoEviction(inst *Instance) *model.Error {
-	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
+	if _, avoids := s.AvoidedOnRequest(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
 	}
 	node, _ := s.Nodes.Get(inst.Node)

@@ -138,7 +138,8 @@ type InstanceStop struct {
 	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
 	// Facts lists the generations of facts that the decision depends on, by node; refused with stale if one has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
-	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn.
+	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn. By
+	// and Grace are then those of the eviction as it is when the stop is applied.
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -171,9 +172,9 @@ type InstanceMark struct {
 	// they refuse a stop.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid, with Surge: the instance's group avoids the node for an hour. Without Requested, Avoid ends an avoidance that
-	// a person requested, even if the instance is stopping or has stopped. That is refused with conflict if there is no
-	// such avoidance.
+	// Avoid: the instance's group avoids the node for an hour. Without Requested, Avoid ends an avoidance that a person
+	// requested, even if the instance is stopping or has stopped. That is refused with conflict if there is no such
+	// avoidance.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 

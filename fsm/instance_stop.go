@@ -22,6 +22,7 @@ func (c *InstanceStop) apply(s *State) error {
 	if inst.Desired != model.DesiredRunning {
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
+	c = c.asAskedNow(inst)
 	if c.Cause == model.CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
 		return s.prepareFirst(inst, c)
 	}
@@ -214,7 +215,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	desired := model.DesiredDraining
 	switch inst.Status.Observed {
@@ -354,6 +355,9 @@ func (c *InstanceMark) apply(s *State) error {
 	if c.Requested && c.Surge {
 		return asError(s.markSurge(inst, c))
 	}
+	if c.Requested && c.Avoid {
+		s.avoidOnRequest(inst, c.By)
+	}
 	s.markFor(inst, c)
 	return nil
 }
@@ -391,7 +395,7 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 		return
 	}
 	next := *inst
-	if inst.Eviction.Surge && inst.Marks.GraceOverride != nil {
+	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
 		next.Marks.GraceOverride = nil // it was for the stop that is canceled
 		defer s.callAgent(inst.Node)
 	}

@@ -2,16 +2,14 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// markSurge requests that an instance is stopped once its replacement is ready, as a person asked.
+// markSurge requests that an instance is stopped once its replacement is ready, as a person asked. Requested again, it
+// adds the avoidance and the grace that it has.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
 	}
-	if inst.Eviction.Surge {
-		return nil // already requested
-	}
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	s.flip(inst, Eviction{Requested: true, Surge: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionUserRequested")
 	if c.Grace != nil {
@@ -67,4 +65,15 @@ func (s *State) surged(inst *Instance) *model.Error {
 		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	return nil
+}
+
+// asAskedNow returns a leader's stop for an eviction that a person requested, with the message and the grace that the
+// eviction has now. The person may have withdrawn the one that the leader saw, and requested another.
+func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
+	if !c.Asked {
+		return c
+	}
+	now := *c
+	now.By, now.Grace = inst.Eviction.By, inst.Marks.GraceOverride
+	return &now
 }

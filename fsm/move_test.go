@@ -373,7 +373,7 @@ func TestAvoidIsTakenBack(t *testing.T) {
 	if err := (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann", Avoid: true}).apply(s); err != nil {
 		t.Fatal(err)
 	}
-	if until, ok := s.AvoidsByWord(inst, s.Now); !ok || until != s.Now.Add(model.Hour) {
+	if until, ok := s.AvoidedOnRequest(inst, s.Now); !ok || until != s.Now.Add(model.Hour) {
 		t.Errorf("avoided until %d, %v", until, ok)
 	}
 	if err := back.apply(s); err != nil {
@@ -391,7 +391,7 @@ func TestAvoidIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	surge, _ := s.Instances.Get("i1")
-	if _, avoids := s.AvoidsByWord(surge, s.Now); avoids || surge.Eviction.Requested {
+	if _, avoids := s.AvoidedOnRequest(surge, s.Now); avoids || surge.Eviction.Requested {
 		t.Errorf("avoids %v, to be evicted %v", avoids, surge.Eviction.Requested)
 	}
 }

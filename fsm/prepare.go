@@ -185,16 +185,34 @@ func (c *InstancePrepare) apply(s *State) error {
 }
 
 // prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. With Avoid,
-// the group avoids the node from now on, as with a surge.
+// the group avoids the node from now on, as with a surge. An eviction that waits for something else becomes the
+// person's.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
 		return err
 	}
+	if !c.Asked {
+		s.takeOverFor(c)
+	}
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	return nil
+}
+
+// takeOverFor makes an eviction that a person, a drain or the rescheduler requested before the eviction of the person
+// who stops the instance now, without a flip (L8). So the stop no longer waits for what the other one waited for, such
+// as a replacement. The eviction of a member stays as it is: it also decides where its copy goes.
+func (s *State) takeOverFor(c *InstanceStop) {
+	inst, _ := s.Instances.Get(c.ID)
+	if _, member := s.MemberOf(inst); member || inst.Eviction.Cause == c.Cause && !inst.Eviction.Surge {
+		return
+	}
+	next := *inst
+	next.Eviction.Cause, next.Eviction.By, next.Eviction.Surge = c.Cause, c.By, false
+	next.Marks.GraceOverride = c.Grace
+	s.setInstance(inst, &next)
 }
 
 // soleOfRate allows one preparation at a time in a group whose stops have a rate. A second instance would be refused
@@ -227,7 +245,7 @@ func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 	next.Eviction.Seq++
 	next.Eviction.RetryAt = s.Now.Add(s.prepareTime(inst) + prepareSlack)
 	next.Status.Hook = nil
-	if c.Grace != nil {
+	if c.Grace != nil && !c.Asked { // an eviction that was requested before has its grace in the row
 		next.Marks.GraceOverride = c.Grace
 	}
 	s.setInstance(inst, &next)

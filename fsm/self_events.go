@@ -107,7 +107,8 @@ func (s *State) tellPresent(id model.NodeID) {
 	if last.Checks != "" && last.Checks != n.Self.checks() {
 		s.emit(n.checksEvent(last.Checks))
 	}
-	if last.Ports != "" && last.Ports != portCodes(n.Self.Ports) {
+	// with the same codes, other ports may be closed
+	if now := portCodes(n.Self.Ports); last.Ports != "" && (last.Ports != now || len(n.Self.Ports) > 0) {
 		s.emit(n.portsEvent(last.Ports, n.Self.Ports, nil))
 	}
 }

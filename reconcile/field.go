@@ -67,7 +67,8 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
 		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec),
 		samePenalty: sameGroup,
-		views:       table.views, groupHash: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
+		views:       table.views, groupHash: hash(string(g.id)),
+		layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))

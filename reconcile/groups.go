@@ -22,11 +22,13 @@ type groupView struct {
 	rows     []instanceRow   // all its instances, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
 	// number of slots not in open: each has one ready instance of the wanted version that stays where it is
-	quiet           int
-	every           []*slotView // all slots, made at first use; see slots
-	fields          []*field    // nodes where its instances could go, one field for each version that was asked for
-	retries         map[retryKey]retry
-	slotsThatDiffer []int // slots that were never filled but may differ from other such slots, in order; nil: not looked up yet
+	quiet   int
+	every   []*slotView // all slots, made at first use; see slots
+	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
+	retries map[retryKey]retry
+	// slotsThatDiffer are slots that were never filled but may differ from other such slots, in order. It is nil until
+	// it is needed.
+	slotsThatDiffer []int
 }
 
 // slotView is one slot: its holder, its successor, and the instances that are stopping.

@@ -93,7 +93,9 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.leaveReasonOf(g, holder); w {
 	case leaveNone:
-		p.stopOneOf(g, slot)
+		if !p.stopsForPerson(holder) {
+			p.stopOneOf(g, slot)
+		}
 	case leaveLost:
 		if p.takesOver(g, next) && p.stop(holder, model.CauseNodeOffline, "replaced by "+string(next.ID)) {
 			slot.handOver(p)
@@ -106,6 +108,12 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 			slot.handOver(p)
 		}
 	}
+}
+
+// stopsForPerson reports whether an instance is prepared, or soon again, for a stop that a person wants. Its successor
+// then takes over.
+func (p *pass) stopsForPerson(inst *fsm.Instance) bool {
+	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser && !p.isMember(inst)
 }
 
 // stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
