@@ -193,7 +193,7 @@ func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 		return err
 	}
 	if !c.Asked {
-		s.takeOverFor(c)
+		c.takeOver(s)
 	}
 	if c.Avoid {
 		s.avoidOnRequest(inst, c.By)
@@ -201,10 +201,10 @@ func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	return nil
 }
 
-// takeOverFor makes an eviction that a person, a drain or the rescheduler requested before the eviction of the person
-// who stops the instance now, without a flip (L8). So the stop no longer waits for what the other one waited for, such
+// takeOver makes an earlier eviction request of an instance, of whatever cause, that of the person who stops it now. It
+// counts as the same request (L8). So the stop no longer waits for what the other one waited for, such
 // as a replacement. The eviction of a member stays as it is: it also decides where its copy goes.
-func (s *State) takeOverFor(c *InstanceStop) {
+func (c *InstanceStop) takeOver(s *State) {
 	inst, _ := s.Instances.Get(c.ID)
 	if _, member := s.MemberOf(inst); member || inst.Eviction.Cause == c.Cause && !inst.Eviction.Surge {
 		return

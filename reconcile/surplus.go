@@ -93,7 +93,7 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.leaveReasonOf(g, holder); w {
 	case leaveNone:
-		if !p.stopsForPerson(holder) {
+		if p.isMember(holder) || !stopsForPerson(holder) {
 			p.stopOneOf(g, slot)
 		}
 	case leaveLost:
@@ -110,10 +110,10 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopsForPerson reports whether an instance is prepared, or soon again, for a stop that a person wants. Its successor
-// then takes over.
-func (p *pass) stopsForPerson(inst *fsm.Instance) bool {
-	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser && !p.isMember(inst)
+// stopsForPerson reports whether an instance will stop because a person asked for it. If it is no member of a
+// replicated group, its successor then takes over.
+func stopsForPerson(inst *fsm.Instance) bool {
+	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser
 }
 
 // stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
