@@ -72,8 +72,8 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidOnRequest makes every version of an instance's group avoid the instance's node, because a person asked for it with
-// an eviction. Without a message the reason names the actor.
+// avoidOnRequest makes every version of an instance's group avoid the instance's node, because a person asked for it
+// with an eviction. Without a message the reason names the actor.
 func (s *State) avoidOnRequest(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
 }
