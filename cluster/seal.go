@@ -29,7 +29,18 @@ type sealedSnapshots struct {
 // fileSeal holds the checksum of the meta.json beside it.
 const fileSeal = "meta.crc32c"
 
+// newSealedSnapshots opens the snapshots of a data directory that this process alone uses. It removes what a crash left
+// of snapshots that were being written: raft skips these directories, but keeps them for ever.
 func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, error) {
+	torn, err := filepath.Glob(filepath.Join(dataDir, dirSnapshots, "*"+unfinished))
+	if err != nil {
+		return nil, fmt.Errorf("look for unfinished snapshots: %w", err)
+	}
+	for _, dir := range torn {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, fmt.Errorf("remove an unfinished snapshot: %w", err)
+		}
+	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(dataDir, snapshotsKept, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the snapshots: %w", err)

@@ -13,6 +13,46 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// A crash during a snapshot leaves a directory, which may be as large as the state. The next start removes it.
+func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, trans := raft.NewInmemTransport("")
+	var sinks []raft.SnapshotSink
+	for index := range uint64(2) {
+		sink, err := snaps.Create(1, 10+index, 1, raft.Configuration{}, 1, trans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sink.Write([]byte("state")); err != nil {
+			t.Fatal(err)
+		}
+		sinks = append(sinks, sink)
+	}
+	if err := sinks[0].Close(); err != nil { // the other one is never closed, as after a crash
+		t.Fatal(err)
+	}
+	names := func() int {
+		entries, err := os.ReadDir(filepath.Join(dir, dirSnapshots))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	if n := names(); n != 2 {
+		t.Fatalf("%d directories before the start, want the snapshot and the unfinished one", n)
+	}
+	if snaps, err = newSealedSnapshots(dir, hclog.NewNullLogger()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := snaps.List(); err != nil || len(list) != 1 || names() != 1 {
+		t.Errorf("after the start: %d snapshots, %v, %d directories; want one of each", len(list), err, names())
+	}
+}
+
 // A snapshot is used only if no bit of what raft noted of it has changed. A snapshot without a seal is used too.
 func TestSealedSnapshots(t *testing.T) {
 	dir := t.TempDir()
