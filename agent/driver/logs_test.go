@@ -180,10 +180,31 @@ func TestOwnLogDir(t *testing.T) {
 // Each line has the time at which it came, in one order for both streams, over rotations and a restart of the program.
 func TestLogTimes(t *testing.T) {
 	b := newBench(t)
+	// The shim reads the two streams independently, so the program writes a line only once the log has the one before.
+	turn := filepath.Join(openDir(t), "turn")
+	must(t, unix.Mkfifo(turn, 0o644))
+	next, err := os.OpenFile(turn, os.O_RDWR, 0)
+	must(t, err)
+	defer next.Close()
 	began := time.Now()
-	task, _ := b.run(`i=0; while [ $i -lt 60 ]; do
-		echo "out line number $i which is long enough"; sleep 0.003; echo "err $i" >&2; sleep 0.003; i=$((i+1))
-		done`, smallLogs)
+	task := b.start(b.sh(`i=0; exec 3<`+turn+`; while [ $i -lt 60 ]; do
+		read x <&3; echo "out line number $i which is long enough"; read x <&3; echo "err $i" >&2; i=$((i+1))
+		done`, smallLogs))
+	var streams []*bufio.Scanner
+	for _, s := range []driver.Stream{driver.Stdout, driver.Stderr} {
+		r, err := task.OpenLog(t.Context(), s, 0, true)
+		must(t, err)
+		defer r.Close()
+		streams = append(streams, bufio.NewScanner(r))
+	}
+	for i := range 120 {
+		_, err := next.WriteString("\n")
+		must(t, err)
+		if s := streams[i%2]; !s.Scan() {
+			t.Fatalf("line %d is missing: %v", i, s.Err())
+		}
+	}
+	wait(t, task)
 	ended := time.Now()
 	type line struct {
 		text string
