@@ -256,8 +256,8 @@ func (x *chaos) hold(w *window) {
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
 		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
-		if !m.running() && !allowed {
-			x.book.violate("%s ended by itself in window %d (%s):\n%s", m.name, w.number, w.name, m.lastLines(30))
+		if !m.Running() && !allowed {
+			x.book.violate("%s ended by itself in window %d (%s):\n%s", m.Name, w.number, w.name, m.LastLines(30))
 			m.start(x.t)
 		}
 	}

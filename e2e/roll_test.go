@@ -19,7 +19,7 @@ import (
 )
 
 // bootFile holds the member's substitute for its kernel's boot id, once it has been rebooted.
-func (m *member) bootFile() string { return m.c.path(m.name + ".boot") }
+func (m *member) bootFile() string { return m.c.path(m.Name + ".boot") }
 
 // inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a separate mount namespace.
 func (m *member) inOwnBoot(args []string) []string {
@@ -60,7 +60,7 @@ func (r *reboots) serve(ctx context.Context, t *testing.T) {
 		asked, _ := os.ReadDir(r.dir)
 		for _, f := range asked {
 			m := r.c.member(f.Name())
-			r.leaveOut(m.name, true)
+			r.leaveOut(m.Name, true)
 			time.Sleep(300 * time.Millisecond) // requests in flight through its forwarding end
 			m.reboot(t, n)
 			n++
@@ -121,7 +121,7 @@ func TestRoll(t *testing.T) {
 	first := c.beginRoll(t, r.script())
 	waitFor(t, "the second node to be rebooted", 2*patience, func() error {
 		for _, name := range r.order() { // a machine that is back serves again
-			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).running() && c.forwards(c.member(name), port) {
+			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).Running() && c.forwards(c.member(name), port) {
 				r.leaveOut(name, false)
 			}
 		}
@@ -131,7 +131,7 @@ func TestRoll(t *testing.T) {
 		return nil
 	})
 	_ = first.Process.Kill() // in the middle of the second node, at any step
-	_ = relatives.wait(first)
+	_ = relatives.Wait(first)
 
 	id := c.rollID(t)
 	var result struct {
@@ -176,7 +176,7 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), c.environment()...)
 	cmd.Dir = c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := relatives.start(cmd); err != nil {
+	if err := relatives.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	return cmd

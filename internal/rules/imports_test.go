@@ -22,9 +22,11 @@ var arrows = map[string][]string{
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
-	"e2e":       {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach"},
-	"bench":     {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/testbed/crowd"},
-	"examples":  {"model", "config", "jobfile", "internal/hclfile"},
+	"e2e": {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
+		"internal/procs"}, // as bench, since only procs launches the program
+	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/procs",
+		"internal/testbed/crowd"},
+	"examples": {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon": {},
 	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
