@@ -15,8 +15,9 @@ var arrows = map[string][]string{
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
-	"client":    {"model", "api", "internal/reach"},
-	"transport": {"model", "fsm", "api", "internal/reach"},
+	"pki":       {"model"}, // below client and transport, so that both load and check certificates alike
+	"client":    {"model", "api", "pki", "internal/reach"},
+	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "transport"},
 	"agent":     {"model", "api", "transport", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
@@ -95,6 +96,7 @@ var libraries = map[string][]string{
 	"model":          {"github.com/fxamacker/cbor"},
 	"api":            {},
 	"client":         {},
+	"pki":            {},
 	"fsm":            {"github.com/fxamacker/cbor", "github.com/tidwall/btree"},
 	"internal/reach": {"github.com/oklog/ulid"},
 }
@@ -168,6 +170,8 @@ func TestBarredImport(t *testing.T) {
 		{"model", "github.com/fxamacker/cbor/v2", false},
 		{"client", module + "/api", false},
 		{"client", module + "/internal/reach", false},
+		{"client", module + "/pki", false},
+		{"pki", module + "/transport", true},
 		{"client", module + "/transport", true},
 		{"client", "github.com/oklog/ulid/v2", true},
 		{"agent", module + "/model", false},
