@@ -44,9 +44,6 @@ func Print(spec model.JobSpec) (string, error) {
 	return p.Print(jobKeys(&spec)...)
 }
 
-// Keys lists every key of a job file in the order of the tables that decode it.
-func Keys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
-
 // noJobFile returns a hint for a file that is not a job file; "" if it looks like one. The body is nil if the file
 // could not be parsed.
 func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
