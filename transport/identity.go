@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Role and Identity are those of a certificate; see package pki.
-type (
-	Role     = pki.Role
-	Identity = pki.Identity
-)
+// Role is what a certificate allows its holder to be; see package pki.
+type Role = pki.Role
+
+// Identity says who is at the other end of a connection; see package pki.
+type Identity = pki.Identity
 
 // The roles.
 const (
