@@ -55,7 +55,7 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 		return nil, err
 	}
 	for i := range bareNodes {
-		p := &procs.Process{Name: fmt.Sprint("r", i), Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")),
+		p := &procs.Process{Name: fmt.Sprint("r", i), Tied: true, Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")),
 			Command: []string{program, bareCommand, b.dir, b.network, strconv.Itoa(i)}}
 		if err := p.Start(); err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ type Server struct {
 func (f *Fleet) newServer(name, address string) *Server {
 	s := &Server{fleet: f, address: address}
 	s.Process = procs.Process{
-		Name: name, Log: filepath.Join(f.dir, name+".log"), Data: filepath.Join(f.dir, name),
+		Name: name, Tied: true, Log: filepath.Join(f.dir, name+".log"), Data: filepath.Join(f.dir, name),
 		Env: append([]string{"OUTSPAN_PROFILE_NAME=" + name}, f.cfg.Env...),
 	}
 	s.Command = []string{f.cfg.Binary, "server", "run", "--config", s.config()}

@@ -96,7 +96,7 @@ func (c *Cluster) serverConfig() string {
 
 // start writes a configuration and starts the program with it.
 func (c *Cluster) start(name, address, role string) (*procs.Process, error) {
-	p := &procs.Process{Name: name, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
+	p := &procs.Process{Name: name, Tied: true, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
 	text := fmt.Sprintf(`name = %q
 data_dir = %q
 bind_addr = %q

@@ -56,7 +56,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 
 func (c *scriptCluster) start(name string, args ...string) {
 	p := &procs.Process{Name: name, Command: append([]string{c.ts.Getenv("OUTSPAN")}, args...),
-		Env: []string{"NO_COLOR=1"}, Log: filepath.Join(c.dir, name+".log")}
+		Env: []string{"NO_COLOR=1"}, Tied: true, Log: filepath.Join(c.dir, name+".log")}
 	c.ts.Check(p.Start())
 	c.parts = append(c.parts, p)
 }

@@ -20,14 +20,17 @@ type Process struct {
 	Log     string   // file that receives its output, behind what is there
 	Data    string   // its data directory
 	Family  *Family  // that must not reap it; default one of its own
+	// Tied has the kernel kill the process when this one ends, for whatever reason. The kernel goes by the thread that
+	// started it: don't set it where threads end early (runtime.LockOSThread without its opposite).
+	Tied bool
 
 	Ended chan struct{} // closed when the process has ended; nil before its first start
 
 	cmd *exec.Cmd
 }
 
-// Start runs the process and returns before it is ready. The process is killed when this one ends, for whatever reason.
-// An error means that it runs already, or that it or its log could not be opened.
+// Start runs the process, in a process group of its own, and returns before it is ready. An error means that it runs
+// already, or that it or its log could not be opened.
 func (p *Process) Start() error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)
@@ -43,7 +46,10 @@ func (p *Process) Start() error {
 	cmd, ended := exec.Command(p.Command[0], p.Command[1:]...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), p.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Tied {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	if err := p.Family.Start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
