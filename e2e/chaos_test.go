@@ -50,7 +50,8 @@ type chaos struct {
 // TestChaos is the fault matrix. For OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks
 // and disks of a cluster, one or two at a time, mends them, and each time expects everything to settle. OUTSPAN_SEED
 // repeats the order of the faults, but not the scheduling of processes. The kernel and the cluster's own history of
-// events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go.
+// events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go. At the end the log of a
+// server is judged entry by entry; see chaos_log_test.go.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -75,6 +76,7 @@ func TestChaos(t *testing.T) {
 	x.work.stop()
 	x.probe.stop()
 	x.kernel.stop()
+	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
 // chaosSeed is OUTSPAN_SEED, the same one for each short run, or a fresh one.

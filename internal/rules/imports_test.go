@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e": {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
-		"internal/procs"}, // as bench, since only procs launches the program
+		"internal/procs", "internal/testbed/invariant"}, // procs as bench; the judge of what a fault left in a log
 	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/procs",
 		"internal/testbed/crowd"},
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
