@@ -1,4 +1,4 @@
-# Bare `make` lists the targets. What each one runs is a line that can be typed by hand.
+# Bare `make` lists the targets. The commands of each target can also be typed by hand.
 
 GO       ?= go
 BIN      := bin/outspan
@@ -9,26 +9,26 @@ IDLETIME ?= 10m
 CHAOSTIME ?= 15m
 SIM_SEEDS ?= 1000
 SOAKTIME ?= 1h
-# What make bench is told beside its form, such as -dir /var/tmp -case placements.
+# Further arguments of make bench, such as -dir /var/tmp -case placements.
 BENCHARGS ?=
 CASE     ?= .
 BUBBLE_SEEDS ?= 10
-# How many changes make mutants tries, or all; with SEED=7 the same ones again.
+# How many changes make mutants tries, or all. The same SEED above 0 chooses the same changes.
 MUTANTS  ?= 400
 SEED     ?= 0
-# What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
+# The version of this build: the tag or commit of the tree; "dev" outside a git checkout.
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
-# With SKIPS=.ci/allowed-skips a skipped test that the list does not name is a failure (CI does that).
+# With SKIPS=.ci/allowed-skips, a skipped test fails the run unless the list names it. CI does that.
 SKIPS    ?=
-# With AGAIN=3 up to three tests that failed run a second time; those that pass then are listed as flaky.
+# With AGAIN=3, up to three failed tests run a second time. Those that pass then are listed as flaky.
 AGAIN    ?=
 REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS)) $(if $(AGAIN),-again $(AGAIN))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
-# Tests that start whole clusters run after the others, and those of real processes alone, so that nothing else takes the
-# cores while they measure.
+# Packages whose tests start whole clusters. They run after the others, and ./e2e runs alone, so that nothing else uses
+# the processor while its tests measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
-# Tests that make test leaves out (they call long).
+# The tests that make systems runs. They call long, which skips them in make test.
 LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade|SickMachine|Refill|Flood)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The work outlives the agent: the process and the id stay, and the instance is never seen as not ready.
+// When the agent restarts, the process and the id stay, and the instance is never seen as not ready.
 func TestAgentRestartAdopts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
@@ -47,13 +47,13 @@ func TestAgentRestartAdopts(t *testing.T) {
 	if got := b.history(id)[reports-1:]; !slices.Equal(got, []string{"ready"}) {
 		t.Errorf("reported after the restart: %q", got)
 	}
-	// Its checks go on.
+	// The checks go on.
 	must(t, os.Remove(health))
 	i := b.await(id, model.ObservedUnready)
 	if !strings.HasPrefix(i.Status.Reason, "check_failed: alive: status 503") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
-	// And so does everything else.
+	// The next agent can stop the program.
 	b.stop(id, nil)
 	b.await(id, model.ObservedStopped)
 }
@@ -100,7 +100,7 @@ func TestRestartInMidStop(t *testing.T) {
 	}
 }
 
-// Without any server the agent goes on with what it knows, a restart of its own included.
+// Without any server an agent goes on with what it knows, also after it was restarted.
 func TestRestartWithoutServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -120,8 +120,8 @@ func TestRestartWithoutServers(t *testing.T) {
 	})
 }
 
-// An agent on a copy of a node's data directory starts nothing, before and after the servers have refused it, also
-// while it can't reach them any more.
+// An agent on a copy of a node's data directory starts nothing: not before the servers have refused it, not after, and
+// not while it can't reach them any more.
 func TestCopyStartsNothing(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -152,8 +152,8 @@ func TestCopyStartsNothing(t *testing.T) {
 	eventually(t, "a start", func() bool { i := b.instance(id); return pidOf(t, pidFile) != first && i.Ready() })
 }
 
-// A journal that can't be read does no harm: the driver knows what runs, and the servers know what it is. Only the
-// failure of an instance is forgotten, so it is tried again.
+// A journal that can't be read does no harm, because the driver knows what runs, and the servers know its assignments.
+// Only the failure of an instance is forgotten, so the instance is tried again.
 func TestGarbageJournal(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -204,7 +204,7 @@ func TestGarbageJournal(t *testing.T) {
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, model.ObservedStopped) // its reports count: their generations are higher than all before
+	b.await(id, model.ObservedStopped) // its reports count, because their generations are higher than all before
 	b.stop(bad, nil)
 	b.await(bad, model.ObservedStopped)
 }
@@ -245,7 +245,7 @@ func TestDataDir(t *testing.T) {
 	}
 }
 
-// An agent that was taken for dead comes back: instances without a replacement are adopted, the others are stopped.
+// A node that the servers considered dead returns: instances without a replacement are adopted, others are stopped.
 func TestReturnsAfterOffline(t *testing.T) {
 	b := newBench(t, allowRoot)
 	keptPid, gonePid := filepath.Join(b.dir, "kept"), filepath.Join(b.dir, "gone")
@@ -255,7 +255,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 	b.await(gone, model.ObservedReady)
 	keptProcess, goneProcess := pidOf(t, keptPid), pidOf(t, gonePid)
 
-	b.setDown(true) // cut off
+	b.setDown(true) // the agent can't reach the servers
 	n := b.nodeRow()
 	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
 		Epoch: n.Agent.Epoch, Reason: "test"})
@@ -282,11 +282,11 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
-	b.change(func(a *transport.Assignments) { // a state that does not know the instance
+	b.change(func(a *transport.Assignments) { // the restored state does not know the instance
 		a.Instances, a.Unconfirmed = nil, true
 		a.Incarnation = 1
 	})
-	b.apply(&fsm.InstanceRestart{ID: id}) // ends the poll
+	b.apply(&fsm.InstanceRestart{ID: id}) // ends the long poll
 	eventually(t, "the answer to be taken", func() bool { return b.seenIncarnation() == 1 })
 	time.Sleep(100 * time.Millisecond)
 	if !alive(pid) {
@@ -328,7 +328,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
 	pid := pidOf(t, pidFile)
-	b.change(func(a *transport.Assignments) { a.Instances, a.Index = nil, 1 }) // before the placement
+	b.change(func(a *transport.Assignments) { a.Instances, a.Index = nil, 1 }) // an answer from before the placement
 	asked := b.count("assignments")
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "some polls", func() bool { return b.count("assignments") > asked+2 })
@@ -349,7 +349,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.awaitEligible()
 }
 
-// An agent that lacks a spec, because a server believes that it has it, asks for everything.
+// An agent lacks a spec that the server believes it has. It asks for everything.
 func TestMissingSpec(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.servers.mu.Lock()
@@ -375,8 +375,8 @@ func TestAnotherCluster(t *testing.T) {
 	own := b.servers
 	b.servers, b.cfg.Servers = other, other
 	other.down = true
-	for s := own.m.State(); other.m.State().Index <= s.Index; { // as far as its own
-		other.try(&fsm.NodeLabel{ID: "other"}) // refused, and in the log
+	for s := own.m.State(); other.m.State().Index <= s.Index; { // until its index is as high
+		other.try(&fsm.NodeLabel{ID: "other"}) // refused, but it makes an entry of the log
 	}
 	b.start()
 	other.setDown(false)

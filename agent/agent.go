@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Identity names this agent to heartbeats and gossip.
+// Identity is what heartbeats and gossip carry to identify this agent.
 type Identity struct {
 	Node        model.NodeID
 	Name        string
@@ -34,7 +34,7 @@ type Identity struct {
 // from any goroutine.
 type Agent struct {
 	cfg         Config
-	servers     *answers // cfg.Servers
+	servers     *answers // the same as cfg.Servers
 	log         hclog.Logger
 	home        *home
 	identity    Identity
@@ -126,7 +126,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	parent := cfg.Exec.CgroupParent
 	switch parent {
 	case "":
-		parent = "outspan/" + string(h.node) // of this agent alone, also when a machine has two of one name
+		parent = "outspan/" + string(h.node) // of this agent alone, even if a machine has two agents with the same name
 	case "none":
 		parent = ""
 	}
@@ -140,7 +140,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	return execRuntime{d}, nil
 }
 
-// Identity returns who this agent is. It is known before Run, because heartbeats need it.
+// Identity returns this agent's identity, which is known before Run.
 func (a *Agent) Identity() Identity { return a.identity }
 
 // UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
@@ -171,7 +171,7 @@ func (a *Agent) SetLabels(labels map[string]string) {
 	}
 }
 
-// flushTimeout is how long the last reports may take.
+// flushTimeout is how long the last reports may take when the agent ends.
 const flushTimeout = 3 * time.Second
 
 // Run adopts what already runs here and does the agent's work until ctx ends. With ShutdownKeep every program goes on
@@ -186,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.log.Warn("runtime did not close cleanly", "error", err)
 		}
 	}()
-	// The contexts end in the reverse order of the start, each step on its own.
+	// work ends before report, so that the last reports can still be sent.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)
 	work, stopWork := context.WithCancelCause(report)
@@ -210,7 +210,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
-	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
+	working.Go(func() { _ = a.mover.Run(work) }) // it returns no error
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -299,7 +299,7 @@ func (a *Agent) setProblem(part, problem string) {
 	a.problems[part] = problem
 }
 
-// warnings returns what the node's row shows: what is not enforced here, and what doesn't work at registration.
+// warnings returns the warnings that registrations carry: what is not enforced here, and what doesn't work now.
 func (a *Agent) warnings() []string {
 	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
 	a.mu.Lock()

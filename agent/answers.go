@@ -11,8 +11,8 @@ import (
 // probeTimeout is how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers adds to each request the servers that this node follows, and notes when one last answered. A node without
-// answers gets no work and obeys nothing, even if its heartbeats arrive.
+// answers adds the history of the servers that this node follows to requests, and notes when a server last answered. A
+// node without answers gets no new work, even if its heartbeats arrive.
 type answers struct {
 	Servers
 	follows func() string // the history of the servers that this node registered with, as text
@@ -70,7 +70,7 @@ func (s *answers) age() time.Duration {
 }
 
 // keepProbing sends a short request to the servers whenever none has answered for two heartbeats, until ctx ends. The
-// long poll can't show this: it may rightly go unanswered for pollWait.
+// long poll can't show that the servers are silent, because a server may hold it for pollWait.
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())
@@ -95,7 +95,7 @@ func (a *Agent) keepProbing(ctx context.Context) {
 	}
 }
 
-// probe asks for the assignments without waiting for new ones. It ignores the answer: keepAssigned reads the next one.
+// probe asks for the assignments without waiting for new ones. It ignores the answer, because keepAssigned reads them.
 func (a *Agent) probe(ctx context.Context, now registration) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

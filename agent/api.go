@@ -12,15 +12,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Handler serves the agent's own API on two listeners: one with TLS (role server: logs on their way to a person), and a
-// local unix socket (role cli: status). metrics serves /metrics; nil means that there is none. The caller's identity
-// comes from transport.IdentityFrom. A caller without one gets only /healthz.
+// Handler serves the agent's own API on two listeners. One has TLS and is for servers, which fetch logs for users
+// (role server). The other is a local unix socket, for the status (role cli). metrics serves /metrics; nil means that
+// there is none. The caller's identity comes from transport.IdentityFrom. A caller without one gets only /healthz.
 //
 //	GET /healthz                    200 while the process serves; says whether the node is registered
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
-//	GET /v1/agent/logs/{instance}   see serveLogs
+//	GET /v1/agent/logs/{instance}   see logServer.serve
 //	GET /v1/agent/transfer/{id}/... for other agents: see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -57,14 +57,14 @@ func writeProblem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client has gone
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client has gone
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // the client has gone
+	_ = enc.Encode(v) // an error means that the client has gone
 }
 
 func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
@@ -100,7 +100,7 @@ type InstanceView struct {
 	Facts    facts            `json:"facts,omitempty"`
 }
 
-// Status returns a snapshot. It does not block and may be called from any goroutine.
+// Status returns what the agent knows about itself now. It does not block and may be called from any goroutine.
 func (a *Agent) Status() Status {
 	now, _ := a.session.current()
 	st := Status{

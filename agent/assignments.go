@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll; pollTimeout is when the agent gives the poll up.
+	// pollWait is how long a server may hold a long poll; after pollTimeout the agent gives the poll up.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
-	// unknownPause is how long a server is given to catch up before "register again" is believed.
+	// unknownPause is how long a server that answers "register again" may take to catch up before it is asked once more.
 	unknownPause = 500 * time.Millisecond
 )
 
-// keepAssigned asks the servers what to run, and makes it so, until ctx ends. It acts on the first answer of an epoch
-// before the agent sends its full inventory, so that the inventory contains what was assigned.
+// keepAssigned asks the servers which instances to run, and runs them, until ctx ends. It acts on the first answer of
+// an epoch before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened registration // the registration that reports were begun for
+	var opened registration // the registration that the present reports belong to
 	whole := true           // no spec was missing in the last answer
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
@@ -78,7 +78,7 @@ func (a *Agent) beatEvery() time.Duration {
 	return every
 }
 
-// pollAssignments is one long poll; a new registration ends it.
+// pollAssignments makes one long poll. A new registration ends the poll.
 func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Seen,
 	registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -129,7 +129,7 @@ func (a *Agent) accept(now registration, answer transport.Assignments) (taken, w
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.supervisors.converge(now, answer)
-	if restored { // what was assigned is in the inventory now
+	if restored { // by now the inventory has what was assigned
 		a.shared.reports.resendInventory(got.Incarnation)
 	}
 	if a.beats != nil {

@@ -20,9 +20,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const patience = 15 * time.Second // for what normally takes milliseconds
+const patience = 15 * time.Second // far more than each condition needs
 
-// eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -39,7 +38,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// bench is a node with a real driver, and a control plane of one.
+// bench is a node with a real driver, and a control plane with one server.
 type bench struct {
 	*servers
 	t     *testing.T
@@ -57,7 +56,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 	//nolint:usetesting // other users must be able to pass through; they can't below TempDir
 	dir, err := os.MkdirTemp("", "agent-test-")
 	must(t, err)
-	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
+	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach their directories
 	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}
 	b.cfg = Config{
 		Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Log: testLog(t),
@@ -79,7 +78,7 @@ func testLog(t testing.TB) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: t.Name(), Level: hclog.Debug})
 }
 
-// start runs the agent until stopAgent, and waits until its node may be placed on.
+// start starts the agent, which runs until stopAgent. It waits until instances may be placed on the node.
 func (b *bench) start() {
 	b.t.Helper()
 	b.launch()
@@ -88,7 +87,7 @@ func (b *bench) start() {
 	}
 }
 
-// launch runs the agent until stopAgent, and waits for nothing.
+// launch starts the agent, which runs until stopAgent. It waits for nothing.
 func (b *bench) launch() {
 	b.t.Helper()
 	a, err := New(b.cfg)
@@ -210,7 +209,7 @@ func sh(script string) model.GroupSpec {
 	}
 }
 
-// plainUser lets groups that name uid 0 run where the tests do: as root it is allowed, otherwise the user is left out.
+// plainUser allows uid 0 only if the tests run as root; otherwise the group names no user.
 func plainUser(g model.GroupSpec) model.GroupSpec {
 	if os.Geteuid() != 0 && g.Exec.User == "0" {
 		g.Exec.User = ""

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settleTime is how long a program without checks must run before it counts as ready, so that one that dies at once
-// never does. After that time the program is looked at again: its end may become known late, if the machine is busy or
-// the program left others running.
+// settleTime is how long a program without checks must run before it counts as ready. So a program that ends at once
+// never counts as ready. Its end may become known late, if the machine is busy or the program left others running;
+// therefore its state is read again after that time.
 const settleTime = 300 * time.Millisecond
 
 // firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
@@ -20,14 +20,14 @@ const firstProbe = 50 * time.Millisecond
 
 var errEnded = errors.New("the program has ended")
 
-// prober asks one check once. It returns nil if it passes, and always soon after ctx ends.
+// prober makes one check once. It returns nil if the check passes. It returns soon after ctx ends.
 type prober func(ctx context.Context, c model.CheckSpec) error
 
 // verdict is what the checks of an instance say together.
 type verdict struct {
 	ready  bool
 	reason string // why not: the first failing check and what it said; "" while nothing is known to be wrong
-	// overdue is what the first check said that has failed for longer than its restart_after; "" if none has.
+	// overdue is the failure of the first check that has failed for longer than its restart_after; "" if none has.
 	overdue string
 }
 
@@ -35,7 +35,7 @@ type verdict struct {
 // was not taken yet.
 type readiness struct {
 	out    chan verdict // capacity 1
-	alive  func() bool  // the program itself
+	alive  func() bool  // whether the program itself runs
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -46,8 +46,9 @@ type readiness struct {
 	last   verdict
 }
 
-// watchReadiness starts the checks. A program that is not alive never becomes ready. assumed says that an earlier agent
-// saw the program ready: it stays so until a check fails as often as it may. The caller must call stop.
+// watchReadiness starts the checks. A program that is not alive never becomes ready. assumed says that an earlier
+// agent saw the program ready: it stays ready until a check has failed as often as its limit. The caller must call
+// stop.
 func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool,
 	assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,7 +80,7 @@ func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober,
 	return w
 }
 
-// watchNothing returns checks that never report, for a program that nothing is known about, or that is about to end.
+// watchNothing returns checks that never report, for a program whose spec is unknown or that is about to end.
 func watchNothing() *readiness { return &readiness{out: make(chan verdict), cancel: func() {}} }
 
 // stop ends the checks and waits for them. It may be called again.
@@ -88,14 +89,13 @@ func (w *readiness) stop() {
 	w.wg.Wait()
 }
 
-// watch runs one check.
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
-	var ill time.Time // since when its failures exceed the limit
+	var ill time.Time // when its failures in a row reached the limit
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
-	if w.isPassing(i) { // it passed before: this is no beginning
+	if w.isPassing(i) { // it passed under an earlier agent, so it needs no quick first probes
 		pause = interval
 	}
 	for ctx.Err() == nil {
@@ -185,7 +185,7 @@ func (w *readiness) judge() {
 		return
 	}
 	w.last = v
-	select { // replace what nobody took
+	select { // a newer verdict replaces one that was not taken
 	case <-w.out:
 	default:
 	}

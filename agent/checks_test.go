@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// patient answers probes from a script: the last answer is repeated.
+// patient answers probes with a list of answers. After the last one it repeats that.
 type patient struct {
 	mu     sync.Mutex
 	script []error

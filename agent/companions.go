@@ -83,7 +83,6 @@ func (i *instance) attend(ctx context.Context, task Task) *companions {
 	return b
 }
 
-// watchReadiness begins the checks.
 func (b *companions) watchReadiness(want transport.Assignment) {
 	if want.Spec == nil {
 		return
@@ -131,7 +130,7 @@ func (b *companions) afterStart(err error) error {
 	return nil
 }
 
-// conclude reports the outcome of a preparation, after the facts that it found.
+// conclude reports the outcome of a preparation. The facts that the preparation found are reported first.
 func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:

@@ -15,10 +15,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Shutdown says what happens to the work when the agent is asked to stop.
+// Shutdown says what happens to running programs when the agent is asked to stop.
 type Shutdown string
 
-// The ways to end. ShutdownKeep leaves everything running, to be adopted at the next start; ShutdownDrain asks the
+// The ways to end. ShutdownKeep leaves everything running, and the next agent adopts it. ShutdownDrain asks the
 // servers to drain the node first.
 const (
 	ShutdownKeep  Shutdown = "keep"
@@ -31,7 +31,8 @@ func (s Shutdown) Valid() bool { return s == ShutdownKeep || s == ShutdownDrain 
 // String returns the word as it stands in the configuration.
 func (s Shutdown) String() string { return string(s) }
 
-// Config is what New needs. Name, DataDir, Servers and Node.Address are required; of the rest zero means the default.
+// Config is what New needs. Name, DataDir, Servers and Node.Address are required. In other fields zero means the
+// default.
 type Config struct {
 	// Name is the node's name, unique in the cluster and the one in the agent's certificate.
 	Name string
@@ -42,9 +43,9 @@ type Config struct {
 	Node NodeConfig
 	// Exec is how programs are run; unused when Runtime is given.
 	Exec ExecConfig
-	// OnShutdown: default ShutdownKeep.
+	// OnShutdown says what happens to running programs when the agent stops; default ShutdownKeep.
 	OnShutdown Shutdown
-	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. What still runs then stays running.
+	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. Programs that run after it go on running.
 	DrainTimeout time.Duration
 	// Version is the program's version, shown in the node's row.
 	Version string
@@ -56,8 +57,8 @@ type Config struct {
 	// the clock. Default 3 s; negative: never.
 	SelfCheckEvery time.Duration
 
-	// DiskCheckEvery is the pause between two measurements of what instances have below their work directories. It is
-	// longer where these take long. Default 15 s; negative: never.
+	// DiskCheckEvery is the least pause between two measurements of the space that instances' work directories take.
+	// After a long measurement the pause is longer. Default 15 s; negative: never.
 	DiskCheckEvery time.Duration
 
 	// Servers reaches the control plane.
@@ -68,7 +69,7 @@ type Config struct {
 	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
 	Drain func(context.Context) error
-	// Log: default a logger that discards.
+	// Log receives log lines; by default they are dropped.
 	Log hclog.Logger
 }
 
@@ -86,35 +87,35 @@ type NodeConfig struct {
 	Labels map[string]string
 	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
 	Capacity model.Resources
-	// Reserve is kept for the machine itself and never placed on.
+	// Reserve is kept for the machine itself; instances can't use it.
 	Reserve model.Resources
-	// PortMin and PortMax bound the dynamic ports; default 20000 to 31999, below the kernel's own ephemeral range.
+	// PortMin and PortMax bound the dynamic ports; default 20000 to 29999, below the kernel's own ephemeral range.
 	// Agents that share an address need ranges that don't overlap.
 	PortMin, PortMax int
 }
 
 // ExecConfig is how the exec driver runs programs.
 type ExecConfig struct {
-	// AllowRoot lets instances run as uid 0; default refused.
+	// AllowRoot lets instances run as uid 0; by default they can't.
 	AllowRoot bool
-	// AllowUsers, by name or number, and users with a number from MinUID on are the users that a job file may name;
-	// without both, any user. Neither restricts DefaultUser.
+	// A job file may name the users in AllowUsers, by name or number, and the users whose number is at least MinUID. If
+	// neither is set, it may name any user. Neither restricts DefaultUser.
 	AllowUsers []string
 	MinUID     int
 	// VolumePaths are the directories below which the paths of volumes may be made; see driver.Config. Nil: the default.
 	VolumePaths []string
-	// UIDs is a range of user ids. Each instance that names no user gets one of its own; each slot with volumes gets one
-	// that stays. It needs root. Default of an agent that runs as root: DefaultUIDs.
+	// UIDs is a range of user ids for instances whose job files name no user. Each instance gets an id of its own; a slot
+	// with volumes keeps its id. A range needs root. Default of an agent that runs as root: DefaultUIDs.
 	UIDs driver.UIDRange
 	// SharedUser makes all instances that name no user run as DefaultUser, when UIDs is zero.
 	SharedUser bool
 	// DefaultUser runs instances that name no user and get no user id of their own, when the agent is root; default
 	// nobody.
 	DefaultUser string
-	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
-	// "none" turns cgroups off: memory is then not capped.
+	// CgroupParent is a path below each cgroup mount that only this agent's instances use; default outspan/NODE-ID.
+	// "none" turns cgroups off: memory is then not limited.
 	CgroupParent string
-	// Binary is the program that has the subcommands of shims and the door; default the running one.
+	// Binary is the program that has the subcommands of shims and the door; default: the running program.
 	Binary string
 }
 
@@ -129,7 +130,7 @@ func (c NodeConfig) ownPorts() []int {
 
 const (
 	defaultPortMin = 20000
-	defaultPortMax = 31999
+	defaultPortMax = 29999
 )
 
 func (c Config) withDefaults() Config {
@@ -196,7 +197,7 @@ func (c ExecConfig) binary() string {
 	return "/proc/self/exe"
 }
 
-// noPeers reaches nobody.
+// noPeers refuses every request to another agent.
 type noPeers struct{}
 
 // RoundTrip implements http.RoundTripper.

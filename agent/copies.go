@@ -38,7 +38,7 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // a row without an epoch accepts the directory as it is, once; then the directory gets an epoch
+	case noted: // without an epoch in the row, the directory stays as it is and gets one below
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
@@ -56,13 +56,12 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	return nil
 }
 
-// holdsData reports whether there is anything in a directory.
 func holdsData(dir string) bool {
 	empty, err := transfer.Empty(dir)
 	return err == nil && !empty
 }
 
-// lostVolume refuses to start an instance without its data.
+// lostVolume returns the error for an instance whose data is missing.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
 	return model.Refuse(model.CodeIntegrity, format, args...).
 		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: "+

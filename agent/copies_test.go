@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// copyAssignment is a member of a replicated group whose copy was made at an index.
+// copyAssignment is the assignment of a member of a replicated group whose copy was made at an index.
 func copyAssignment(made uint64) transport.Assignment {
 	return transport.Assignment{
 		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
@@ -69,7 +69,7 @@ func TestReplicatedCopy(t *testing.T) {
 		t.Fatalf("the older copy was not kept: %q, %v", text, err)
 	}
 
-	prepare(7) // an index that was used before, as after a restore: a different copy again
+	prepare(7) // an index that was used before, as after a restore, is another copy
 	prepare(30)
 	put(t, filepath.Join(dir, "rows"), "third")
 	prepare(31)
@@ -88,7 +88,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(dir, "rows"), "first")
-	if err := os.Rename(dir, dir+"@7"); err != nil { // it got this far
+	if err := os.Rename(dir, dir+"@7"); err != nil { // the agent ended after this step
 		t.Fatal(err)
 	}
 	if err := v.prepare(copyAssignment(30), account{}); err != nil {
@@ -102,7 +102,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 	}
 }
 
-// TestReplicatedCopyFromBefore: data without a noted copy is not taken for a new copy's.
+// TestReplicatedCopyFromBefore: data without an epoch is not taken for the data of a new copy.
 func TestReplicatedCopyFromBefore(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	a := copyAssignment(7)

@@ -27,7 +27,7 @@ func (o copyOwners) ofSlot(group model.GroupID, slot int, user string) (transfer
 	}
 	uid, groups, err := o.users.Account(user)
 	if err == nil && o.uids.all.Has(uid) {
-		err = givenUser(user)
+		err = refuseOwnUser(user)
 	}
 	return transfer.Account{UID: uid, Groups: groups}, err
 }

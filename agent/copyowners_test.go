@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A file of a copy keeps its owner if a job could run as that on this node.
+// A file of a copy keeps its owner if a job could run as that user on this node.
 func TestOwnersThatCopiesKeep(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root runs everything as its own user")

@@ -30,12 +30,12 @@ type diskUse struct {
 type diskWalk struct {
 	use   diskUse
 	dev   uint64
-	left  int // entries
+	left  int // entries that may still be visited
 	seen  map[uint64]bool
 	batch time.Time // when it began
 }
 
-// measureDisk walks a directory. A missing directory takes nothing. The error is that of ctx, or of opening the
+// measureDisk walks a directory. A missing directory counts as empty. The error is that of ctx, or of opening the
 // directory itself.
 func measureDisk(ctx context.Context, dir string) (diskUse, error) {
 	w := &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}

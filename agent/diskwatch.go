@@ -18,7 +18,7 @@ const (
 	// times as long as the measurement took.
 	diskCheckEvery = 15 * time.Second
 	diskShare      = 9
-	// diskNews: a use is reported again once it differs from the last report by more than an eighth.
+	// A use is reported again once it differs from the last report by more than an eighth (1/diskNews) of that.
 	diskNews = 8
 	// diskEnd is how long a measurement may delay the end of the agent: the disk may hang.
 	diskEnd = time.Second
@@ -39,9 +39,9 @@ type diskWatch struct {
 	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[model.InstanceID]model.DiskUse // as reported
+	above  map[model.InstanceID]model.DiskUse // the uses above a limit, as reported
 	told   bool                               // the first report was made
-	unsure map[model.InstanceID]bool          // below the limit as far as could be measured
+	unsure map[model.InstanceID]bool          // below the limit, but not measured as a whole
 	filler diskFiller
 }
 
@@ -50,7 +50,7 @@ type diskFiller struct {
 	full  func(was bool) bool
 	all   func() []model.InstanceID
 	tell  func(text string)
-	found bool // and reported
+	found bool // an instance was found and reported
 }
 
 // workDirs returns a function that finds an instance's work directory; false if the agent does not measure them.
@@ -98,7 +98,8 @@ func (c *supervisors) ids() []model.InstanceID {
 	return list
 }
 
-// inBackground wraps measure so that a measurement that hangs after ctx ended, because the disk hangs, is left behind.
+// inBackground wraps measure so that it returns at most diskEnd after ctx ended. If the disk hangs, the measurement
+// goes on in the background.
 func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context,
 	string) (diskUse, error) {
 	type result struct {
@@ -173,8 +174,8 @@ func (w *diskWatch) look(ctx context.Context) {
 	}
 }
 
-// lookForFiller measures all instances, once each time that the data directory is full, and names the one that uses
-// most.
+// lookForFiller measures all instances each time that the data directory has become full, and reports the one that
+// uses most.
 func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f := &w.filler
 	if full := f.full(f.found); full == f.found {

@@ -98,8 +98,8 @@ func TestDiskWatch(t *testing.T) {
 	}
 }
 
-// The first round reports nothing before its end: the servers would drop an earlier agent's reports about the others.
-// In later rounds an instance above its limit is reported at once, however long the others take to measure.
+// The first round reports nothing before its end, since the servers would drop an earlier agent's reports about the
+// other instances. In later rounds an instance above its limit is reported at once, however long the others take.
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10
@@ -118,7 +118,7 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w.look(t.Context())
 }
 
-// If there are too many, the largest are reported.
+// If too many instances are above their limits, the largest are reported.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()
 	var told []model.DiskUse
@@ -145,8 +145,8 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// A program that writes more than its limit below its work directory is reported, and its neighbour is not. That holds
-// over a restart of the agent, until the program has made room. The program is not stopped.
+// An instance whose program writes more than its limit is reported; the other instance is not. This stays so over a
+// restart of the agent, until the program has made room. The program is not stopped.
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })
 	flag := filepath.Join(b.dir, "make-room")
@@ -172,7 +172,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 		t.Error(err)
 	}
 	b.stopAgent()
-	b.cfg.DiskCheckEvery = time.Second // it reports before it has measured
+	b.cfg.DiskCheckEvery = time.Second // the new agent reports before it has measured
 	b.start()
 	if _, is := above(big); !is {
 		t.Error("the next agent took it back")

@@ -1,5 +1,5 @@
-// Package agent is the worker of a node: it registers with the servers, asks them what it must run, makes that so, and
-// reports what it sees.
+// Package agent is the worker of a node. It registers with the servers, asks them which instances to run, runs these,
+// and reports what it sees.
 //
 // It hides processes, checks, restarts, volumes, the forwarding of services (package door) and everything that makes
 // work survive the agent itself. Agent.Run owns all of it. What it needs from outside are small interfaces: Servers

@@ -44,8 +44,7 @@ func (v values) lookup(name string) (string, bool) {
 }
 
 // isAgentVariable reports whether the text between ${ and } is a variable of the agent: "slot", or words joined by
-// dots. Anything
-// else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays unchanged.
+// dots. Anything else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays unchanged.
 func isAgentVariable(name string) bool {
 	if name == "slot" {
 		return true

@@ -14,7 +14,7 @@ import (
 )
 
 // A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is
-// refused as a whole: a half-understood answer could say that it is safe to stop what isn't.
+// refused as a whole, because a half-understood answer could make an unsafe stop look safe.
 const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
@@ -26,7 +26,6 @@ const (
 // short text. Nil: nothing is known. A map is never changed once it is made.
 type facts = map[string]string
 
-// parseFacts reads the answer of a role check.
 func parseFacts(text []byte) (facts, error) {
 	switch {
 	case len(text) > maxFactsText:
@@ -51,7 +50,7 @@ func parseFacts(text []byte) (facts, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the JSON object of the answer")
 	}
-	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // a text that says nothing
+	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // an empty text is no fact
 	return found, nil
 }
 

@@ -92,7 +92,7 @@ func FuzzParseFacts(f *testing.F) {
 		if kept := fsm.CleanFacts(got); len(kept) != len(got) {
 			t.Errorf("%q: of %v the servers keep %v", text, got, kept)
 		}
-		for name, value := range got { // as a text it means the same
+		for name, value := range got { // the value as a JSON string gives the same fact
 			again, err := parseFacts(fmt.Appendf(nil, `{"%s":%s}`, name, strconv.Quote(value)))
 			if err != nil || again[name] != value {
 				t.Errorf("%q: %s is %q, and then %v %v", text, name, value, again, err)

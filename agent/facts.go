@@ -217,7 +217,7 @@ func (w *roleWatch) tell(found facts) {
 	w.deliver()
 }
 
-// catchUp sends what came too early.
+// catchUp sends facts that were held back because changes came too often.
 func (w *roleWatch) catchUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *roleWatch) deliver() {
 		return
 	}
 	w.told = w.known
-	select { // replace what nobody took
+	select { // newer facts replace those that were not taken
 	case <-w.out:
 	default:
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// oracle answers role checks as the test says.
+// oracle answers role checks with what the test sets.
 type oracle struct {
 	mu    sync.Mutex
 	say   facts
@@ -82,7 +82,8 @@ func TestRoleWatch(t *testing.T) {
 		if f, ok := takeFacts(w); !ok || f["leader"] != "false" {
 			t.Errorf("another answer: %v %v", f, ok)
 		}
-		// An unconfirmed fact counts for three intervals from the last question, which may be one interval ago.
+		// The last answered question may be one interval (10 s) ago. Facts are withdrawn three intervals after that
+		// question.
 		o.set(nil, errors.New("no"))
 		time.Sleep(19 * time.Second)
 		if f, ok := takeFacts(w); ok {
@@ -205,9 +206,9 @@ func lines(file string) []string {
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
-// The life of facts: they are asked in the instance's environment and reported only when they change. They are
-// withdrawn when nothing confirms them, and unknown after a restart of the agent until it has asked. Heartbeats get
-// their generation at once.
+// Facts are read in the instance's environment and reported only when they change. They are withdrawn when no answer
+// confirms them. After a restart of the agent they are unknown until it has asked. Heartbeats get the generation of
+// the facts at once.
 func TestFacts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
@@ -218,7 +219,7 @@ func TestFacts(t *testing.T) {
 	say(t, file, `{"leader":true,"index":1}`)
 	b.alter(withRole(model.RoleCheckSpec{
 		Exec: []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
-		// three of them without an answer would withdraw the facts
+		// Three checks without an answer would withdraw the facts.
 		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second,
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
@@ -247,7 +248,7 @@ func TestFacts(t *testing.T) {
 	}
 	say(t, file, `{"leader":true}`)
 	want("the facts to be back", facts{"leader": "true"})
-	// A new registration of the same agent forgets them until its inventory is in; their generations begin again at 1.
+	// After a new registration the servers know no facts until the inventory is in. Generations begin again at 1.
 	b.agent.SetLabels(map[string]string{"rack": "r1"})
 	eventually(t, "another epoch", func() bool { n := b.nodeRow(); return n.Registrations == 3 && !n.Return.Recovering })
 	want("the facts after it", facts{"leader": "true"})
@@ -321,7 +322,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	if want := []uint64{1, 1, reportBatch + 2}; !slices.Equal(got, want) {
 		t.Errorf("generations %d, want %d", got, want)
 	}
-	// The next registration counts from 1 again, and its first report has everything.
+	// After the next registration the facts count from 1 again, and the first report has everything.
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
 	second := registration{2, 7} // the servers may have forgotten the first
@@ -333,8 +334,8 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 }
 
-// Reports stay far below the servers' limit, however much the instances say, and in the end the servers have
-// everything.
+// Reports stay far below the servers' limit, however many facts the instances have. In the end the servers have all
+// facts.
 func TestReportsHaveABound(t *testing.T) {
 	told := map[model.InstanceID]model.InstanceStatus{}
 	full, largest := 0, 0
@@ -344,7 +345,7 @@ func TestReportsHaveABound(t *testing.T) {
 		largest = max(largest, len(raw))
 		if q.Full {
 			full = len(q.Instances)
-			clear(told) // as a registration drops the facts
+			clear(told) // at a registration the servers drop the facts
 		}
 		for _, s := range q.Instances {
 			told[s.ID] = s

@@ -35,12 +35,13 @@ type forwarder struct {
 	unsure   bool                        // a restore is not confirmed
 	seen     model.Seen                  // the state that the services come from
 	known    bool                        // wanted is known
-	round    int                         // of wanted
+	round    int                         // grows with each change of wanted
 	wanted   []transport.ServiceBackends
 	statuses []door.Status
 }
 
-// backendTable listens and forwards, in a process of its own, or in this one if the runtime has no processes.
+// backendTable is the node's door. It is a process of its own, or part of this process if the runtime has no
+// processes.
 type backendTable interface {
 	// Follow carries out an order and returns the status of its services. news says that the order differs from the last
 	// one.
@@ -53,7 +54,7 @@ type backendTable interface {
 // doorCheck is how often the door is asked for its health and counts.
 const doorCheck = time.Second
 
-// withdrawTimeout bounds the wait for the door at the end of a drained agent.
+// withdrawTimeout is how long the agent of a drained node waits at its end for the door to close the ports.
 const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder that keeps the services it knows in the file last; "" keeps nothing.
@@ -77,7 +78,6 @@ func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.St
 
 func (innerDoor) Busy() bool { return false }
 
-// exposed returns the exposed services and their ports.
 func (f *forwarder) exposed() map[model.ServiceName]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 }
 
 // run follows the services until ctx ends. If the servers don't answer soon, it begins with the services known last.
-// The door goes on after it.
+// The door goes on after run has returned.
 func (f *forwarder) run(ctx context.Context,
 	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
@@ -199,7 +199,7 @@ func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends
 	return all
 }
 
-// want sets what the door must expose, and wakes tend. The lock is held.
+// want sets what the door must expose, and wakes keepDoor. f.mu is held.
 func (f *forwarder) want(answer transport.Services) {
 	f.wanted = nil
 	for _, s := range answer.Services {

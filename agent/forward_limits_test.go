@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A client that reads nothing of its backend's data does not keep its place for ever.
+// A client that reads nothing of its backend's data does not keep its connection for ever.
 func TestForwardStalledClient(t *testing.T) {
 	d := newGate(t)
 	d.limit = func(l *door.Limits) { l.Stalled = 200 * time.Millisecond }
@@ -26,7 +26,7 @@ func TestForwardStalledClient(t *testing.T) {
 	must(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
 	back, err := l.Accept()
 	must(t, err)
-	go func() { // fills the buffers on the way, and then ends
+	go func() { // fills the buffers on the way, and then closes
 		_ = back.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 		_, _ = back.Write(make([]byte, 64<<10))
 		_ = back.Close()

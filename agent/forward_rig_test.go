@@ -77,7 +77,7 @@ func newGate(t *testing.T) *gate {
 	return d
 }
 
-// start starts the forwarder; called again, it starts the next one.
+// start starts the forwarder. A later call ends it and starts a new one.
 func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	d.end()
 	limits := door.DefaultLimits()
@@ -128,7 +128,7 @@ func (d *gate) known() {
 	})
 }
 
-// house is a backend: an HTTP server that says its name.
+// house is a backend: an HTTP server that answers with its name.
 type house struct {
 	model.Backend
 	srv  *http.Server
@@ -154,7 +154,7 @@ func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) 
 	return b
 }
 
-// caller makes requests, each over a new connection unless keep.
+// caller makes requests. Each has a new connection, unless keep is set.
 func caller(t *testing.T, keep bool) *http.Client {
 	tr := &http.Transport{DisableKeepAlives: !keep}
 	t.Cleanup(tr.CloseIdleConnections)

@@ -66,7 +66,7 @@ func TestForwardRetries(t *testing.T) {
 	if st := d.status(); st.Down != 1 || st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
-	// The mark expires: a backend that is back is used again.
+	// After that time the backend is used again.
 	l, err := net.Listen("tcp", gone.Address)
 	must(t, err)
 	defer l.Close()
@@ -79,14 +79,14 @@ func TestForwardRetries(t *testing.T) {
 	back.Close()
 }
 
-// A connection that comes before there is a backend waits for it.
+// A connection that arrives when there is no backend waits for one.
 func TestForwardWaitsForABackend(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.serve()
 	answer := make(chan string, 1)
 	go func() {
 		got, err := get(c, d.address())
-		for err != nil && t.Context().Err() == nil { // a machine under load may check only after one was refused
+		for err != nil && t.Context().Err() == nil { // on a busy machine, a request may be refused before a backend exists
 			got, err = get(c, d.address())
 		}
 		answer <- got
@@ -108,7 +108,7 @@ func TestForwardRefusesInTheEnd(t *testing.T) {
 	eventually(t, "the count", func() bool { return d.status().Refused == 1 })
 }
 
-// While a backend drains, not one request fails: it leaves the set, finishes what it has, and ends after the delay.
+// While a backend drains, no request fails: it leaves the set, answers what it has accepted, and ends after the delay.
 func TestForwardLosesNothingInADrain(t *testing.T) {
 	d := newGate(t)
 	slow := func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) }
@@ -146,7 +146,7 @@ func TestForwardLosesNothingInADrain(t *testing.T) {
 	}
 }
 
-// Each side may finish its half first.
+// Client or backend may close its half of a connection first.
 func TestForwardHalfClose(t *testing.T) {
 	d := newGate(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,7 +164,7 @@ func TestForwardHalfClose(t *testing.T) {
 		_, _ = io.WriteString(conn, payload)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
-	got, err := io.ReadAll(back) // ends by the half close
+	got, err := io.ReadAll(back) // until the other side closed its half
 	if err != nil || string(got) != payload {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -180,8 +180,8 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A slow reader gets every byte, and an end, even long after its backend has finished. A reader that keeps its half
-// open without reason is closed.
+// A client that reads slowly gets every byte and the end of the stream, even long after its backend has finished. A
+// client that keeps its half open without reason is closed.
 func TestForwardSlowReader(t *testing.T) {
 	d := newGate(t)
 	const wait = 200 * time.Millisecond
@@ -223,7 +223,7 @@ func TestForwardSlowReader(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A backend that dies in the middle of an answer must not look as if it had finished.
+// A backend that dies in the middle of an answer must not look as if it had finished the answer.
 func TestForwardPassesResetsOn(t *testing.T) {
 	d := newGate(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -260,7 +260,7 @@ func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	eventually(t, "the problem to be over", func() bool { return problem() == "" })
 }
 
-// Listeners follow the services: a new port, another one, none.
+// Listeners follow the services: another port, another service, no service.
 func TestForwardFollows(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)
@@ -281,7 +281,7 @@ func TestForwardFollows(t *testing.T) {
 	}
 }
 
-// Services of an older index come from a lagging server, unless they keep coming.
+// Services of an older index come from a lagging server, unless they come repeatedly.
 func TestForwardOlderSets(t *testing.T) {
 	d := newGate(t)
 	d.mu.Lock()

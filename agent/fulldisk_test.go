@@ -57,7 +57,7 @@ func TestStoppedOnAFullDisk(t *testing.T) {
 			b.await(id, model.ObservedReady)
 			pid := pidOf(t, pidFile)
 			room := fill(t, data)
-			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // fill the last block of the journal's file
+			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // also fills the last block of the journal's file
 				t.Log("the journal had room for one more record")
 			}
 			b.stop(id, nil)

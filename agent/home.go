@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -104,7 +105,7 @@ func (h *home) letThrough() error {
 }
 
 // identify reads the node's id, or makes one at the first start. A damaged id is not replaced: the cluster would see a
-// new node, and take the one it knew for dead.
+// new node, and consider the old one dead.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,8 +136,8 @@ func (h *home) cluster() string {
 }
 
 // followCluster makes the node follow the cluster of its first registration. Later it accepts only that cluster, with
-// the same
-// lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code: conflict.
+// the same lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code:
+// conflict.
 func (h *home) followCluster(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -169,8 +170,8 @@ func (h *home) followCluster(answered string) error {
 	return nil
 }
 
-// noteAnswer keeps note, until the servers accept this agent, that they refused it because another agent runs its node.
-// Other failures change nothing.
+// noteAnswer makes the file refused when the servers refuse this agent because another agent runs its node. It removes
+// the file when they accept this agent. Other failures change nothing.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -214,7 +215,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 	if len(addresses) == 0 || slices.Equal(addresses, KnownServers(h.dir)) {
 		return nil
 	}
-	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
+	return durable.ReplaceBytes(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }
 
 // close unlocks explicitly: a child between fork and exec has a copy of the descriptor, and with it the lock.
@@ -246,32 +247,8 @@ func readLine(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeLine writes a file of one line. After a power cut the file is complete, or the old one.
-func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n"), 0o600) }
-
-// writeWhole writes a file. After a power cut the file is complete, or the old one.
-func writeWhole(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
+// writeLine writes a file of one line. After a power cut the file has either the old or the new content.
+func writeLine(path, line string) error { return durable.ReplaceBytes(path, []byte(line+"\n"), 0o600) }
 
 func diskError(what string, err error) error {
 	refused := model.Refuse(model.CodeInternal, "%s: %v", what, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node follows lineages that replace its own, over restarts of its agent, and never goes back.
+// A node follows lineages that replace its own, over restarts of its agent. It never goes back to an earlier one.
 func TestPinLineage(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {
@@ -51,8 +51,8 @@ func TestPinLineage(t *testing.T) {
 	}
 }
 
-// A refusal in favour of another agent of this node is noted until the servers accept the agent, over restarts. Other
-// answers change nothing.
+// A refusal because another agent runs this node is noted until the servers accept this agent, also over restarts.
+// Other answers change nothing.
 func TestRefusalIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {

@@ -29,7 +29,6 @@ const (
 	hookOutput = 64 << 10
 )
 
-// hookOf finds a hook of the assignment.
 func hookOf(a transport.Assignment, name model.HookName) (model.HookSpec, bool) {
 	if a.Spec == nil {
 		return model.HookSpec{}, false
@@ -47,7 +46,7 @@ type hookRun struct {
 	task  Task
 	argv  []string
 	env   map[string]string
-	alone bool // an earlier agent may have left it running
+	alone bool // an earlier agent may have left the hook running
 }
 
 // newHookRun prepares a run. Code: invalid, for an unknown variable.
@@ -98,7 +97,7 @@ type hookLog struct {
 	broken  bool   // a write to the log failed
 }
 
-// lineLimit cuts lines, so that a note with several of them fits.
+// lineLimit is how many bytes of a line are kept, so that several lines fit in one note.
 const lineLimit = 1000
 
 func (l *hookLog) Write(b []byte) (int, error) {
@@ -195,7 +194,7 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short bounds a reported text.
+// short cuts a text to a length that the servers accept.
 func short(text string) string {
 	if len(text) > 240 { // servers cut at 256 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."

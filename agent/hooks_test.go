@@ -67,9 +67,9 @@ func (b *bench) log(id model.InstanceID) string {
 	}
 }
 
-// A leader resigns before it is stopped. The hook runs once in the instance's environment, and its output is in the
-// instance's log. The gates are asked after it, and the program goes on meanwhile. A restart of the agent doesn't run
-// it again.
+// A leader resigns before it is stopped. The hook runs once, in the instance's environment, and its output is in the
+// instance's log. The gates are checked after the hook, and the program runs meanwhile. After a restart of the agent
+// the hook is not run again.
 func TestBeforeStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
@@ -86,7 +86,8 @@ func TestBeforeStop(t *testing.T) {
 	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
 		t.Errorf("prepared: %+v", r)
 	}
-	// The interval is an hour: the check after the hook found that it resigned, and reported it no later than the outcome.
+	// The role check runs once an hour. So it was the check after the hook that found the resignation. It was reported no
+	// later than the outcome of the hook.
 	if i := b.instance(id); i.Status.Facts["leader"] != "false" || !i.Ready() || !alive(pid) {
 		t.Errorf("after the preparation: %+v, alive %v", i.Status, alive(pid))
 	}
@@ -108,7 +109,7 @@ func TestBeforeStop(t *testing.T) {
 	b.await(id, model.ObservedStopped)
 }
 
-// The report of a failed preparation.
+// A preparation that fails is reported with the reason.
 func TestBeforeStopFails(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("db", sh("exec sleep 1000"), nil)
@@ -210,7 +211,7 @@ func TestAfterStart(t *testing.T) {
 	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("while the hook runs it is %s", i.Status.Observed)
 	}
-	b.stopAgent() // an unfinished one is run again
+	b.stopAgent() // an unfinished hook is run again
 	b.start()
 	eventually(t, "the hook to run again", func() bool { return len(lines(ran)) == 2 })
 	must(t, os.WriteFile(free, nil, 0o644))
@@ -218,7 +219,7 @@ func TestAfterStart(t *testing.T) {
 	if got := b.log(id); !strings.Contains(got, "hook after_start: joined\n") {
 		t.Errorf("log %q", got)
 	}
-	b.stopAgent() // a finished one is not
+	b.stopAgent() // a finished hook is not
 	b.start()
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
@@ -248,16 +249,16 @@ func TestAfterStartFails(t *testing.T) {
 	b.await(b.run("other", g, nil), model.ObservedReady)
 }
 
-// The gates are checked right before the stop signal: while one doesn't hold, the signal waits, at most until a second
-// before the end of the grace.
+// The gates are checked right before the stop signal. While a gate doesn't hold, the signal is delayed, at most until
+// a second before the end of the grace.
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		leads  time.Duration // for this long after the stop began; 0: the check fails, forever is an hour
-		signal time.Duration // this long after the drain delay
+		leads  time.Duration // it still leads this long after the stop began; 0: the check fails, forever is an hour
+		signal time.Duration // from the end of the drain delay to the signal
 	}{
 		{"it leads no more", time.Millisecond, 0},
-		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // 2 s of it are drain delay
+		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // the drain delay takes 2 s of it
 		{"it leads on", time.Hour, 9 * time.Second},
 		{"nobody knows", 0, 9 * time.Second},
 	} {
@@ -319,7 +320,7 @@ func TestPreparationWithoutAProgram(t *testing.T) {
 			h.Message != "the program does not run: exited" {
 			t.Errorf("%+v", h)
 		}
-		b.pass(30 * time.Second) // it runs again
+		b.pass(30 * time.Second) // the program runs again
 		b.alter(preparing(2))
 		b.pass(time.Second)
 		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 2 || !h.OK {

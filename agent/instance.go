@@ -24,7 +24,7 @@ type shared struct {
 	uids       *uids
 	ports      *driver.Ports
 	lease      *lease
-	host       string                           // this boot of this machine
+	host       string                           // this boot of this machine; see hostID
 	acceptance atomic.Int32                     // an acceptance (see slot.go)
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
@@ -56,7 +56,7 @@ type instance struct {
 	entry   entry
 	retryAt time.Time
 	told    int  // the peers.version that the program began with, or was last signalled about
-	adopted bool // an earlier agent started the program; written only while nothing runs beside it
+	adopted bool // an earlier agent started the program; written only while no other goroutine reads it
 	// pendingFinal is a final status that the journal refused. It is reported once the journal has taken it.
 	pendingFinal *model.InstanceStatus
 }
@@ -107,7 +107,6 @@ func (i *instance) wake() {
 	}
 }
 
-// wanted returns the newest assignment.
 func (i *instance) wanted() transport.Assignment {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -189,7 +188,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// journaled before there is a process
+	// The journal must have this before there is a process.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)
@@ -291,7 +290,7 @@ func (i *instance) oversee(ctx context.Context) {
 				return
 			}
 		case <-i.changed:
-			if want.Spec == nil { // now its checks are known
+			if want.Spec == nil { // run calls oversee again, which now knows the checks
 				return
 			}
 		}

@@ -59,7 +59,7 @@ func TestKillAfterGrace(t *testing.T) {
 	}
 }
 
-// The servers say stopped while the program still has most of its grace: it is killed at once.
+// The servers order `stopped` while the program has most of its grace left: it is killed at once.
 // proves P15
 func TestStoppedKillsAtOnce(t *testing.T) {
 	b := newBench(t, allowRoot)
@@ -88,7 +88,7 @@ func TestCrashLoop(t *testing.T) {
 	if text, _ := os.ReadFile(runs); strings.Count(string(text), "x") != 3 {
 		t.Errorf("it ran %d times, want 3", strings.Count(string(text), "x"))
 	}
-	// A person may ask for another try.
+	// An operator may ask for another try.
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "another run", func() bool {
 		text, _ := os.ReadFile(runs)
@@ -104,7 +104,7 @@ func TestStartFailures(t *testing.T) {
 	missing.Exec.Command, missing.Exec.Args = "/nowhere/program", nil
 	variable := sh("echo ${node.label.rack}")
 	user := sh("true")
-	user.Exec.User = "nobody-has-this-name" // as an ordinary user: refused like any other name
+	user.Exec.User = "nobody-has-this-name" // without root it is refused like any other name
 	limit := sh("true")
 	limit.Exec.Rlimits = map[string]uint64{"nonsense": 1}
 	tests := []struct {
@@ -194,7 +194,8 @@ func TestRestartInPlace(t *testing.T) {
 	}
 }
 
-// A crash after it was ready: not ready while it is away, the reason is told, and it comes back by itself.
+// After a crash a ready instance is not ready while its program is away. The reason is reported, and it restarts by
+// itself.
 // proves A3
 func TestRestartAfterCrash(t *testing.T) {
 	b := newBench(t, allowRoot)

@@ -31,8 +31,8 @@ type entry struct {
 	// starts in between runs the hook again. The outcome of a preparation is in Status.Hook; a preparation without an
 	// outcome is run again too.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. An instance that must not run twice is
-	// started again without the servers only there.
+	// Host is the boot and the machine on which the program was last started. An instance that must not run twice may be
+	// restarted without asking the servers only on that boot of that machine.
 	Host string `cbor:"8,keyasint,omitempty"`
 	// UID is the instance's user id from the node's range; 0: none.
 	UID int `cbor:"9,keyasint,omitempty"`
@@ -47,7 +47,7 @@ func (e entry) over() bool {
 const (
 	keySeen     = "seen"
 	keyInstance = "instance/" // and the id
-	keyStopped  = "stopped/"  // and the id of a forgotten one: when it was forgotten, in Unix ms
+	keyStopped  = "stopped/"  // and the id of a forgotten instance; the value is when it was forgotten, in Unix ms
 )
 
 // records is the agent's journal of instances. Safe for many goroutines.
@@ -56,8 +56,8 @@ type records struct {
 	log hclog.Logger
 }
 
-// openRecords opens the journal at path. A damaged journal is put aside and a new one begun: the driver knows what
-// runs, and the servers say what it is. Codes: those of journal.Open except journal_damaged.
+// openRecords opens the journal at path. A damaged journal is put aside and a new one begun, because the driver knows
+// what runs, and the servers know its assignments. Codes: those of journal.Open except journal_damaged.
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
@@ -100,8 +100,8 @@ func (r *records) remove(id model.InstanceID) {
 	}
 }
 
-// keepStopped is the number of forgotten instances that are remembered as stopped: a restored state may want them to
-// run.
+// keepStopped is the number of forgotten instances that are remembered as stopped, in case a restored state wants them
+// to run.
 const keepStopped = 4096
 
 // noteStopped notes that a forgotten instance has stopped, so that it is never started again. Above keepStopped the

@@ -10,19 +10,20 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/transport"
 )
 
 const (
-	// serversFirst is how long the servers may take to answer before the services known last are used, which may be out of
-	// date.
+	// serversFirst is how long the agent waits for an answer of the servers. After that it uses the last known services,
+	// which may be out of date.
 	serversFirst = time.Second
 	// saveEvery is the least time between two writes of the services.
 	saveEvery = time.Second
 )
 
-// lastKnown is the file with the exposed services known last. An agent that restarts while no server answers uses it to
-// open its ports and forward to the earlier backends. With path "" nothing is kept.
+// lastKnown keeps the last known exposed services in a file. An agent that restarts while no server answers uses the
+// file to open its ports and forward to the earlier backends. With path "" nothing is kept.
 type lastKnown struct {
 	path string
 	log  hclog.Logger
@@ -88,7 +89,7 @@ func (k *lastKnown) write(s transport.Services) {
 	}
 	b, err := cbor.Marshal(s)
 	if err == nil {
-		err = writeWhole(k.path, b, 0o600)
+		err = durable.ReplaceBytes(k.path, b, 0o600)
 	}
 	if err != nil {
 		k.log.Error("the services could not be written", "path", k.path, "error", err)

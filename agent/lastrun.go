@@ -39,7 +39,7 @@ func (h *home) lastRun(boot string) (*unclean, error) {
 		return nil, diskError("read "+h.path("run"), err)
 	}
 	run := &unclean{began: info.ModTime(), lastSign: info.ModTime(), rebooted: was != boot}
-	// the self-check writes it every few seconds
+	// The self-check writes this file every few seconds.
 	if probe, err := os.Stat(h.path("self-check")); err == nil && probe.ModTime().After(run.lastSign) {
 		run.lastSign = probe.ModTime()
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// A run of the agent that ended without a shutdown is logged at the next start, with its begin, its last sign of life,
+// A run of the agent that ended without a shutdown is logged at the next start: when it began, its last sign of life,
 // and whether the machine was restarted.
 func TestLastRun(t *testing.T) {
 	h, err := openHome(t.TempDir(), hclog.NewNullLogger())

@@ -17,7 +17,6 @@ const (
 	maxShares = 262144
 )
 
-// values returns the variables of an assignment.
 func (w *shared) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
@@ -106,7 +105,7 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
-		// otherwise the program sees its volumes at the paths of its spec
+		// With binds the program sees its volumes at the paths of its spec, and needs no way through the data directory.
 		if binds, _ := a.shared.mounts(as); len(binds) == 0 {
 			if err := reachable(a.home.dir, who); err != nil {
 				return err
@@ -127,7 +126,8 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 	return nil
 }
 
-// claim notes the volumes and ports of a program that was found running. It can't be refused: what runs comes first.
+// claim takes the volumes and ports of a program that was found running. A conflict is only logged, because the
+// program runs already.
 func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)

@@ -17,15 +17,15 @@ const leaseCheck = 200 * time.Millisecond
 // fenced reports whether the assignment may run only while the lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
-// leaseOf returns the length of the assignment's lease.
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
-// lease decides whether fenced instances may run. A lease is held while a majority of the voters answer heartbeats that
-// were sent within its length, which each group sets. The shims hold the timers, on the clock of driver.BootTime; lease
-// only moves their ends. Nothing is started before the servers have said in this term what is assigned: what ran in an
-// earlier term may run elsewhere by now (S2). After a restore nothing is started until an operator has confirmed it,
-// and for a while after that: instances that the restored state does not know may run until then. Safe for many
-// goroutines.
+// lease decides whether fenced instances may run. Each group sets the length of its lease. A lease is held while a
+// majority of the voters answer heartbeats that were sent within that length. The shims hold the timers, on the clock
+// of driver.BootTime; lease only moves their ends.
+//
+// Nothing is started before the servers have sent the assignments of the present registration, because what ran before
+// may run elsewhere by now (S2). After a restore nothing is started until an operator has confirmed it, and for a
+// while after that: until then, instances may run that the restored state does not know. Safe for many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
@@ -34,14 +34,14 @@ type lease struct {
 	now         registration    // the newest registration
 	told        registration    // the newest registration whose assignments are known and confirmed
 	incarnation uint64          // the incarnation of the servers' state that sure belongs to
-	sure        time.Time       // when the restore was confirmed, at the latest; zero: there was none
-	heard       driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none yet
+	sure        time.Time       // upper bound of when the restore was confirmed; zero: none was
+	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: none yet
 	moved       chan struct{}   // closed and replaced when heard changed
-	mark        clocks          // of the last look
-	awake       time.Time       // answers to heartbeats sent before this don't count: the machine slept since
+	mark        clocks          // both clocks at the last refresh
+	awake       time.Time       // heartbeats sent before this don't count: the machine slept after them
 }
 
-// clocks are one moment on both clocks. Only the second continues in suspend.
+// clocks is one moment on two clocks. Only boot goes on while the machine is suspended.
 type clocks struct {
 	mono time.Time
 	boot driver.BootTime
@@ -51,21 +51,20 @@ func newLease(boot func() driver.BootTime) *lease {
 	return &lease{boot: boot, moved: make(chan struct{})}
 }
 
-// set sets the source of confirmed heartbeats.
 func (l *lease) set(beats Heartbeats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beats = beats
 }
 
-// beginTerm begins a term.
+// beginTerm sets the newest registration, whose assignments are not known yet.
 func (l *lease) beginTerm(now registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
 }
 
-// assigned notes that every instance knows what the servers want of it in a term.
+// assigned notes that the assignments of a registration have reached every instance.
 func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,9 +81,9 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 	}
 }
 
-// until returns when a lease of this length ends. It returns 0 if the lease is not held, or if nothing with this grace
-// may start under it yet. After a restore, length plus grace must pass: by then another node has stopped its holder, or
-// lost its lease.
+// until returns when a lease of this length ends. It returns 0 if the lease is not held, or if an instance with this
+// grace may not start under it yet. After a restore was confirmed, length plus grace must pass first. By then another
+// node has stopped its instance of the slot, or lost its lease.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +94,7 @@ func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	return end
 }
 
-// assignedNow reports whether the servers have said in this term what is assigned.
+// assignedNow reports whether the confirmed assignments of the present registration are known.
 func (l *lease) assignedNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +114,7 @@ func (l *lease) refresh() time.Duration {
 	if l.beats == nil {
 		return leaseCheck
 	}
-	// The boot clock is read first: sleep between the two reads makes the end come early, never late.
+	// The boot clock is read first. If the machine sleeps between the two reads, the lease then ends early, never late.
 	now := clocks{boot: l.boot()}
 	now.mono = time.Now()
 	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() &&

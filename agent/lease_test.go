@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// votes are heartbeats that are answered, or not, as the test says.
+// votes are heartbeats that are answered or not, as the test sets.
 type votes struct {
 	mu      sync.Mutex
 	last    time.Time // when the last confirmed heartbeat was sent
@@ -89,7 +89,7 @@ func (b *bubble) runExclusive(job string) model.InstanceID {
 	return id
 }
 
-// A fenced instance starts under a lease only. The end of its lease moves only as long as servers answer.
+// A fenced instance starts only while the lease is held. The end of its lease moves only as long as servers answer.
 func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -120,7 +120,7 @@ func TestLease(t *testing.T) {
 		if b.mem.task(id).lease() != end {
 			t.Error("the lease moved although nobody answered")
 		}
-		// The shim kills it; it comes back with the lease, not before.
+		// The shim kills the program. It starts again once the lease is held, not before.
 		b.mem.task(id).finish(fencedExit())
 		b.pass(time.Minute)
 		b.want(id, model.ObservedUnready, "fenced")
@@ -160,9 +160,8 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// Nothing that runs is ended because servers don't answer. A program that fails meanwhile is started again in place,
-// also by a restarted agent. Only on a rebooted or copied machine do instances that must not run twice wait for the
-// servers.
+// No program is ended because servers don't answer. A program that fails meanwhile is started again in place, also by
+// a restarted agent. Only on a rebooted or copied machine do instances that must not run twice wait for the servers.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
@@ -216,9 +215,9 @@ func TestOneHolderWithoutServers(t *testing.T) {
 	}
 }
 
-// S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is
-// assigned. What ran there may run only once has a holder elsewhere by now, so it is not started again, whether the
-// agent was there all the time or the machine was rebooted.
+// S2: the servers called a node offline. It returns with a new epoch, and holds the lease before a server has sent its
+// assignments. An instance that must not run twice may have another holder elsewhere by now. So it is not started
+// again, whether the agent ran all the time or the machine was rebooted.
 func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	for name, back := range map[string]func(*bubble){
 		"cut off": func(*bubble) {},
@@ -245,7 +244,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				v.givenUp <- n.Agent.Epoch
 				back(b)
 				b.pass(time.Second)
-				v.set(false) // servers answer for the new epoch
+				v.set(false) // servers answer heartbeats of the new epoch
 				b.pass(9 * time.Second)
 				if n, _ = b.m.State().Nodes.Get(n.ID); n.Registrations < 2 {
 					t.Fatal("the node has not registered again")
@@ -264,9 +263,9 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	}
 }
 
-// S2: a restored state does not know of the holder that another node has by now. Nothing fenced is started before a
-// person confirms, and then not before the other node has heard that it must end it, and has had its grace. What holds
-// no lease is started at once; what runs goes on.
+// S2: a restored state does not know that another node runs the instance by now. Nothing fenced is started before a
+// person confirms. After that it waits until the other node has heard that it must stop, and has had its grace.
+// Instances without a lease are started at once; what runs goes on.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
@@ -274,7 +273,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				b.beats = newVotes()
 				b.start()
 				running := b.runExclusive("running")
-				id := model.InstanceID("one") // the snapshot has it, and its agent does not
+				id := model.InstanceID("one") // in the snapshot, but its agent does not have it
 				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(),
 					Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
 				b.pass(time.Second) // nothing is placed here before the agent's inventory is in
@@ -287,7 +286,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				}
 				b.apply(&fsm.RestoreMark{Confirm: true})
 				confirmed := time.Now()
-				b.stop(free, nil) // the poll under way is answered
+				b.stop(free, nil) // so that the long poll is answered
 				if restarted {
 					b.pass(time.Second)
 					b.end()

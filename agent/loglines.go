@@ -26,8 +26,8 @@ type lineSource struct {
 	log  Log
 	buf  []byte
 	have int   // bytes in buf that are not shown yet
-	at   int64 // offset of the first of them
-	end  int   // of the first line in buf; 0: that line is not complete yet
+	at   int64 // offset in the log of the first of them
+	end  int   // end of the first line in buf; 0: that line is not complete yet
 	fail error // error of the log; io.EOF doesn't count
 
 	read  int // number of the last read that returned bytes
@@ -79,7 +79,7 @@ type lineMerge struct {
 	sources []*lineSource
 	query   logQuery
 	out     *lineWriter
-	over    func() bool // nothing more will be written
+	over    func() bool // whether nothing more will be written
 	reads   int         // how often a log was read
 	held    []byte      // lines that are sent together
 }
@@ -114,10 +114,11 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest returns the source of the line to show next; nil: there is none now. What the shim writes later is newer. So a
-// line is the oldest if no other stream has an older one, or if the others had nothing when they were read after it.
+// oldest returns the source of the line to show next; nil: there is none now. A stream without a line is read again
+// after the lines of the others were read. If that read finds nothing, the shim's next line on that stream is newer
+// than those lines.
 func (m *lineMerge) oldest(over bool) *lineSource {
-	begin := m.reads // if no line is there, all are read once
+	begin := m.reads // if no stream has a line, all are read once
 	for looked := true; looked; {
 		looked = false
 		newest, found := 0, false

@@ -25,10 +25,10 @@ const (
 	logStall = 30 * time.Second
 )
 
-// HeaderLogOffset is the position in the stream of the answer's first byte, if the answer has one stream.
+// HeaderLogOffset names the header with the stream offset at which the answer begins. Answers of two streams lack it.
 const HeaderLogOffset = "Outspan-Log-Offset"
 
-// HeaderLogTimes says that each line of the answer begins with its time, or - if unknown, and a blank.
+// HeaderLogTimes says that each line of the answer begins with its time and a blank; "-" stands for an unknown time.
 const HeaderLogTimes = "Outspan-Log-Times"
 
 // logServer answers GET /v1/agent/logs/{instance}.
@@ -41,10 +41,13 @@ func newLogServer(a *Agent) *logServer {
 	return &logServer{agent: a, slots: make(chan struct{}, maxLogReaders)}
 }
 
-// logQuery is the query of a caller: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin:
-// offset=N in bytes (negative: from the end; one stream only), or tail=N in lines. Default: everything that is kept.
-// With timestamps=true each line begins with the time at which it was written and a blank. since=TIME|DURATION leaves
-// out older lines.
+// logQuery is a caller's query. Its parameters are:
+//   - stream=stdout|stderr|both, default both;
+//   - follow=true: continue until the instance has ended;
+//   - offset=N: begin at this byte, counted from the end if N is negative; only for one stream, and without tail;
+//   - tail=N: begin with the last N lines; without offset and tail, the answer begins with the oldest line kept;
+//   - timestamps=true: put before each line the time at which it was written, and a blank;
+//   - since=TIME|DURATION: leave out older lines.
 type logQuery struct {
 	streams []driver.Stream
 	follow  bool
@@ -159,8 +162,8 @@ func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.Insta
 	}
 }
 
-// nextRun waits until the program is started again and opens its log at the same offset; nil if it won't be started, or
-// ctx ended.
+// nextRun closes l and waits until the program has been started again. It then opens the new run's log at the offset
+// that l reached. It returns nil if the program won't start again, its log can't be opened, or ctx ends.
 func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 	stream driver.Stream, l Log) (Log, Task) {
 	defer l.Close()

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// front serves the agent's API as to a caller of a role.
+// front serves the agent's API to callers of one role.
 func front(t *testing.T, b *bench, role transport.Role) *httptest.Server {
 	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "outspan_up 1\n")

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// TestMain makes the test binary what the product's binary is to the driver: it dispatches the hidden subcommands. As
-// `program` it is what instances run.
+// TestMain dispatches the hidden subcommands, since the driver starts the test binary as its own binary. With
+// `program` the binary is what instances run.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

@@ -32,7 +32,7 @@ type memory struct {
 	stubborn bool
 	// exec replaces the commands that are run beside programs.
 	exec  func(context.Context, driver.Command) (int, error)
-	notes string // of all of them
+	notes string // notes of all programs
 	// removal blocks the removal of working directories until it is closed.
 	removal chan struct{}
 }
@@ -44,7 +44,7 @@ type memTask struct {
 	done chan struct{}
 
 	mu    sync.Mutex
-	dead  bool // the program itself
+	dead  bool // the program itself has ended
 	exit  *driver.Exit
 	until driver.BootTime
 	kill  *time.Timer
@@ -215,7 +215,7 @@ func (t *memTask) OpenLog(context.Context, driver.Stream, int64, bool) (Log, err
 	return nil, io.ErrUnexpectedEOF
 }
 
-// bubble is a node without processes in a bubble of fake time, and a control plane of one.
+// bubble is a node without processes in a bubble of fake time, and a control plane with one server.
 type bubble struct {
 	*servers
 	t     *testing.T

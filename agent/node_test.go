@@ -141,8 +141,9 @@ func TestDetectCapacity(t *testing.T) {
 	}
 }
 
-// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, program and
-// checks find it at the path of the spec, also when nobody else may pass through the data directory's parent.
+// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, the program and
+// its checks find the data at the path of the spec, even if other users can't pass through the data directory's
+// parent.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	place, path := filepath.Join(t.TempDir(), "x", "place"), "$OUTSPAN_VOLUME_DATA"
@@ -240,7 +241,7 @@ func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	}
 }
 
-// When a majority stops answering, the shim kills a fenced program, whatever the agent does, and nothing else.
+// When a majority stops answering, the shim kills a fenced program, even without an agent. Other programs go on.
 func TestFencing(t *testing.T) {
 	v := newVotes()
 	b := newBench(t, allowRoot)
@@ -261,7 +262,7 @@ func TestFencing(t *testing.T) {
 	}
 	v.set(true)
 	b.setDown(true)
-	b.stopAgent() // the agent is not needed for it
+	b.stopAgent() // the shim needs no agent for this
 	eventually(t, "the fence", func() bool { return !alive(pid) })
 	if !alive(pidOf(t, freePid)) {
 		t.Error("the one without a fence was disturbed")
@@ -275,7 +276,7 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-// A service that is exposed is reached through the agent's own address, and an instance finds it in its environment.
+// An exposed service is reached at the agent's own address, and an instance finds that address in its environment.
 func TestServiceThroughTheAgent(t *testing.T) {
 	b := newBench(t, allowRoot)
 	expose, port := freePort(t, "127.0.0.1"), freePort(t, "127.0.0.1")
@@ -319,7 +320,7 @@ func TestLabelsAreRegisteredAgain(t *testing.T) {
 	}
 }
 
-// The registration's description of this machine.
+// At its registration a node describes its machine.
 func TestRegistration(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) {
 		c.Node.Labels = map[string]string{"rack": "r1"}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 )
 
-// sortedKeys returns the keys of a map in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func hostPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }

@@ -19,11 +19,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
-// How long a start waits for the servers to send the group's instances: with an older file, and without one.
+// How long the start of a program waits for its group's instances: with an older list on the disk, and without one.
 const (
 	peersFirst   = time.Second
 	peersMissing = 5 * time.Second
@@ -47,9 +48,9 @@ type peers struct {
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
-	told    chan struct{} // closed once a server has sent it to this agent
-	at      uint64        // transport.GroupPeers.At; 0: the whole list is asked for
-	version int           // number of changes of which instances there are, and where
+	told    chan struct{} // closed once a server has sent this agent the group's instances
+	at      uint64        // transport.GroupPeers.At; 0: ask for the whole list
+	version int           // number of changes of the set of instances or of their addresses and ports
 	members []transport.Peer
 }
 
@@ -60,7 +61,8 @@ func newPeers(node model.NodeID, dir string, log hclog.Logger) *peers {
 	}
 }
 
-// path returns a group's file of lines; with ".json" it is the other file. The names were checked with the assignment.
+// path returns the path of a group's text file; the JSON file has ".json" after that. checkAssignment has checked the
+// names.
 func (p *peers) path(group model.GroupID) string {
 	job, name := group.Split()
 	return filepath.Join(p.dir, string(job), name)
@@ -104,7 +106,7 @@ func (p *peers) tidy() {
 				p.log.Warn("the list of a group that has no instance here could not be removed", "error", err)
 			}
 		}
-		_ = os.Remove(filepath.Dir(path)) // other groups of the job may be here
+		_ = os.Remove(filepath.Dir(path)) // fails while other groups of the job are here
 	}
 }
 
@@ -118,8 +120,8 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has sent this agent the group's instances, and how long a start
-// should wait for that.
+// news returns a channel that is closed once a server has sent this agent the group's instances. patience is how long
+// a start should wait for that.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]
@@ -171,7 +173,7 @@ func (p *peers) question() (q transport.PeersRequest, some bool) {
 
 var errOtherGroups = errors.New("other groups are followed now")
 
-// ask waits for an answer, or for other groups to ask for.
+// ask waits for an answer. It gives up with errOtherGroups if other groups are followed meanwhile.
 func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error),
 	q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -268,10 +270,10 @@ func (p *peers) write(list transport.GroupPeers) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return diskError("make the directory of "+path, err)
 	}
-	if err := writeWhole(path+".json", append(text, '\n'), 0o644); err != nil {
+	if err := durable.ReplaceBytes(path+".json", append(text, '\n'), 0o644); err != nil {
 		return diskError("write "+path+".json", err)
 	}
-	if err := writeWhole(path, peerLines(list), 0o644); err != nil {
+	if err := durable.ReplaceBytes(path, peerLines(list), 0o644); err != nil {
 		return diskError("write "+path, err)
 	}
 	return nil
@@ -296,7 +298,7 @@ func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }
 
-// followPeers keeps the lists of all groups that have an instance here, and of those of fresh.
+// followPeers sets the groups whose lists are kept: those of all instances here and of the new instances in fresh.
 func (c *supervisors) followPeers(fresh []*instance) {
 	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {

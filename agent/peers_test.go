@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// otherNode makes a second node known, without an agent.
+// otherNode adds a second node to the state. It has no agent.
 func (b *bench) otherNode() model.NodeID {
 	b.t.Helper()
 	const id = "01OTHER"

@@ -30,8 +30,8 @@ type doorPort struct {
 	service model.ServiceName
 }
 
-// doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes repeatedly must not
-// cost the servers an entry each time.
+// doorCount follows one exposed port, as selfCount follows a check. A port that opens and closes repeatedly must not
+// cost the servers an entry of the log each time.
 type doorCount struct {
 	problem   model.PortProblem // as reported
 	seen      model.PortProblem // at the last bad look
@@ -98,7 +98,7 @@ func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.say()
 }
 
-// look takes the exposed ports that are not open now. It is called about once a second.
+// look counts the exposed ports that are not open now. It is called about once a second.
 func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,8 +51,8 @@ func TestTakenDoorIsTold(t *testing.T) {
 	}
 }
 
-// The door opens no port on which its agent, or a server of the machine, listens: otherwise it would take the port
-// while they restart.
+// The door opens no port on which its agent, or a server of the machine, listens. Otherwise the door would take that
+// port while they restart.
 func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -94,8 +94,8 @@ func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	}
 }
 
-// A port that the agent's own listener can't open is reported at once, besides the doors' ports. A door's port is
-// reported only after repeated failures.
+// A port that the agent's own listener can't open is reported at once, in one list with the doors' ports. A door's
+// port is reported only after repeated failures.
 func TestOwnPortsAreTold(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)
@@ -126,7 +126,7 @@ func TestOwnPortsAreTold(t *testing.T) {
 	}
 }
 
-// The reason of a closed port may change. It is reported again once it was seen twice in a row, not after one bad look.
+// The reason of a closed port may change. The new reason is reported once it was seen twice in a row.
 func TestReasonOfAClosedPortIsToldAgain(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)

@@ -14,13 +14,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A check reads at most this much of an answer; only its status counts.
+// probeBody is how much of an answer a check reads; only the status of the answer counts.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.
 type runner func(context.Context, driver.Command) (code int, err error)
 
-// newProber makes the prober of one program.
 func newProber(v values, a transport.Assignment, run runner) prober {
 	return func(ctx context.Context, c model.CheckSpec) error {
 		switch c.Kind {

@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reachable refuses a user who can't pass through dir or a directory above it. The user's program would start in a
-// working directory that it can't reach, and fail without naming that reason. Directories with access lists are not
-// checked. Code: invalid.
+// reachable refuses a user who can't pass through dir or a directory above it. Otherwise the user's program would
+// start in a working directory that it can't reach, and fail without naming that reason. Directories with access lists
+// are not checked. Code: invalid.
 func reachable(dir string, who account) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 // adoptRetry is the pause between two looks at an instance when the runtime can't tell whether it runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran. It also handles a program that left neither a
-// process nor an exit status. While the outcome is unknown, the instance is not ready, and nothing reports its end:
-// another one could be started elsewhere. If the servers don't want it any more, what may run is killed after its
-// grace. It returns early when ctx ends.
+// recover finds out what became of an instance that an earlier agent ran. It also handles a program that left neither
+// a process nor an exit status. While the outcome is unknown, the instance is not ready. Its end is not reported,
+// because the servers could then start another one elsewhere. If the servers don't want it any more, its processes are
+// killed after its grace. It returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {
 	var draining time.Time // when draining began; zero: it is not draining
 	for i.isUnclear() && ctx.Err() == nil {
@@ -104,7 +104,7 @@ func (i *instance) cleared(task Task) {
 // adoption names the problem on the status page while the instance is unclear.
 func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 
-// patience returns how long what may run is left running.
+// patience returns how long a program that may run is left running before it is killed.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
 	case model.DesiredRunning:
@@ -119,7 +119,7 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 	return 0
 }
 
-// endUnclear kills what may run, and finds out what became of it.
+// endUnclear kills a program that may run, and finds out what became of it.
 func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	i.log.Warn("killing what may run: it is not wanted any more")
 	if err := i.shared.runtime.End(ctx, driver.ID(i.id)); err != nil {

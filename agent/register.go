@@ -19,8 +19,8 @@ const registerTimeout = 10 * time.Second // of one attempt
 // registerPause is the least pause between registrations: each one is an entry in the servers' log.
 const registerPause = time.Second
 
-// registration identifies one registration with the servers; the zero value stands for none. count separates the
-// registrations of this process even if epochs repeat: a restored state may have forgotten some.
+// registration identifies one registration with the servers; the zero value stands for none. count distinguishes the
+// registrations of this process even if epochs repeat, since a restored state may have forgotten some.
 type registration struct{ count, epoch uint64 }
 
 // session is the present registration. Safe for many goroutines.
@@ -29,7 +29,7 @@ type session struct {
 	now     registration
 	seen    model.Seen    // the newest assignments that were acted on
 	changed chan struct{} // closed and replaced at each registration
-	due     chan struct{} // capacity 1: register (again)
+	due     chan struct{} // capacity 1; has a token when the agent must register
 	labels  map[string]string
 }
 
@@ -44,7 +44,7 @@ func (s *session) current() (registration, <-chan struct{}) {
 	return s.now, s.changed
 }
 
-// set stores a new registration. It also answers earlier requests to register, unless the labels changed meanwhile.
+// set stores a new registration. It drops a pending request to register, unless the labels changed meanwhile.
 func (s *session) set(t registration, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *session) set(t registration, sent map[string]string) {
 	s.changed = make(chan struct{})
 }
 
-// lost notes that the servers don't accept a registration any more. An earlier registration is ignored.
+// lost makes the agent register again, because the servers no longer accept t. It ignores a t that was replaced.
 func (s *session) lost(t registration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		case <-a.session.due:
 		case epoch := <-givenUp:
 			if now, _ := a.session.current(); epoch != now.epoch {
-				continue // each server sends it: the first one was enough
+				continue // every server sends it; the agent has registered again since the first
 			}
 			a.log.Warn("a server gave this node up as offline, registering again")
 		case <-ctx.Done():
@@ -180,7 +180,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 	}
 }
 
-// shape adds what this agent was configured to do for volumes.
+// shape returns the node's shape, with the backup directory among its attributes.
 func (a *Agent) shape(node NodeConfig) model.NodeShape {
 	s := shape(node)
 	if a.cfg.BackupDir != "" {
@@ -189,7 +189,8 @@ func (a *Agent) shape(node NodeConfig) model.NodeShape {
 	return s
 }
 
-// registered begins a new term. Heartbeats come first, since the node's age counts from here.
+// registered makes everything use the new registration. The heartbeats come before the reports, because the servers
+// count the age of the last heartbeat from here.
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
@@ -200,7 +201,7 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
 	last, _ := a.session.current()
 	now := registration{last.count + 1, reply.Epoch}
-	a.shared.lease.beginTerm(now) // before servers answer for it
+	a.shared.lease.beginTerm(now) // before servers answer heartbeats of this registration
 	if a.beats != nil {
 		a.beats.SetVoters(reply.Cluster, reply.Config, reply.Voters)
 		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())

@@ -21,7 +21,7 @@ const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt
 	reportBatch    = 2000                  // statuses in one report that isn't the full inventory
-	reportBytes    = 256 << 10             // of the statuses in one; the servers take at most 1 MiB
+	reportBytes    = 256 << 10             // of the statuses in one report; the servers take at most 1 MiB
 )
 
 // reporter sends changes to the servers, in batches, until they acknowledge them. A status is identified by its
@@ -36,7 +36,7 @@ type reporter struct {
 	latest      map[model.InstanceID]model.InstanceStatus
 	acked       map[model.InstanceID]uint64 // generation
 	turns       map[model.InstanceID]turn
-	round       uint64 // of acknowledgements; those of an earlier one don't count
+	round       uint64 // acknowledgements of reports from an earlier round don't count
 	moves       map[model.TransferID]transferWord
 	now         registration // zero: not registered, nothing is sent
 	full        bool         // the full inventory is due
@@ -51,7 +51,7 @@ type reporter struct {
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
 // of any fact. Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
-	tell  func(epoch, generation uint64) // heartbeats; it does not block
+	tell  func(epoch, generation uint64) // sets what heartbeats carry; it does not block
 	term  registration
 	now   uint64
 	acked uint64
@@ -69,7 +69,6 @@ func newReporter(node model.NodeID, send func(context.Context, transport.ReportR
 	}
 }
 
-// set records the newest status of an instance.
 func (r *reporter) set(s model.InstanceStatus) {
 	r.mu.Lock()
 	r.queue(r.latest[s.ID], s)
@@ -82,7 +81,7 @@ func (r *reporter) set(s model.InstanceStatus) {
 	r.kick()
 }
 
-// beginTerm begins to count the facts of a new term.
+// beginTerm restarts the count of facts for a new registration.
 func (r *reporter) beginTerm(now registration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +89,7 @@ func (r *reporter) beginTerm(now registration) {
 	r.facts.tell(now.epoch, 1)
 }
 
-// resend sends the newest status of an instance again. Acknowledgements under way don't count.
+// resend sends the newest status of an instance again. Acknowledgements of earlier reports don't count.
 func (r *reporter) resend(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
@@ -108,7 +107,6 @@ func (r *reporter) forget(id model.InstanceID) {
 	delete(r.turns, id)
 }
 
-// status returns the newest status of one instance.
 func (r *reporter) status(id model.InstanceID) (model.InstanceStatus, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +138,8 @@ func (r *reporter) resendInventory(incarnation uint64) {
 	r.kick()
 }
 
-// repeat sends everything again: a snapshot was restored, which may lack what was acknowledged. Acknowledgements under
-// way don't count either.
+// repeat sends everything again after a snapshot was restored, since the snapshot may lack what was acknowledged.
+// Acknowledgements of earlier reports don't count either.
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
@@ -186,7 +184,7 @@ func (r *reporter) await(ctx context.Context, id model.InstanceID, generation ui
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		idle, moved := r.now == (registration{}) || !r.full && r.self.acked == r.self.now && len(r.pending()) == 0, r.moved
+		idle, moved := !r.unsent(), r.moved
 		r.mu.Unlock()
 		if idle {
 			return
@@ -206,7 +204,6 @@ func (r *reporter) kick() {
 	}
 }
 
-// run sends reports until ctx ends.
 func (r *reporter) run(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	for {
@@ -231,7 +228,7 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends one report, if one is due, and books its acknowledgement. more says that another is due.
+// flush sends one report, if one is due, and records its acknowledgement. more says that another is due.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, sent, ok := r.next()
 	if !ok {
@@ -265,7 +262,7 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 type sending struct {
 	term  registration
 	round uint64
-	self  uint64 // of selfReport.now
+	self  uint64 // selfReport.now
 }
 
 // next builds the report that is due.
@@ -379,6 +376,11 @@ func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	}
 	close(r.moved)
 	r.moved = make(chan struct{})
+	return r.unsent()
+}
+
+// unsent reports whether the agent is registered and has reports that the servers lack. mu is held.
+func (r *reporter) unsent() bool {
 	return r.now != (registration{}) &&
 		(r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// factsPatience is how long changes of facts alone give way to changes of observed states. After that both are sent in
-// the order in which they began to wait, so that neither can hold up the other.
+// factsPatience is how long changes of nothing but facts give way to changes of observed states. After that both kinds
+// are sent in the order in which they began to wait, so that neither can hold up the other.
 const factsPatience = 5 * time.Second
 
 // turn decides when an instance's changes are reported. Its generations are those of statuses.
 type turn struct {
 	since    time.Time // when the oldest change that the servers don't have began to wait
-	observed uint64    // the newest change of more than facts
-	told     uint64    // the servers have it, possibly without its facts
+	observed uint64    // generation of the newest change of anything but facts
+	told     uint64    // newest generation that the servers have, possibly without its facts
 }
 
 // place orders the changes of instances: the smallest goes first.
@@ -47,7 +47,7 @@ func (r *reporter) requeue(id model.InstanceID) {
 	}
 }
 
-// acknowledge books one status of a report that the servers accepted. r.mu is held.
+// acknowledge records that the servers have a status, which was in a report that they accepted. r.mu is held.
 func (r *reporter) acknowledge(s model.InstanceStatus) {
 	latest, known := r.latest[s.ID]
 	if !known {
@@ -55,7 +55,7 @@ func (r *reporter) acknowledge(s model.InstanceStatus) {
 	}
 	t := r.turns[s.ID]
 	t.told = max(t.told, s.Generation)
-	if s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation { // they did not fit
+	if s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation { // the facts did not fit
 		delete(r.acked, s.ID)
 	} else {
 		r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
@@ -78,14 +78,15 @@ func sameButFacts(a, b model.InstanceStatus) bool {
 		a.Restarts == b.Restarts && sameHook
 }
 
-// pace limits events to one in every, after burst of them at once. The zero value allows nothing.
+// pace allows burst events at once, and after that one event in each interval of length every. The zero value allows
+// none.
 type pace struct {
 	every time.Duration
 	burst int
 	full  time.Time // when the whole burst is available again
 }
 
-// take returns 0 and counts one, or returns how long to wait for the next.
+// take returns 0 if an event is allowed now, and counts it. Otherwise it returns how long to wait.
 func (p *pace) take(now time.Time) time.Duration {
 	if p.full.Before(now) {
 		p.full = now

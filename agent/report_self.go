@@ -12,11 +12,11 @@ type selfReport struct {
 	disk       []model.DiskUse
 	measured   bool // disk is known
 	ports      []model.PortProblem
-	filler     string // which instance fills the data directory, as text; "" while it is not full, or that is unknown
+	filler     string // which instance fills the data directory, as text; "" while none is known
 	now, acked uint64 // grows with each change, from 1
 }
 
-// report returns the report for the servers. What fills the data directory becomes part of the reason of disk_full.
+// report returns the report for the servers. The filler's text is added to the reason of disk_full.
 func (x *selfReport) report() *model.SelfReport {
 	troubles := slices.Clone(x.troubles)
 	for i := range troubles {
@@ -27,7 +27,6 @@ func (x *selfReport) report() *model.SelfReport {
 	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
 }
 
-// setSelf records the newest troubles of the agent's own machine.
 func (r *reporter) setSelf(troubles []model.Trouble) {
 	r.mu.Lock()
 	r.self.troubles = troubles

@@ -54,7 +54,7 @@ func (b *busyNode) alter(i int, change func(*model.InstanceStatus)) {
 	b.set(*s)
 }
 
-// say gives an instance facts of the largest size that differ from the last ones.
+// say gives an instance facts of the largest size, different from its last ones.
 func (b *busyNode) say(s *model.InstanceStatus) {
 	s.Facts = facts{}
 	for i := range maxFacts {
@@ -62,7 +62,7 @@ func (b *busyNode) say(s *model.InstanceStatus) {
 	}
 }
 
-// report sends one report, as often as the servers accept one of this size.
+// report sends one report, as the servers accept one of this size at a time.
 func (b *busyNode) report(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second / 2)
@@ -84,8 +84,8 @@ func (b *busyNode) told(id model.InstanceID) model.Observed {
 	return ""
 }
 
-// Facts that change faster than they can be reported delay neither a failure, nor the facts of other instances beyond
-// their turn.
+// Facts that change faster than they can be reported delay no failure, and each instance is in at least one of three
+// reports in a row.
 func TestReportsOfChattyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -110,7 +110,7 @@ func TestReportsOfChattyInstances(t *testing.T) {
 	})
 }
 
-// Instances whose state changes all the time delay neither a failure nor the facts of others.
+// Instances whose state changes all the time delay neither a failure nor the facts of other instances.
 func TestReportsOfFlappingInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -142,7 +142,7 @@ func TestReportsOfFlappingInstances(t *testing.T) {
 	})
 }
 
-// Facts that change all the time are reported once a second, the newest last.
+// Facts that change all the time are reported once a second. The last report has the newest ones.
 func TestFactsAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -168,6 +168,27 @@ func TestFactsAreToldSeldom(t *testing.T) {
 		}
 		if newest["index"] != "200" {
 			t.Errorf("the last that was told: %v", newest)
+		}
+	})
+}
+
+// An agent that ends sends its reports of transfers first.
+func TestDrainSendsTransfers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyNode(t)
+		b.setTransfer(model.TransferReport{ID: "t1", State: model.SideFailed})
+		drained := false
+		go func() {
+			b.drain(t.Context())
+			drained = true
+		}()
+		if synctest.Wait(); drained {
+			t.Error("drain returned before the report of the transfer was sent")
+		}
+		_, err := b.flush(t.Context(), hclog.Warn)
+		must(t, err)
+		if synctest.Wait(); !drained || len(b.sent.Transfers) != 1 {
+			t.Errorf("after the report of %d transfers drain has returned: %v", len(b.sent.Transfers), drained)
 		}
 	})
 }

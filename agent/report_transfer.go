@@ -22,7 +22,7 @@ func (r *reporter) setTransfer(t model.TransferReport) {
 	r.kick()
 }
 
-// keepTransfers forgets transfers without an order.
+// keepTransfers forgets the reports of transfers that have no order any more.
 func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	wanted := make(map[model.TransferID]bool, len(orders))
 	for _, o := range orders {
@@ -37,7 +37,7 @@ func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	}
 }
 
-// transferWords returns the reports that the servers lack, or all.
+// transferWords returns the reports that the servers lack, or all reports if all is set.
 func (r *reporter) transferWords(all bool) []model.TransferReport {
 	var list []model.TransferReport
 	for _, id := range sortedKeys(r.moves) {

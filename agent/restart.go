@@ -16,7 +16,8 @@ import (
 // startFailed is the reason of an instance whose program could not be started; the details follow it.
 const startFailed = string(driver.ReasonStartFailed)
 
-// The delay between restarts doubles up to this, or stays the group's own if that is longer.
+// maxRestartDelay is the longest delay between restarts, unless the group's own delay is longer. Until then it
+// doubles.
 const maxRestartDelay = time.Minute
 
 // failure is one end of a program that should run, or one failed start.
@@ -59,7 +60,7 @@ func (i *instance) failed(f failure) {
 	i.observe(i.down(), reason, f.exit)
 }
 
-// countFailure books one more failure and returns how many there were within the limit's interval.
+// countFailure records one more failure and returns how many there were within the limit's interval.
 func (i *instance) countFailure(limit model.RestartSpec) int {
 	now := time.Now().UnixMilli()
 	var recent []int64
@@ -100,7 +101,7 @@ func (i *instance) ended(task Task) {
 	i.entry.Live = false
 	code := &exit.Code
 	if exit.Code < 0 {
-		code = nil // nobody saw it
+		code = nil // nobody saw the exit code
 	}
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, i.stopReason(exit), code)
@@ -114,7 +115,7 @@ func (i *instance) ended(task Task) {
 		f.free = true
 	case driver.ReasonStartFailed:
 		f.detail = exit.Message
-	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // a killed earlier agent asked for it
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent asked for it
 		f.free = true
 	}
 	i.failed(f)
@@ -234,8 +235,8 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 }
 
-// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is
-// left. It is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
+// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is left.
+// The program is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
 func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()

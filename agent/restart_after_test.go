@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// illCheck is a group whose check fails while the returned word says so. It fails twice within 2 s before it counts.
+// illCheck is a group whose check fails while the returned flag is set. The check counts as failed after two failures,
+// within 2 s.
 func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.Bool) {
 	ill := &atomic.Bool{}
 	b.mem.exec = func(context.Context, driver.Command) (int, error) {
@@ -28,8 +29,8 @@ func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.
 	return g, ill
 }
 
-// A program whose check has failed for restart_after is restarted in place. If that did not help as often as the
-// restart block allows, the instance has failed, and the servers replace it.
+// A program whose check has failed for restart_after is restarted in place. After as many restarts as the restart
+// block allows, the instance fails, and the servers replace it.
 func TestRestartAfter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: what the servers acknowledged after a snapshot was saved is told again when it is restored: an instance that has
-// come up, or has stopped, since then.
+// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that. When the
+// snapshot is restored, the agent reports it again.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -42,9 +42,9 @@ func TestReportsBehindARestore(t *testing.T) {
 	}
 }
 
-// Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent
-// registered again. The log continues after the newest entry, as when a running cluster is restored, or after the
-// snapshot, as in a recovery. Then the same file is recovered once more. (drains end)
+// Servers are restored from an old snapshot. After it was saved, one instance was evicted, another was placed, and the
+// agent registered again. The log continues either after the newest entry, as when a running cluster is restored, or
+// after the snapshot, as in a recovery. Then the same file is recovered once more. (drains end)
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -116,13 +116,13 @@ func TestForgottenNodeReturns(t *testing.T) {
 		b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		b.apply(&fsm.NodeForget{ID: n.ID})
 		b.setDown(false)
-		b.pass(2 * time.Minute) // the poll from before has ended
+		b.pass(2 * time.Minute) // the long poll from before has ended
 		b.agrees(b.run("web", sh("")))
 	})
 }
 
-// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that its
-// changes reach the state.
+// agrees checks that the node is online and eligible. Only the instance id must run there, and its changes must reach
+// the state.
 func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
 	b.pass(time.Second)
@@ -147,8 +147,8 @@ func (b *bubble) agrees(id model.InstanceID) {
 	}
 }
 
-// After a restore, an unknown instance that must not run twice goes on in a known slot until an operator decides. The
-// instance that the state has in that slot is not started meanwhile, nor once it has stopped.
+// After a restore, an unknown instance that must not run twice goes on in its slot until an operator decides. The
+// instance that the state has in that slot is not started meanwhile, nor after the unknown one has stopped.
 func TestUnknownHolderGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -184,7 +184,7 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
-// A node that the snapshot lacks, and whose agent comes after the confirmation: an instance there that must not run
+// The snapshot lacks a node whose agent registers only after the confirmation. An instance there that must not run
 // twice goes on.
 func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
@@ -249,7 +249,7 @@ func (b *bubble) volume(group model.GroupID, name string) fsm.Volume {
 	return *v
 }
 
-// Instances that a restored state lacks end normally, with their stop signal and their grace. One that must not run
+// Instances that a restored state lacks end with their stop signal and their grace. An instance that must not run
 // twice is killed if another one may run by now.
 func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

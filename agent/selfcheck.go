@@ -17,12 +17,11 @@ import (
 // How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
-	// selfBad is how often in a row a check must fail before it is reported, and selfGood how often it must pass before
-	// its trouble is over.
+	// A check is reported after selfBad failures in a row. Its trouble is over after selfGood passes in a row.
 	selfBad  = 2
 	selfGood = 5
-	// selfWriteEvery is how often, in rounds, a file is written and a cgroup made. A check that failed is repeated in each
-	// round.
+	// selfWriteEvery is the number of rounds from one writing of a file and making of a cgroup to the next. After a round
+	// that failed, the next round does both again.
 	selfWriteEvery = 3
 	// selfWriteSlow is how long a small write may take to reach the disk of the data directory.
 	selfWriteSlow = 5 * time.Second
@@ -51,8 +50,8 @@ func newSelfChecks() *selfChecks {
 	return c
 }
 
-// take counts one look. It returns the present troubles, and whether they changed. A trouble keeps the reason with
-// which it began.
+// take counts the findings of one look at the machine. It returns the present troubles, and whether they changed. A
+// trouble keeps the reason with which it began.
 func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool) {
 	for _, check := range model.SelfChecks() {
 		n := c.counts[check]
@@ -119,7 +118,7 @@ type machineCheck struct {
 	cgroups func() error // makes and removes a cgroup
 
 	round   int
-	again   bool // something could not be written the last time
+	again   bool // the last full round found something, so the next round is full too
 	full    bool
 	clock   clockCheck
 	writing chan error // result of the write under way; nil: none is
@@ -155,8 +154,8 @@ func (m *machineCheck) look() findings {
 	return found
 }
 
-// write writes a small file and waits until the disk has it. A write that hangs goes on in the background, and no
-// second one is started beside it.
+// write writes a small file and waits until the disk has it. A write that hangs goes on in the background; until it
+// ends, no other write is started.
 func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	if m.writing == nil {
 		m.since = time.Now()
@@ -194,8 +193,9 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system counts as full when its free bytes are below both fullBytes and fullPercent of its size, or its free
-// inodes below both fullInodes and fullPercent. It counts as full until it has twice as much free.
+// A file system counts as full when few bytes or few inodes are free. Few bytes are less than fullBytes and less than
+// fullPercent of all; few inodes are less than fullInodes and less than fullPercent of all. It counts as full until it
+// has twice as much free.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024

@@ -64,7 +64,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A write that hangs is slow, and no second one is started beside it. A write that took too long was slow.
+// A write that hangs counts as slow, and no other write is started meanwhile. A write that ended too late also counts.
 func TestSlowDisk(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	if check, reason := m.write(); check != "" {
@@ -131,7 +131,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await(model.SelfDiskFull, "is full")
 	b.stopAgent()
 	before := b.m.State().Index
-	b.launch() // it is not eligible
+	b.launch() // launch and not start: the node is not eligible
 	eventually(t, "the next agent's word", func() bool {
 		n := b.row()
 		return n.Agent.Incarnation == b.agent.Identity().Incarnation && n.Self.Gen > 0
@@ -145,7 +145,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await("", "")
 	probe := filepath.Join(data, "self-check")
 	must(t, os.Remove(probe))
-	must(t, os.Mkdir(probe, 0o700)) // the journal is open: the file system can't be made read-only
+	must(t, os.Mkdir(probe, 0o700)) // not a read-only file system: the open journal prevents that
 	await(model.SelfDiskWrite, "can't be written")
 	must(t, os.Remove(probe))
 	await("", "")

@@ -22,8 +22,8 @@ type Servers interface {
 	Peers(context.Context, transport.PeersRequest) (transport.Peers, error)
 }
 
-// Heartbeats shows every server again and again that this node lives. Package cluster implements it. No method blocks;
-// all are safe for many goroutines.
+// Heartbeats sends heartbeats, which show that this node lives, to every server. Package cluster implements it. No
+// method blocks; all are safe for many goroutines.
 type Heartbeats interface {
 	// Register makes heartbeats carry this epoch, signed with its key, from now on.
 	Register(key []byte, epoch uint64, interval time.Duration)
@@ -31,20 +31,21 @@ type Heartbeats interface {
 	// before Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
 	// renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
-	// SetInterval changes how often they are sent, after the setting changed.
+	// SetInterval changes how often heartbeats are sent, after the setting changed.
 	SetInterval(interval time.Duration)
 	// SetFacts sets the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)
 	// SetAnswered sets when a server last answered a request; heartbeats carry how long ago that was.
 	SetAnswered(at time.Time)
-	// LeaseUntil returns until when (with its monotonic reading) a lease of this length holds: while a majority of the
-	// voters have answered heartbeats SENT within it. Zero: it never held.
+	// LeaseUntil returns when a lease of this length ends, with a monotonic reading. The lease holds while a majority of
+	// the voters have answered heartbeats SENT within that length. The zero time means that it never held.
 	LeaseUntil(length time.Duration) time.Time
-	// GivenUp receives an epoch that a server agreed to call offline: register again, unless there is a newer epoch.
+	// GivenUp returns a channel of epochs that a server agreed to call offline. The agent must then register again,
+	// unless it has a newer epoch.
 	GivenUp() <-chan uint64
 }
 
-// asDuration converts cluster time to time of this machine.
+// asDuration converts a duration of the model to one of Go, at most maxWait.
 func asDuration(d model.Duration) time.Duration {
 	if d >= model.Duration(maxWait/time.Millisecond) {
 		return maxWait
@@ -55,7 +56,7 @@ func asDuration(d model.Duration) time.Duration {
 // maxWait stands for "for ever" where a timer needs a number.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// sleep waits for d. It returns false if ctx ends, or wake has something, before that.
+// sleep waits for d and returns true. It returns false if ctx ends, or wake delivers, before that.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The client that agents get.
+// The client that agents use implements Servers.
 var _ Servers = (*transport.Client)(nil)
 
 // servers is a control plane with one server: the real state behind the agent's protocol, without network, consensus or
@@ -25,14 +25,14 @@ type servers struct {
 
 	mu      sync.Mutex
 	down    bool                         // every call fails
-	others  bool                         // the node has another agent
+	others  bool                         // another agent has the node's id
 	reports []string                     // "id observed reason", in order of arrival
 	calls   map[string]int               // by operation
 	answer  func(*transport.Assignments) // changes an answer before it is sent
 	facts   []uint64                     // generations, as reported
 	alters  []func(*transport.Assignment)
 	altered chan struct{} // closed and replaced when an alteration is added
-	sparing bool          // assignments carry specs only if the agent asks for everything
+	sparing bool          // assignments have specs only if the agent asks for everything
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
@@ -75,7 +75,7 @@ func (s *servers) setDown(down bool) {
 	s.down = down
 }
 
-// setOthers says whether another agent is that of the node.
+// setOthers says whether another agent has the node's id.
 func (s *servers) setOthers(others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +335,6 @@ func (s *servers) services() transport.Services {
 	return out
 }
 
-// instance returns the row of an instance.
 func (s *servers) instance(id model.InstanceID) fsm.Instance {
 	st := s.m.State()
 	i, ok := st.Instances.Get(id)
@@ -345,7 +344,7 @@ func (s *servers) instance(id model.InstanceID) fsm.Instance {
 	return *i
 }
 
-// submit makes a job of one group wanted.
+// submit registers a job with one group.
 func (s *servers) submit(job string, g model.GroupSpec) model.GroupID {
 	s.t.Helper()
 	g.Name = "g"

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sharesPerCore is the number of CPU shares of a core, whatever its clock rate: it does not change while a machine
-// saves power.
+// sharesPerCore is the number of CPU shares of a core. It does not depend on the clock rate, which changes while a
+// machine saves power.
 const sharesPerCore = 1000
 
 // detectCapacity finds what this machine, or the agent's container, can give. root is "/" except in tests. A value that
@@ -44,7 +44,7 @@ func memTotal(path string) int64 {
 	return 0
 }
 
-// cgroupLimits returns the memory limits of the agent's own cgroup and of all above it, of whichever version.
+// cgroupLimits returns the memory limits of the agent's own cgroup and of all cgroups above it, of version 1 or 2.
 func cgroupLimits(root string) []int64 {
 	b, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
 	if err != nil {
@@ -98,7 +98,7 @@ func shape(c NodeConfig) model.NodeShape {
 	}
 }
 
-// attributes are facts for constraints, as node.attr.X.
+// attributes returns what constraints can name as node.attr.X.
 func attributes() map[string]string {
 	a := map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU())}
 	var u unix.Utsname

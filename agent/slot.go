@@ -8,16 +8,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// acceptance says whether the servers accept this agent as the one of its node, as far as this process knows.
+// acceptance is what this process knows of whether the servers accept this agent as the agent of its node.
 type acceptance int32
 
 const (
 	acceptanceUnknown acceptance = iota // no attempt to register has ended
-	acceptanceGiven                     // they accept it, or none can be reached: what was assigned before counts
-	acceptanceOfOther                   // they refuse it: another agent has the node's id, as on a copy of a machine
+	acceptanceGiven                     // the servers accept it, or none can be reached: the earlier assignments count
+	acceptanceOfOther                   // refused: another agent has the node's id, as on a copy of a machine
 )
 
-// after returns the acceptance once an attempt to register ended with err.
+// after returns what the acceptance becomes when a registration attempt has ended with err.
 func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {
@@ -31,8 +31,8 @@ func (s acceptance) after(err error) acceptance {
 	return acceptanceGiven
 }
 
-// holdStanding blocks while another agent may have this node's id: this one starts nothing then. It returns false if
-// the assignment changed meanwhile.
+// holdStanding blocks while another agent may have this node's id, because nothing may be started then. It returns
+// false if the assignment changed meanwhile or ctx ended.
 func (i *instance) holdStanding(ctx context.Context) bool {
 	for first := true; acceptance(i.shared.acceptance.Load()) != acceptanceGiven; first = false {
 		if first {
@@ -45,10 +45,11 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until an instance that must not run twice may be started. If this boot of this machine started it
-// before and the program ended on its own, it returns at once. Otherwise it waits for the assignments of the present
-// registration, because the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers
-// stopped it and the journal could not note that. It returns false if the assignment changed meanwhile.
+// holdSlot blocks until an instance that must not run twice may be started. It returns at once if the program was
+// started during this boot of this machine and ended on its own. Otherwise the instance may run elsewhere by now:
+// after a reboot, on a copied disk, or if the servers stopped it and the journal could not note that. Then holdSlot
+// waits for the assignments of the present registration. It returns false if the assignment changed meanwhile or ctx
+// ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
@@ -63,12 +64,12 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 			return false
 		}
 	}
-	// the assignment that arrived may be the one that ends this instance
+	// The assignment that ended the wait may also stop this instance.
 	return i.wanted().Desired == model.DesiredRunning
 }
 
-// notStarted reports that an instance which the servers may believe ready does not run: after a restore they know an
-// older state.
+// notStarted reports that the instance does not run. After a restore the servers may believe that it is ready, because
+// they know an older state.
 func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)

@@ -18,8 +18,8 @@ const (
 	keepEndedFor = 24 * time.Hour
 )
 
-// supervisors is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt
-// are for one.
+// supervisors holds all instances of the node, each with a goroutine of its own. Safe for many goroutines, except that
+// adopt and converge must not run at the same time.
 type supervisors struct {
 	shared *shared
 	wg     sync.WaitGroup
@@ -29,7 +29,7 @@ type supervisors struct {
 	byID     map[model.InstanceID]*supervisor
 	ended    []Task        // of forgotten instances, the newest last
 	toRemove []Task        // forgotten instances whose working directories are still there
-	dirty    chan struct{} // capacity 1: there is litter
+	dirty    chan struct{} // capacity 1; has a token when tidy has work
 	tidied   chan struct{} // closed when tidy has ended
 }
 
@@ -40,7 +40,7 @@ type supervisor struct {
 	*instance
 	stop func() // ends its goroutine and waits for it; the program goes on
 
-	unassigned bool // the last assignments did not list it; for the goroutine of converge
+	unassigned bool // the last assignments did not list it; only the goroutine of converge uses this
 }
 
 func newSupervisors(with *shared) *supervisors {
@@ -135,9 +135,10 @@ func (c *supervisors) begin(i *instance) {
 	})
 }
 
-// converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers
-// themselves are not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
-// It returns false if it can't run something because no answer so far contained its spec.
+// converge makes the node run the instances that a server assigned under the registration now. It stops the instances
+// that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only until the goroutines
+// of forgotten instances end, which have nothing left to do. It returns false if it can't run an instance because no
+// answer so far contained its spec.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -178,7 +179,7 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 	}
 	c.followPeers(fresh)
 	c.shared.lease.assigned(now, a)
-	for _, i := range fresh { // last: stops come first
+	for _, i := range fresh { // after the stops above
 		c.begin(i)
 	}
 	return whole
@@ -194,8 +195,9 @@ func checkAssignment(a transport.Assignment) error {
 	return nil
 }
 
-// dismiss stops an instance that the servers don't have, and forgets it once they know that it stopped. It gets its
-// grace, except where only one holder of its slot may run and the servers don't confirm that no other one does (alone).
+// dismiss stops an instance that the servers don't have, and forgets it once they know that it stopped. The instance
+// gets its grace, unless it must be the only holder of its slot. Then it gets its grace only if the servers confirm
+// that no other instance fills the slot (alone).
 func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	want := m.wanted()
 	status, known := c.shared.reports.status(m.id)
@@ -219,7 +221,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	c.shared.records.noteStopped(m.id)
 	c.shared.records.remove(m.id)
 	c.shared.reports.forget(m.id)
-	c.shared.uids.give(m.id)
+	c.shared.uids.release(m.id)
 	c.mu.Lock()
 	delete(c.byID, m.id)
 	t := m.current()
@@ -249,8 +251,8 @@ func (c *supervisors) clean() {
 	}
 }
 
-// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory
-// takes minutes.
+// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, because the removal
+// of a large directory takes minutes.
 func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A drain: readiness is withdrawn, the drain delay passes, and only then comes the signal. After the grace the process
-// is killed.
+// An instance that is stopped is at once no longer ready. The signal comes after the drain delay. After the grace the
+// process is killed.
 func TestDrainTimes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.stubborn = true
@@ -47,7 +47,8 @@ func (t *memTask) asked() bool {
 	return t.kill != nil
 }
 
-// The delay between restarts grows. Only restarts within the interval count.
+// Each restart is delayed twice as long as the one before. When the program ends more than Attempts times within
+// Interval, the instance has failed.
 func TestRestartBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second
@@ -57,7 +58,7 @@ func TestRestartBackOff(t *testing.T) {
 		id := b.run("web", g)
 		b.pass(9200 * time.Millisecond)
 		b.want(id, model.ObservedReady, "")
-		// It ends at 10 s, and is restarted after 5, 10 and 20 s.
+		// The program ends 10 s after each start. The delays before its restarts are 5, 10 and 20 s.
 		for n, delay := range []time.Duration{5, 10, 20} {
 			b.pass(time.Second)
 			b.want(id, model.ObservedUnready, "exited")
@@ -98,8 +99,8 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// An instance that ends before it has settled never counts as ready. This also holds if its end is known late because
-// the machine is busy or it left child processes.
+// A program that ends before settleTime never counts as ready. This also holds if its end becomes known late, because
+// the machine is busy or the program left child processes.
 func TestSettles(t *testing.T) {
 	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
 		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })
@@ -133,7 +134,8 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
-		// Assigned by a faulty server: the state would refuse it.
+		// A faulty server assigns a second instance to the slot. The real state would refuse that. The agent does not stop
+		// the instance for being unknown, because the servers' answers are unconfirmed.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
@@ -156,7 +158,7 @@ func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
 	return a
 }
 
-// If no server can be reached, reports are only delayed: what was missed arrives in one piece.
+// If no server can be reached, reports are only delayed: the changes that were missed arrive in one report.
 func TestReportsAreResent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -169,7 +171,7 @@ func TestReportsAreResent(t *testing.T) {
 		if b.mem.starts() != 2 {
 			t.Error("it was not restarted while the servers were away")
 		}
-		b.want(id, model.ObservedReady, "") // as the servers last heard
+		b.want(id, model.ObservedReady, "") // what the servers heard last
 		b.setDown(false)
 		b.pass(10 * time.Second)
 		if i := b.want(id, model.ObservedReady, ""); i.Status.Restarts != 1 {
@@ -200,7 +202,7 @@ func TestReportsAreBatched(t *testing.T) {
 	})
 }
 
-// A settled node sends nothing, no report and no registration, however long this lasts.
+// A settled node sends no report and no registration, however long it runs.
 func TestQuiet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -252,7 +254,8 @@ func TestShutdownDrainIsBounded(t *testing.T) {
 	})
 }
 
-// An agent whose name is taken tries less and less often, and still joins soon after a person has resolved it.
+// An agent whose name is taken tries less and less often. It still registers soon after a person has solved the
+// problem.
 func TestRefusedRegistrationBacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1",
@@ -272,7 +275,7 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 	})
 }
 
-// A server that gave up the node makes it register again, once.
+// When servers call the node offline, the agent registers again, once.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -282,7 +285,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		now, _ := b.agent.session.current()
 		v.givenUp <- now.epoch
 		b.pass(100 * time.Millisecond)
-		v.givenUp <- now.epoch // another server says so
+		v.givenUp <- now.epoch // another server sends the same epoch
 		b.pass(10 * time.Second)
 		if n := b.count("register") - before; n != 1 {
 			t.Errorf("it registered %d times", n)
@@ -295,7 +298,7 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 	})
 }
 
-// A working directory that takes long to remove delays neither what is assigned next nor the end of the agent.
+// A working directory that takes long to remove delays neither the next assignments nor the end of the agent.
 func TestSlowRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.removal = make(chan struct{})

@@ -13,8 +13,8 @@ import (
 )
 
 // DefaultUIDs returns the range for an agent that runs as root and whose configuration names none. It lies above the
-// ids that SSSD and FreeIPA give to accounts (up to 2000200000), and above those that systemd and subordinate ids give
-// to containers. It lies below those of systemd's foreign images (from 2147352576).
+// ids that SSSD and FreeIPA give to accounts (up to 2000200000), and above the ids of containers (systemd, subordinate
+// ids). It lies below those of systemd's foreign images (from 2147352576).
 func DefaultUIDs() driver.UIDRange { return driver.UIDRange{First: 2_100_000_000, Last: 2_100_065_535} }
 
 // instanceUIDs returns the range that instances get user ids from. The default range is not used if the user namespace

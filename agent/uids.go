@@ -19,9 +19,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// uids gives user ids of the node's range to instances that name no user. So none of them can read the environment,
-// memory or files of another. An instance without volumes gets one of its own. A slot with volumes gets one for as long
-// as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many goroutines.
+// uids gives user ids of the node's range to instances that name no user, so that none can read the environment,
+// memory or files of another. An instance without volumes gets an id of its own. A slot with volumes keeps one id for
+// as long as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many
+// goroutines.
 type uids struct {
 	all     driver.UIDRange
 	volumes string // the directory of volumes
@@ -30,9 +31,9 @@ type uids struct {
 	next int
 	of   map[uidHolder]int
 	used map[int]uidHolder
-	// unseen is why not all owners of volumes are known. While it is set, no new id is given, since it might own existing
-	// data.
-	unseen error
+	// ownersUnknown is the reason why not all owners of volumes are known; nil if they are. While there is a reason, no
+	// new id is given, because that id might own existing data.
+	ownersUnknown error
 }
 
 // uidHolder names the holder of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
@@ -44,7 +45,7 @@ func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
-// stagedHolder holds the ids that own staged copies of transfers, until these are used.
+// stagedHolder is the holder of the ids that own staged copies of transfers, until the copies are used.
 const stagedHolder uidHolder = "staged"
 
 func holderOf(a transport.Assignment) uidHolder {
@@ -58,16 +59,16 @@ func holderOf(a transport.Assignment) uidHolder {
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // the last id that an earlier agent gave is not known
-		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
-			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // nobody knows which id an earlier agent gave last
+		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
+			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.ownersUnknown)
 		}
 	}
 	return u
 }
 
 // lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet,
-// .transfer/ID/tree/NAME. Only root can write to their parent directories.
+// .transfer/ID/tree/NAME. Only root can write to the parent directories, so the owners can be trusted.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
 	for _, name := range found {
@@ -103,7 +104,7 @@ func ownerOf(dir string) (int, error) {
 	return int(st.Uid), nil
 }
 
-// keep notes the user id of an instance that an earlier agent started; 0: it has none.
+// keep notes the user id of an instance that an earlier agent started. uid is 0 if the instance has none.
 func (u *uids) keep(a transport.Assignment, uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -112,16 +113,16 @@ func (u *uids) keep(a transport.Assignment, uid int) {
 	}
 }
 
-// take returns the user id of a holder: the one it has, otherwise the next free one. False: all are in use, or the
-// owners of volumes are unknown.
+// take returns the user id of a holder: the one it has, otherwise the next free one. It returns false if all ids are in
+// use, or if not all owners of volumes are known.
 func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if uid := u.of[holder]; u.all.Has(uid) {
 		return uid, true
 	}
-	if u.unseen != nil {
-		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
+	if u.ownersUnknown != nil {
+		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
 			return 0, false
 		}
 	}
@@ -138,7 +139,7 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	return 0, false
 }
 
-// claim gives a slot the user id that its data belongs to. False: another holder has it.
+// claim gives a slot the user id that its data belongs to. It returns false if another holder has that id.
 func (u *uids) claim(slot uidHolder, uid int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -149,8 +150,8 @@ func (u *uids) claim(slot uidHolder, uid int) bool {
 	return true
 }
 
-// give frees the user id of a forgotten instance. A slot keeps its id, since its data is still there.
-func (u *uids) give(id model.InstanceID) {
+// release frees the user id of a forgotten instance. A slot keeps its id, since its data is still there.
+func (u *uids) release(id model.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if uid, has := u.of[instanceHolder(id)]; has {
@@ -163,24 +164,29 @@ func (u *uids) give(id model.InstanceID) {
 func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.unseen != nil {
+	if u.ownersUnknown != nil {
 		return model.Refuse(model.CodeInternal,
 			"the owners of the volumes can't be read, so no instance gets a new user id: %v",
-			u.unseen).WithHint("look at the disk of the volumes")
+			u.ownersUnknown).WithHint("look at the disk of the volumes")
 	}
 	return model.Refuse(model.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).
 		WithHint("give the node a larger instance_uids")
 }
 
-// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file
-// names no user. Data that belongs to an account of the machine keeps its owner: then the instance runs as the default
-// user, as it did when it wrote that data. shared says that this instance ran as the default user before: it goes on as
-// that user, so that it can read its data.
+// asOwnUser gives an assignment a user id of the node's range. It returns the changed assignment and the id. If the
+// node has no range, the job file names a user, or the agent is not root, it returns the assignment as it is, and 0.
+// It refuses a job file that names a user of the range.
+//
+// In two cases it also returns 0, and the instance runs as the default user:
+//
+//   - Its data belongs to an account of the machine. Such data keeps its owner.
+//   - It has no data in volumes, and shared says that it ran as the default user before. It goes on as that user, so
+//     that it can read its files.
 func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
-			return a, 0, givenUser(a.Spec.Exec.User)
+			return a, 0, refuseOwnUser(a.Spec.Exec.User)
 		}
 		return a, 0, nil
 	}
@@ -214,8 +220,8 @@ func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assig
 	return a, uid, nil
 }
 
-// givenUser refuses a job file that names a user of the range.
-func givenUser(name string) *model.Error {
+// refuseOwnUser refuses a job file that names a user of the range.
+func refuseOwnUser(name string) *model.Error {
 	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).
 		WithHint("name another user, or none")
 }

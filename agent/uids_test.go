@@ -22,7 +22,7 @@ func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 // sharedUser makes instances without a user run as nobody.
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
-// nobodys is a shell script whose job file names no user.
+// nobodys is a group that runs a shell script and whose job file names no user.
 func nobodys(script string) model.GroupSpec {
 	g := sh(script)
 	g.Exec.User = ""
@@ -37,7 +37,7 @@ func uidOf(t *testing.T, pid int) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// Two instances without a user can't read each other's environment or files.
+// Two instances whose job files name no user can't read each other's environment or files.
 func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -67,7 +67,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("they run as %d and %d, want two of %v", one, two, testUIDs)
 	}
 
-	b.stopAgent() // ids given by an earlier agent are not given again, and a restart in place keeps them
+	b.stopAgent() // ids that an earlier agent gave are not given again, and a restart in place keeps them
 	b.start()
 	must(t, os.Remove(filepath.Join(pids, "victim")))
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -83,7 +83,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// withVolume is a shell script that starts in its volume, and whose job file names no user.
+// withVolume is a group that runs a shell script in its volume, and whose job file names no user.
 func withVolume(b *bench, job, script string) model.GroupSpec {
 	g := nobodys("cd $OUTSPAN_VOLUME_DATA || exit 1; " + script + "; exec sleep 1000")
 	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
@@ -144,8 +144,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Existing data decides the user. Data that nobody wrote before the node had a range stays nobody's. Data of an id that
-// this node did not give out is not used, and the reason is reported.
+// Existing data decides the user. Data that was written as nobody, before the node had a range, stays nobody's. Data
+// of an id that this node did not give is not used, and the reason is reported.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -177,7 +177,7 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 }
 
-// The owners of volumes on the disk are given to no other instance, nor are those of copies that are not in use yet.
+// A user id that owns a volume, or a copy that is not in use yet, is given to no other instance.
 func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")

@@ -12,12 +12,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// unsure is a runtime in memory that, while it is blind, can't determine the state of its instances.
+// unsure is a runtime in memory. While it is blind, it can't tell whether its instances run.
 type unsure struct {
 	*memory
 	blind bool        // under mu
 	named []driver.ID // ids that it lists as unclear although nothing of them is left
-	// While blind, it can't end immortal tasks and can't read the specs of unread ones; under mu
+	// While blind, it can't end the tasks if immortal, nor read their specs if unread. Both are under mu.
 	immortal, unread bool
 }
 
@@ -67,7 +67,8 @@ func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	must(b.t, r.Close())
 }
 
-// An instance that has stopped for good or failed stays so while its state is unclear, and afterwards.
+// An instance that has stopped for good, or failed, keeps that state while it is unclear whether it runs, and
+// afterwards.
 func TestUnclearStaysOver(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -100,7 +101,7 @@ func TestUnclearStaysOver(t *testing.T) {
 					e.Status.Generation++
 				})
 				u.see(false)
-				if !tt.left { // it is listed all the same
+				if !tt.left { // it is listed as unclear although nothing is left
 					u.named = append(u.named, driver.ID(id))
 				}
 				b.setDown(true)
@@ -144,7 +145,7 @@ func (u *unsure) End(_ context.Context, id driver.ID) error {
 	return nil
 }
 
-// dark starts a program, and then an agent that can't determine whether the program runs.
+// dark starts a program. Then it starts a new agent that can't tell whether the program runs.
 func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID) {
 	b.t.Helper()
 	u := b.unsure()

@@ -42,7 +42,8 @@ func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed 
 	return "", nil
 }
 
-// hold keeps instances away from volumes while holder works on them, or returns the user that holds one now.
+// hold claims volumes for holder, so that no instance can use them. If another holder has one of them, hold claims
+// none and returns that holder.
 func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,7 +90,6 @@ func volumeNames(a transport.Assignment) []string {
 	return names
 }
 
-// dir returns the directory of a volume of the assignment.
 func (v *volumes) dir(a transport.Assignment, name string) string {
 	_, group := a.Group.Split()
 	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// localAssignment is an instance with a local volume whose data began at an index; held: a program has used it.
+// localAssignment is an instance whose local volume has data of an epoch. held says that a program has used the data.
 func localAssignment(epoch uint64, held bool) transport.Assignment {
 	a := copyAssignment(epoch)
 	a.Spec.Volumes[0].Kind = model.VolumeLocal
@@ -23,7 +23,7 @@ func localAssignment(epoch uint64, held bool) transport.Assignment {
 	return a
 }
 
-// A local volume is made once. Later its data must be there, and be the newest: otherwise the instance does not start.
+// A local volume is made once. Later its newest data must be there, or the instance does not start.
 func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(7, false), "data")
@@ -82,7 +82,8 @@ func TestLocalVolumeBeginsAnew(t *testing.T) {
 	}
 }
 
-// A row from before there were epochs takes an unmarked directory, once; a row with an epoch takes none.
+// A row without an epoch, from an older release, accepts a directory without an epoch once. A row with an epoch does
+// not.
 func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(0, true), "data")
@@ -114,8 +115,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	}
 }
 
-// The agent's own knowledge is enough: a program that ends while its volume's disk is away is not started on an empty
-// one.
+// The agent needs no server to know that a volume was used. If the volume's disk is away when the program ends, the
+// program is not started on an empty volume.
 func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

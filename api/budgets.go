@@ -26,14 +26,14 @@ type Budget struct {
 	Text     string           `json:"text" doc:"how the numbers came about"`
 }
 
-// BudgetDown is the number of missing instances by who caused that.
+// BudgetDown counts missing instances by the cause of their absence.
 type BudgetDown struct {
 	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
 	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`
 	ByCause     map[model.Cause]int `json:"by_cause"`
 }
 
-// BudgetRate is how many stops may begin in a window.
+// BudgetRate limits how many stops may begin in a window.
 type BudgetRate struct {
 	Max         int            `json:"max"`
 	Window      model.Duration `json:"window"`

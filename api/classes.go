@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ClassView is one priority class. The first class of a list is served first.
+// ClassView is one priority class. In a list, the most important class comes first.
 type ClassView struct {
 	Name         model.ClassName    `json:"name"`
 	Rank         int                `json:"rank" doc:"0 is served first"`
@@ -17,7 +17,7 @@ type ClassView struct {
 	PreemptEqual model.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
 }
 
-// ClassUsage is what the instances of a class use, including the overhead.
+// ClassUsage is what all instances of a class use together, including the overhead.
 type ClassUsage struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	Instances   int   `json:"instances"`

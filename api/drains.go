@@ -74,7 +74,8 @@ type DrainForecast struct {
 	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
-// DrainReply is the answer to the start of a drain. The nodes in Started are draining: no new work is placed there.
+// DrainReply is the answer to the start of a drain. The nodes in Started are draining: no new instances are placed
+// there.
 type DrainReply struct {
 	Written
 	Drain    model.DrainID        `json:"drain"`

@@ -13,8 +13,8 @@ import (
 // ContentTypeProblem is the media type of every error answer (RFC 9457).
 const ContentTypeProblem = "application/problem+json"
 
-// Problem is an error in an answer: the members of RFC 9457, and ours. It never repeats what the caller sent, which may
-// be a secret.
+// Problem is an error in an answer. It has the members of RFC 9457 and some of our own. It never repeats what the
+// caller sent, which may be a secret.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -25,15 +25,14 @@ type Problem struct {
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint,omitempty"`
 	Retryable bool       `json:"retryable"`
-	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that was read
+	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that the answer rests on
 	Oldest    string     `json:"oldest,omitempty"` // the oldest event that is kept
 	Newest    string     `json:"newest,omitempty"` // the newest event
 	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
-// NewProblem returns the description of err. For an error that is no *model.Error it has the code internal and hides
-// the text.
+// NewProblem returns err as a Problem. If err is no *model.Error, the Problem has the code internal and not err's text.
 func NewProblem(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -67,8 +66,8 @@ func (p *Problem) refusal() *model.Error {
 	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
 }
 
-// ProblemOf reads the error that a server or agent answered and returns it as *Problem; as *model.Error with the code
-// internal if it can't be read. It does not close the body.
+// ProblemOf reads an error from the answer of a server or an agent. It returns a *Problem, or a *model.Error with the
+// code internal if the answer can't be read. It does not close the body.
 func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var p Problem
@@ -86,7 +85,7 @@ type ExitClass int
 // The exit codes for errors.
 const (
 	ExitOther     ExitClass = 1
-	ExitUsage     ExitClass = 2 // also: an invalid file
+	ExitUsage     ExitClass = 2 // also for an invalid file
 	ExitForbidden ExitClass = 3
 	ExitNotFound  ExitClass = 4
 	ExitConflict  ExitClass = 5
@@ -100,14 +99,14 @@ type codeInfo struct {
 	exit   ExitClass
 }
 
-// codeTable maps codes to HTTP statuses and exit codes. A code that is missing here means that the state does not allow
-// the request: 409, exit 5.
+// codeTable maps codes to HTTP statuses and exit codes. Any other code gets 409 and exit code 5: the state does not
+// allow the request.
 var codeTable = map[model.Code]codeInfo{
 	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
 	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
-	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // more than one thing was found
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // several objects were found
 	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
 	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
@@ -132,7 +131,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
 	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
 	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
-	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without a person
+	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
 	model.CodeBudgetRate:       {http.StatusConflict, ExitTransient},
 	model.CodeActorRate:        {http.StatusConflict, ExitTransient},
 	model.CodePaused:           {http.StatusConflict, ExitTransient},
@@ -161,8 +160,8 @@ func StatusOf(code model.Code) int { return infoOf(code).status }
 // ExitOf returns the exit code of the CLI for this code.
 func ExitOf(code model.Code) ExitClass { return infoOf(code).exit }
 
-// Retryable reports whether the same request may succeed later without a change to it. After the code unknown it must
-// carry the same request id.
+// Retryable reports whether the same request may succeed later. To repeat a write whose outcome is unknown, use the
+// same request id.
 func Retryable(code model.Code) bool { return ExitOf(code) == ExitTransient }
 
 // ExitOfError returns the exit code for any error; 1 if it has no code.

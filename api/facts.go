@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Facts are the results of a role check: true, false, numbers and short texts. They are stored as texts. In JSON they
-// have their own type: a text that reads as true, false or a number in its shortest form becomes one.
+// Facts are the results of a role check: true, false, numbers and short texts. All values are stored as texts. In JSON,
+// a text that reads as true, false or a number in its shortest form becomes a value of that type.
 type Facts map[string]string
 
 // MarshalJSON implements json.Marshaler.
@@ -35,7 +35,7 @@ func isWhole(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It also reads the facts of a server that sends all of them as texts.
+// UnmarshalJSON implements json.Unmarshaler. It also accepts a server that sends all facts as texts.
 func (f *Facts) UnmarshalJSON(raw []byte) error {
 	var typed map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &typed); err != nil {

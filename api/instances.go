@@ -41,13 +41,13 @@ type Instance struct {
 	Index      uint64             `json:"index" doc:"of its last change"`
 }
 
-// InstanceResources are what an instance takes from its node, including the overhead.
+// InstanceResources are what an instance is allocated on its node, including the overhead.
 type InstanceResources struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-// Eviction is a request to stop an instance for a cause from outside its own job.
+// Eviction is a decision to stop an instance for a cause other than its own job's request.
 type Eviction struct {
 	Requested  bool         `json:"requested"`
 	Cause      model.Cause  `json:"cause"`

@@ -11,10 +11,10 @@ type JobStatus string
 
 // The states of a job.
 const (
-	JobRunning  JobStatus = "running"  // every group has all instances that it wants, and they are ready
-	JobPending  JobStatus = "pending"  // some instance is not placed
-	JobStarting JobStatus = "starting" // every instance is placed, not every one is ready
-	// some instance can't run for a reason that does not pass on its own: its data is on an offline node
+	JobRunning  JobStatus = "running"  // every group has its number of instances, and all are ready
+	JobPending  JobStatus = "pending"  // at least one instance is not placed
+	JobStarting JobStatus = "starting" // every instance is placed, but not all are ready
+	// at least one instance can't run until somebody acts: its data is on an offline node
 	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"
@@ -48,7 +48,7 @@ type JobGroup struct {
 	Degraded model.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`
 }
 
-// JobDetail is a job with its wanted spec.
+// JobDetail is a job with its current spec.
 type JobDetail struct {
 	Job
 	Spec   model.JobSpec   `json:"spec"`
@@ -125,7 +125,7 @@ type RevertReply struct {
 	Note string         `json:"note,omitempty" doc:"why groups have the counts of the earlier version, although the current ones were to be kept"`
 }
 
-// RevertBody takes a job back to an earlier version.
+// RevertBody returns a job to an earlier version.
 type RevertBody struct {
 	Version   uint64 `json:"version" doc:"0: the newest one that completed its rollout and differs from the current one in more than counts"`
 	IfVersion uint64 `json:"if_version,omitempty" doc:"refuse unless this is the current version"`

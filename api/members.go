@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MemberAlive is the state of a member that gossip hears.
+// MemberAlive is the state of a member whose gossip arrives.
 const MemberAlive = "alive"
 
 // Member is one server.
@@ -76,7 +76,7 @@ type MemberReply struct {
 	Index uint64   `json:"index"`
 }
 
-// JoinBody makes a server contact another one.
+// JoinBody makes a server contact another server.
 type JoinBody struct {
 	Address string `json:"address" doc:"host:port of the other server's gossip"`
 }

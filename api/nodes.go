@@ -54,7 +54,7 @@ type Avoidance struct {
 	Until   time.Time     `json:"until"`
 }
 
-// Amounts are resources that are offered or taken.
+// Amounts are resources, either offered by a node or used on it.
 type Amounts struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ProblemRow is something that a person should look at, and what to do about it.
+// ProblemRow is a problem that needs a person's attention, and what to do about it.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
 	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, drain/ID, job/NAME, group/JOB/GROUP, instance/ID or cluster"`
@@ -12,7 +12,7 @@ type ProblemRow struct {
 	Next    string      `json:"next" doc:"the way out, most often a command"`
 }
 
-// ProblemCode names, in a closed set, a kind of problem.
+// ProblemCode names a kind of problem. The set is closed.
 type ProblemCode string
 
 // The kinds of problems.

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Move is a move that the rescheduler would make, or what keeps it from that.
+// Move is a move that the rescheduler would make, or a move together with what prevents it.
 type Move struct {
 	Instance model.InstanceID `json:"instance"`
 	Group    model.GroupID    `json:"group"`
@@ -15,14 +15,14 @@ type Move struct {
 	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
 }
 
-// MoveList is what an order to rebalance would do now. The moves that would begin come first.
+// MoveList is what a rebalance would do now. The moves that would begin come first.
 type MoveList struct {
 	Items       []Move `json:"items"`
 	Index       uint64 `json:"index"`
 	Rescheduler string `json:"rescheduler" doc:"the setting: off means that nothing is moved without an order"`
 }
 
-// MovesReply is the answer to an order to rebalance.
+// MovesReply is the answer to a rebalance.
 type MovesReply struct {
 	Written
 	Items []Move `json:"items" doc:"the moves that began"`

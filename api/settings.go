@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Settings are the replicated policy of the cluster.
+// Settings are the replicated settings of the cluster.
 type Settings struct {
 	model.Settings
 	Index uint64 `json:"index" doc:"of their last change: give it as if_index"`

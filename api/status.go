@@ -28,14 +28,14 @@ type Status struct {
 	Time        time.Time        `json:"time"`
 }
 
-// Hold is the brake against mass eviction.
+// Hold is the state of HOLD, the protection against mass eviction.
 type Hold struct {
 	Active bool       `json:"active"`
 	Since  *time.Time `json:"since"`
 	Reason string     `json:"reason"`
 }
 
-// Health is the answer to probes.
+// Health is the answer to health and readiness probes.
 type Health struct {
 	Status string `json:"status" enum:"ok"`
 	Name   string `json:"name"`
@@ -44,7 +44,7 @@ type Health struct {
 	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
 }
 
-// DifferentState is a server whose state differed.
+// DifferentState is a server whose state differed from the others' in a comparison.
 type DifferentState struct {
 	Name  string         `json:"name"`
 	ID    model.ServerID `json:"id"`

@@ -12,12 +12,12 @@ type VolumeState string
 // The states of volumes.
 const (
 	VolumeInUse VolumeState = "in_use" // an instance uses it, or used it and may do so again
-	// its slot does not exist any more: the group has fewer instances, or its job is stopped
+	// its slot no longer exists: the group's count went down, or its job is stopped
 	VolumeUnused      VolumeState = "unused"
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not in use
-	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
-	// its home was forgotten and its data given up; the next instance starts empty
+	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on an offline node
+	// its home node was forgotten and the data given up; the next instance starts empty
 	VolumeLost VolumeState = "lost"
 )
 
@@ -39,7 +39,7 @@ type Volume struct {
 	Aside     []AsideData      `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
 }
 
-// AsideData is data of a volume that was left behind on a node. It is not used again unless somebody attaches it.
+// AsideData is data of a volume that was left behind on a node. It stays unused unless somebody attaches it.
 type AsideData struct {
 	Node  string    `json:"node" doc:"name"`
 	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
@@ -54,7 +54,7 @@ type VolumeLoss struct {
 	Index uint64      `json:"index"`
 }
 
-// OldCopy is a copy that is no longer in use and is kept for a while.
+// OldCopy is a copy that is no longer in use. It is kept for a while.
 type OldCopy struct {
 	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
 	Node     string           `json:"node"`
@@ -125,14 +125,14 @@ type BackupBody struct {
 	Live bool `json:"live,omitempty" doc:"while its instance runs: as after a power cut, at best; default: the instance is stopped meanwhile"`
 }
 
-// AttachBody puts other data of a volume into use.
+// AttachBody chooses the data that a volume's slot is to use.
 type AttachBody struct {
 	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
 	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
 	Keep   *model.Duration   `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
-// RestoreBody unpacks an archive.
+// RestoreBody makes a volume from the archive of a backup.
 type RestoreBody struct {
 	Volume model.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
 	Node   string          `json:"node" doc:"whose backup directory has the archive: id or name"`
@@ -143,16 +143,16 @@ type RestoreBody struct {
 // FoundAge compares found data with the data in use.
 type FoundAge string
 
-// The ages.
+// The values of FoundAge.
 const (
 	FoundNewer FoundAge = "newer"
 	FoundOlder FoundAge = "older"
 	FoundOnly  FoundAge = "only" // no node has data of this volume in use
-	FoundSame  FoundAge = "same" // it is the data in use, but was put aside there: nothing can use it
+	FoundSame  FoundAge = "same" // it has the epoch of the data in use, but was moved aside on that node
 )
 
-// FoundVolume is data of a slot's local volumes on a node's disk that the servers neither use nor keep as an old copy.
-// Either a restore lost its records, or it was given up with a node that came back.
+// FoundVolume is data of a slot's local volumes that lies on a node's disk. The servers neither use it nor keep it as
+// an old copy. Either a restore lost its records, or it was given up with a node that came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
@@ -162,7 +162,7 @@ type FoundVolume struct {
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
 
-// FoundVolumes lists all of it, by node and volume.
+// FoundVolumes lists all found volumes, sorted by node and volume.
 type FoundVolumes struct {
 	Items  []FoundVolume `json:"items"`
 	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`

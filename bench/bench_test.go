@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestMain lets this program be a node of bare raft too.
+// TestMain makes the test program able to run as a node of bare raft, like the real program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bareCommand {
 		main()
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// proves that every case runs and gives figures. How fast it was is nothing for a test. In short it tries those that
-// share one cluster; the bench stage of CI runs them all.
+// proves that every case runs and gives figures. How fast it was does not matter to a test. With -short it runs only
+// the cases that share one cluster; the bench stage of CI runs all.
 func TestEveryCase(t *testing.T) {
 	chosen := regexp.MustCompile(".")
 	if testing.Short() {
@@ -66,7 +66,7 @@ func TestEveryCase(t *testing.T) {
 		}
 	}
 	for _, c := range cases() {
-		// so short that the kernel's clock may not have ticked
+		// heartbeats run so briefly here that the kernel's CPU time may not have advanced
 		if chosen.MatchString(c.Name) && positive[c.Name] == 0 && c.Name != "heartbeats" {
 			t.Errorf("%s gave no figure\n%s", c.Name, &out)
 		}
@@ -76,7 +76,7 @@ func TestEveryCase(t *testing.T) {
 	}
 }
 
-// proves that the table shows the value beside its goal and its limit.
+// proves that the table shows the value next to its goal and its limit.
 func TestTable(t *testing.T) {
 	figures := []Figure{
 		{Case: "a", What: "good", Value: 12.34, Unit: Millis, Goal: below(20), Limit: Limit{24.68, "of the disk"}},
@@ -102,7 +102,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A short soak has all its figures: the work done and the servers' resources.
+// A short soak gives all its figures: the work done and the servers' resources.
 func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "outspan")

@@ -10,18 +10,18 @@ type Case struct {
 	Name   string // chosen by -case
 	About  string
 	Stage  setting
-	Limits bool // it is compared with what the machine does without outspan
+	Limits bool // its figures are compared with what the machine does without outspan
 	Run    func(context.Context, *stage) error
 }
 
 // setting is the cluster that a case runs on.
 type setting struct {
-	grown bool // the cluster that growth fills: nothing ran there before, so its memory is what it needs
-	fast  bool // nodes count as dead after 2 s, and gossip is quick
+	grown bool // the cluster that the case growth fills. Nothing ran there before, so its memory is what it needs
+	fast  bool // nodes count as offline after 2 s, and gossip is fast
 	nodes int  // at most this many; 0: all
 }
 
-// among returns the setting limited to this number of nodes.
+// among returns the setting with at most this many nodes.
 func (s setting) among(nodes int) setting {
 	if s.nodes == 0 || s.nodes > nodes {
 		s.nodes = nodes
@@ -29,7 +29,8 @@ func (s setting) among(nodes int) setting {
 	return s
 }
 
-// settings lists the settings of all cases, in the order in which they are set up, one at a time.
+// settings lists the settings of all cases in the order in which their clusters are set up. There is one cluster at a
+// time.
 func settings(nodes int) []setting {
 	var all []setting
 	for _, c := range cases() {
@@ -40,7 +41,7 @@ func settings(nodes int) []setting {
 	return all
 }
 
-// cases lists the cases in the order in which they run: later ones find the cluster filled by earlier ones.
+// cases lists the cases in the order in which they run. Later cases find the cluster filled by earlier ones.
 func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{

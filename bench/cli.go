@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// commandLine measures what a person waits for.
+// commandLine measures how long a person waits for commands.
 func commandLine(ctx context.Context, st *stage) error {
 	start, _, err := st.outspan(ctx, 10, "version")
 	if err != nil {
@@ -29,7 +29,8 @@ func commandLine(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// outspan runs a command several times against the servers' sockets and returns the median time and what it printed.
+// outspan runs a command several times against the servers' sockets. It returns the median time and what the command
+// printed.
 func (st *stage) outspan(ctx context.Context, times int, args ...string) (time.Duration, []byte, error) {
 	var sockets []string
 	for _, s := range st.fleet.Servers {

@@ -1,8 +1,8 @@
-// Command bench measures a cluster: servers of the real program, three processes with TLS and their logs on disk, and
-// thousands of simulated agents that speak the real protocol. It prints one table and, on request, writes JSON. Each
-// measured value stands next to its goal, and next to what the same machine did in the same run without outspan: bare
-// raft on bare files, an HTTPS handler that does nothing, a loop that decodes and applies. Absolute times on a shared
-// machine mean little; these ratios mean more.
+// Command bench measures a cluster. Its servers run the real program, in three processes with TLS and their logs on
+// disk. Thousands of simulated agents speak the real protocol to them. It prints one table and, on request, writes
+// JSON. Each measured value stands next to its goal. It also stands next to what the same machine did in the same run
+// without outspan: bare raft on bare files, an HTTPS handler that does nothing, or a loop that decodes and applies.
+// Absolute times on a shared machine mean little; these ratios mean more.
 //
-// The file named after a case measures it; cases.go has the table of all cases.
+// Each case is measured in the file named after it; cases.go lists all cases.
 package main

@@ -11,14 +11,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drainLimit bounds how long a drain may take.
 const drainLimit = 3 * time.Minute
 
 type drainAnswer struct {
 	Drain string `json:"drain"`
 }
 
-// drain starts a drain of agents by number, and returns its id.
+// drain starts a drain of the agents with these numbers, and returns its id.
 func (st *stage) drain(ctx context.Context, numbers ...int) (string, error) {
 	var names []string
 	for _, i := range numbers {
@@ -38,7 +37,7 @@ func (st *stage) uncordon(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// waitDrained blocks until a drain has ended, and fails unless it emptied its nodes.
+// waitDrained blocks until a drain has ended. It fails unless the drain emptied its nodes.
 func (st *stage) waitDrained(ctx context.Context, id string) error {
 	var drain struct {
 		Phase string `json:"phase"`
@@ -56,7 +55,7 @@ func (st *stage) waitDrained(ctx context.Context, id string) error {
 	return err
 }
 
-// drainAcks starts drains, one after another, while others write, and cancels each one.
+// drainAcks starts one drain after another while other clients write, and cancels each one.
 func drainAcks(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -99,7 +98,7 @@ func drainAcks(ctx context.Context, st *stage) error {
 // ackWriters is the number of clients that write while drains are started.
 const ackWriters = 16
 
-// drains empties one full node, then many at once.
+// drains empties one full node, then many nodes at the same time.
 func drains(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -131,8 +130,8 @@ func drains(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// drainOne empties a node with 200 instances of one job. The job may run on a pool of nodes, which at first has only
-// this node.
+// drainOne empties a node with 200 instances of one job. The job may run only on labeled nodes. At first only this node
+// has the label; before the drain others get it.
 func drainOne(ctx context.Context, st *stage) error {
 	count := min(200, st.o.instances/5)
 	pool := func(i int, value string) error {
@@ -177,7 +176,7 @@ func drainOne(ctx context.Context, st *stage) error {
 	return st.purge(ctx, jobs)
 }
 
-// running returns how many instances the nodes have.
+// running returns the number of instances on these nodes.
 func (st *stage) running(ctx context.Context, numbers []int) (int, error) {
 	sum := 0
 	for _, i := range numbers {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// failover kills the leader again and again, while clients write and a job waits to be placed.
+// failover kills the leader repeatedly while clients write and a job waits to be placed.
 func failover(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -47,14 +47,14 @@ type outage struct {
 	lost                     int
 }
 
-// outageWriters is the number of clients that write during an outage, each to its own node.
+// outageWriters is the number of clients that write during an outage. Each writes to its own node.
 const outageWriters = 4
 
 func killLeader(ctx context.Context, st *stage) (outage, error) {
 	var o outage
 	w := newWitness(ctx, st)
 	defer w.stop()
-	if err := w.wait(ctx, time.Now()); err != nil { // each has written before
+	if err := w.wait(ctx, time.Now()); err != nil { // each has written before the kill
 		return o, err
 	}
 	leader, err := st.fleet.Leader(ctx)
@@ -94,15 +94,15 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 
 const electionLimit = 30 * time.Second
 
-// submitOnce sends a job without the client's pauses between attempts. Submitting it twice changes nothing.
+// submitOnce sends a job once, without the client's repetitions. Submitting it again changes nothing.
 func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and returns when that was. The time is the leader's clock,
-// which is also this machine's.
+// firstPlaced waits until an instance of the job is placed, and returns the time of that by the leader's clock. The
+// leader runs on this machine, so its clock is ours.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -120,7 +120,7 @@ func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Ti
 	return at, err
 }
 
-// caughtUp waits until a restarted server has the same entries as the others.
+// caughtUp waits until a restarted server has all entries of the others.
 func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	c, err := st.fleet.Client(s)
 	if err != nil {
@@ -140,15 +140,15 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	})
 }
 
-// witness writes growing numbers to labels and remembers which were acknowledged.
+// witness writes growing numbers to labels, and remembers which numbers were acknowledged.
 type witness struct {
 	st     *stage
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	acked map[int]int64 // by writer: the newest acknowledged number
-	times []time.Time   // of acknowledgements
+	acked map[int]int64 // by writer: the latest acknowledged number
+	times []time.Time   // times of the acknowledgements
 }
 
 func newWitness(ctx context.Context, st *stage) *witness {
@@ -164,7 +164,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
 		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
-		return // nothing is acknowledged then, which wait reports
+		return // without a client nothing is acknowledged, which wait reports
 	}
 	defer c.Close()
 	for n := time.Now().UnixMicro(); ctx.Err() == nil; n++ {
@@ -185,7 +185,7 @@ func (w *witness) path(writer int) string {
 	return "/v1/nodes/" + w.st.crowd.Name(writer) + "/label"
 }
 
-// wait blocks until every writer was acknowledged once, and one of them after since.
+// wait blocks until every writer got an acknowledgement, and one writer got one after since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
 	return procs.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
@@ -198,8 +198,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter returns the first acknowledgement after a moment; zero: there was none. Answers of the killed leader may
-// still have been on their way, so it allows 5 ms more.
+// firstAfter returns the time of the first acknowledgement after a moment; zero if there was none. Acknowledgements
+// within 5 ms are skipped, because they may come from the killed leader.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *witness) stop() {
 	w.wg.Wait()
 }
 
-// lost counts the writers whose newest acknowledged number is not in the state.
+// lost returns the number of writers whose latest acknowledged number is not in the state.
 func (w *witness) lost(ctx context.Context) (int, error) {
 	lost := 0
 	for writer, acked := range w.acked {

@@ -23,7 +23,7 @@ const (
 	Times     Unit = "x"
 )
 
-// Goal is the value that should be reached, or not exceeded. The zero Goal is none.
+// Goal is a value that should be reached or not be exceeded. The zero Goal means that there is none.
 type Goal struct {
 	Value   float64 `json:"value"`
 	AtLeast bool    `json:"at_least"`
@@ -38,7 +38,7 @@ func (g Goal) Met(v float64) bool {
 	return !g.Set || g.AtLeast && v >= g.Value || !g.AtLeast && v <= g.Value
 }
 
-// Limit is what this machine did in the same run without outspan. The zero Limit is none.
+// Limit is what this machine did in the same run without outspan. The zero Limit means that there is none.
 type Limit struct {
 	Value float64 `json:"value"`
 	Of    string  `json:"of"`
@@ -55,7 +55,7 @@ type Figure struct {
 	Note  string  `json:"note,omitempty"`
 }
 
-// Ratio returns the value over the limit; 0 if there is no limit.
+// Ratio returns the value divided by the limit; 0 if there is no limit.
 func (f Figure) Ratio() float64 {
 	if f.Limit.Value == 0 {
 		return 0
@@ -93,7 +93,6 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// table formats figures as a table.
 func table(figures []Figure) string {
 	rows := [][]string{{"CASE", "WHAT", "VALUE", "UNIT", "GOAL", "OF LIMIT", "LIMIT IN THIS RUN", "NOTE"}}
 	for _, f := range figures {
@@ -116,7 +115,7 @@ func table(figures []Figure) string {
 	return b.String()
 }
 
-// quantile returns the value that the share q of the times does not exceed.
+// quantile returns the smallest of the times that is at least as long as the share q of them.
 func quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

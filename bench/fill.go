@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fill fills the cluster with its instances and waits until it is quiet, for a case that runs without those before it.
+// fill fills the cluster with its instances and waits until it is quiet. Cases call it because the cases before them
+// may have been left out.
 func (st *stage) fill(ctx context.Context) error {
 	if st.filled >= st.o.instances {
 		return nil
@@ -28,7 +29,7 @@ func (st *stage) fill(ctx context.Context) error {
 	return st.quiet(ctx)
 }
 
-// settle waits until exactly the instances of the filled cluster run, and nothing is written.
+// settle waits until all instances of the filled cluster are ready, no others run, and nothing is written.
 func (st *stage) settle(ctx context.Context) error {
 	err := procs.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		s, err := st.status(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// growth fills the cluster group by group, and measures at the first and the last step what one more instance costs.
+// growth fills the cluster group by group. At the first and the last group it measures what one more instance costs.
 func growth(ctx context.Context, st *stage) error {
 	first := 0.0
 	for st.filled < st.o.instances {
@@ -35,7 +35,7 @@ func growth(ctx context.Context, st *stage) error {
 	return st.quiet(ctx)
 }
 
-// memory records the memory of the largest server.
+// memory records the memory of the server that uses the most.
 func (st *stage) memory() error {
 	goal := Goal{}
 	switch {

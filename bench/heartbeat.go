@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 )
 
-// heartbeats measures servers whose nodes only send heartbeats.
+// heartbeats measures the servers while their nodes send only heartbeats.
 func heartbeats(ctx context.Context, st *stage) error {
 	if err := st.quiet(ctx); err != nil {
 		return err
@@ -57,7 +57,7 @@ func cpuOf(servers []*fleet.Server) ([]time.Duration, error) {
 	return all, nil
 }
 
-// pause waits for d, since the measurement needs time to pass.
+// pause waits for d or until ctx ends. Cases use it where time itself is part of the measurement.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

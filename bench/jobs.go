@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupSpec returns a group of small programs that start and stop at once.
+// groupSpec returns a group of small programs that start and stop immediately.
 func groupSpec(name string, count int) model.GroupSpec {
 	return model.GroupSpec{
 		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"},
@@ -19,7 +19,7 @@ func groupSpec(name string, count int) model.GroupSpec {
 	}
 }
 
-// jobName returns a new name.
+// jobName returns a name that was not used before.
 func (st *stage) jobName() model.JobName {
 	st.jobs++
 	return model.JobName(fmt.Sprintf("job-%03d", st.jobs))
@@ -37,7 +37,7 @@ func (st *stage) submit(ctx context.Context, job model.JobSpec) error {
 	return err
 }
 
-// newJobs makes a job of each list of groups.
+// newJobs makes one job from each list of groups.
 func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
 	var jobs []model.JobSpec
 	for _, list := range groups {
@@ -46,7 +46,7 @@ func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
 	return jobs
 }
 
-// instances returns how many instances the jobs want.
+// instances returns how many instances the jobs want in total.
 func instances(jobs []model.JobSpec) int {
 	n := 0
 	for _, job := range jobs {
@@ -57,11 +57,11 @@ func instances(jobs []model.JobSpec) int {
 	return n
 }
 
-// startLimit bounds how long jobs may take until all their instances run.
+// startLimit bounds the time until all instances of some jobs run.
 const startLimit = 5 * time.Minute
 
-// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents run all instances:
-// an answer about a waiting job costs a whole decision.
+// waitReady blocks until all instances of the jobs are ready. It asks the servers only after the agents run all
+// instances, because an answer about a waiting job costs a server a whole decision.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return procs.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/crowd"
 )
 
-// register starts the agents, waits until every node takes work, and records what one agent cost. A cost that grows
-// with the number of agents shows here first.
+// register starts the agents, waits until every node takes instances, and records what one agent cost. If that cost
+// grows with the number of agents, it shows here first.
 func (st *stage) register(ctx context.Context, nodes int) error {
 	before, err := st.spent(ctx)
 	if err != nil {
@@ -49,11 +49,11 @@ func (st *stage) register(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// spent is the time and CPU used so far.
+// spent is the time and CPU time used so far.
 type spent struct {
 	at      time.Time
-	servers time.Duration // CPU of all servers
-	own     time.Duration // CPU of this process
+	servers time.Duration // CPU time of all servers
+	own     time.Duration // CPU time of this process
 	index   uint64
 }
 

@@ -11,24 +11,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// killOne kills one machine after another.
+// killOne kills one machine at a time.
 func killOne(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 1, st.o.rounds, below(2.5), below(4))
 }
 
-// killTen kills ten machines at once.
+// killTen kills ten machines at the same time.
 func killTen(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 10, max(1, st.o.rounds/5), below(10), Goal{})
 }
 
-// perNode is how many instances a node runs before it is killed.
+// perNode is the number of instances that a node runs before it is killed.
 const perNode = 20
 
 func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
 	if st.filled == 0 {
 		n := perNode * st.crowd.Len()
 		g := groupSpec("g", n)
-		g.Spreads = []model.Spread{{Attribute: "node.name"}} // the same number on each node
+		g.Spreads = []model.Spread{{Attribute: "node.name"}} // for the same number on each node
 		jobs := st.newJobs([]model.GroupSpec{g})
 		if err := st.submit(ctx, jobs[0]); err != nil {
 			return err
@@ -41,7 +41,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	// The cluster enters HOLD when too many nodes are silent: half of them below ten nodes, otherwise a third.
+	// A hold begins when too many nodes are silent: with fewer than ten nodes above a half, otherwise above a third.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
 	for range rounds {
@@ -59,7 +59,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
 	if holds, err := recentEvents(ctx, st.fleet.Any(), model.EventHold, 100); err != nil {
 		return err
-	} else if len(holds) > 0 { // agents of this process were too slow for their own heartbeats
+	} else if len(holds) > 0 { // this process was too slow to send its agents' heartbeats
 		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
 	}
 	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(),
@@ -69,7 +69,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	return nil
 }
 
-// fullest returns the agents with the most instances: an agent that was killed before comes back empty.
+// fullest returns the agents with the most instances. Agents that were killed before are not among them, because they
+// come back empty.
 func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	var list nodeList
 	if err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes", &list); err != nil {
@@ -87,8 +88,8 @@ func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	return numbers[:n], nil
 }
 
-// kill silences agents and returns how long it took until all their instances were placed elsewhere, by the times of
-// the entries. Then it revives the agents.
+// kill silences agents and returns how long it took until all their instances were placed elsewhere, by the times in
+// the log. Then it revives the agents.
 func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
 	count, err := st.running(ctx, numbers)
 	if err != nil {

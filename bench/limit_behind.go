@@ -15,22 +15,22 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// bareCluster is bare raft with the HTTPS envelope in front, in three processes of this program. So a write wakes the
-// same threads and processes as with the servers.
+// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program. So a write wakes as many
+// threads and processes as with the real servers.
 type bareCluster struct {
 	dir, network string
 	processes    []*procs.Process
 	creds        *transport.Credentials
-	leader       string // host:port of its envelope
+	leader       string // host:port of the leader's envelope
 }
 
-// bareCommand is the first argument of such a process.
+// bareCommand is the first argument of a process of bareCluster.
 const bareCommand = "bare-raft"
 
-// Paths of a node's envelope, and what each does.
+// Paths of a node's envelope.
 const (
-	pathWrite = "/write" // through raft
-	pathEmpty = "/empty" // nothing
+	pathWrite = "/write" // writes through raft
+	pathEmpty = "/empty" // does nothing
 )
 
 func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err error) {
@@ -66,7 +66,7 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 	return b, err
 }
 
-// findLeader asks each node to write.
+// findLeader sends a write to each node; the node that accepts it is the leader.
 func (b *bareCluster) findLeader(ctx context.Context) error {
 	var failed error
 	for i, p := range b.processes {
@@ -89,7 +89,7 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 	return failed
 }
 
-// rate returns how many requests of clients are answered per second.
+// rate returns how many requests a second are answered to this many clients.
 func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
 	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) {
 		return path, labelBody(n)
@@ -107,7 +107,7 @@ func (b *bareCluster) Close() error {
 
 func bareAPI(network string, i int) string { return fmt.Sprintf("%s.%d:7640", network, i+1) }
 
-// runBare runs one of the nodes until ctx ends. Its arguments are the directory of all nodes, their network and its
+// runBare runs one node until ctx ends. Its arguments are the directory of all nodes, their network, and the node's
 // number.
 func runBare(ctx context.Context, args []string) error {
 	if len(args) != 3 {

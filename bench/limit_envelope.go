@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of the
-// benchmark.
+// envelope is an HTTPS server around a handler of the benchmark. It has the listener, TLS, certificates and HTTP
+// settings of the real servers.
 type envelope struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -44,12 +44,12 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"index":1}`) // the client has gone: its call failed
+		_, _ = io.WriteString(w, `{"index":1}`) // if the client has gone, its call has failed
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
 	e := &envelope{stop: stop}
 	e.wg.Go(func() { _ = listener.Run(ctx) })               // it ends with ctx
-	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // as above
+	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // it ends with ctx
 	return e, nil
 }
 
@@ -59,11 +59,11 @@ func (e *envelope) Close() {
 	e.wg.Wait()
 }
 
-// perConnection is how many clients of a load share one connection.
+// perConnection is the number of clients that share one connection.
 const perConnection = 8
 
-// postLoad makes clients post bodies to a server, each with a request id, and counts the answers. It opens the
-// connections before it measures.
+// postLoad makes clients post bodies to a server, each with a request id, and counts the answers. Connections are
+// opened before the measurement.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration,
 	post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client

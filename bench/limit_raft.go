@@ -16,9 +16,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// bareRaft is three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs,
-// they use plain TCP on loopback, and their state keeps nothing. This is the most that consensus can reach on this
-// machine.
+// bareRaft is three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs.
+// They use plain TCP on loopback, and their state machine keeps nothing. No consensus can be faster on this machine.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string
@@ -32,10 +31,10 @@ const (
 // bareNode is one node of bareRaft.
 type bareNode struct {
 	*raft.Raft
-	close []func() error // what the node uses, in the order in which it was opened
+	close []func() error // closes what the node uses, in the order in which it was opened
 }
 
-// bareConfig has the settings of the servers.
+// bareConfig returns raft's settings, the same as the servers use.
 func bareConfig(id string) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
@@ -68,7 +67,7 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 	return b, err
 }
 
-// bareAddresses returns the addresses of raft, one for each node.
+// bareAddresses returns each node's address for raft.
 func bareAddresses(network string) (all []string) {
 	for i := range bareNodes {
 		all = append(all, fmt.Sprintf("%s.%d:7641", network, i+1))
@@ -76,7 +75,7 @@ func bareAddresses(network string) (all []string) {
 	return all
 }
 
-// openBareNode opens node i of the nodes at these addresses. Node 0 makes them a cluster.
+// openBareNode opens node i of the nodes with these addresses. Node 0 forms the cluster.
 func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
 	n := &bareNode{}
 	defer func() {
@@ -144,7 +143,7 @@ func (b *bareRaft) leader() *bareNode {
 	return nil
 }
 
-// write commits one entry and waits until it is applied on the leader.
+// write commits one entry and waits until the leader has applied it.
 func (b *bareRaft) write(entry []byte) error {
 	leader := b.leader()
 	if leader == nil {
@@ -153,7 +152,7 @@ func (b *bareRaft) write(entry []byte) error {
 	return leader.Apply(entry, bareTimeout).Error()
 }
 
-// writeAll commits entries without waiting in between, and then waits for all of them.
+// writeAll submits all entries at once and then waits for all of them.
 func (b *bareRaft) writeAll(entries [][]byte) error {
 	leader := b.leader()
 	if leader == nil {
@@ -180,7 +179,7 @@ func (b *bareRaft) Close() error {
 	return errors.Join(failed, os.RemoveAll(b.dir))
 }
 
-// nothingFSM applies nothing.
+// nothingFSM is a state machine that does nothing.
 type nothingFSM struct{}
 
 // Apply implements raft.FSM.

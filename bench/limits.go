@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// limits are what the machine does without outspan, measured before any server runs.
+// limits are what the machine can do without outspan. They are measured before any server runs.
 type limits struct {
-	raftWrites map[int]float64 // per second, by clients: one entry of the size of a label's
-	overHTTPS  map[int]float64 // the same through the HTTPS envelope, in three processes
-	empty      map[int]float64 // the envelope with an empty handler
-	placements float64         // per second: entries of the size that the leader writes, through bare raft
-	apply      float64         // placements per second: decoded and applied in one loop, no raft
+	raftWrites map[int]float64 // writes a second, by number of clients; an entry is as large as that of a label
+	overHTTPS  map[int]float64 // the same through the HTTPS envelope, with three processes
+	empty      map[int]float64 // requests a second to the envelope with an empty handler, by number of clients
+	placements float64         // placements a second through bare raft, in entries as large as the leader's
+	apply      float64         // placements a second that one loop decodes and applies, without raft
 }
 
-// writers returns the numbers of clients with which single writes are measured.
+// writers returns the numbers of clients for which single writes are measured.
 func writers() []int { return []int{1, 64, 256} }
 
 func measureLimits(ctx context.Context, o options) (*limits, error) {
@@ -78,7 +78,7 @@ func labelBody(n int64) any {
 	return map[string]any{"labels": map[string]string{"bench": fmt.Sprint(n)}}
 }
 
-// labelEntry returns the entry that a single write puts into the log.
+// labelEntry returns the entry that a single write adds to the log.
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
 		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
@@ -88,11 +88,11 @@ func labelEntry() fsm.Entry {
 	}
 }
 
-// perEntry is roughly how many placements the leader puts into one entry.
+// perEntry is roughly the number of placements that the leader puts into one entry.
 const perEntry = 500
 
-// placementsThroughRaft measures how fast raft takes entries of placements, with the same bytes as the leader would
-// write.
+// placementsThroughRaft measures how fast raft takes entries of placements. The entries have the same bytes as the
+// leader's.
 func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	entries, _, err := placementEntries(o.group*5, 1)
 	if err != nil {
@@ -106,8 +106,8 @@ func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	return nil
 }
 
-// placementEntries returns the encoded entries of n placements on nodes n0..., and in before the entries that make them
-// possible.
+// placementEntries returns the encoded entries of n placements on nodes n0, n1 and so on. before has the entries that
+// must be applied first.
 func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte
@@ -140,7 +140,7 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	return entries, before, err
 }
 
-// applyLimit decodes and applies the placements of one group in one loop, on one core.
+// applyLimit measures how fast one loop on one core decodes and applies the placements of a group.
 func applyLimit(o options) (float64, error) {
 	entries, before, err := placementEntries(o.group, o.nodes)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// loadResult is what clients measured that called as fast as they could.
+// loadResult is what clients measured that made calls as fast as they could.
 type loadResult struct {
 	calls int
 	took  time.Duration
@@ -16,8 +16,8 @@ type loadResult struct {
 
 func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
 
-// load runs clients for the given length. Each calls do again when its last call has returned. The first error of a
-// client ends that client.
+// load runs clients for the given time. Each client calls do again as soon as its last call has returned. The first
+// error of a client ends that client.
 func load(ctx context.Context, clients int, length time.Duration,
 	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func load(ctx context.Context, clients int, length time.Duration,
 			mu.Lock()
 			defer mu.Unlock()
 			result.times = append(result.times, times...)
-			if failed == nil { // the others fail for the same reason
+			if failed == nil { // the other clients fail for the same reason
 				failed = err
 			}
 		})
@@ -49,7 +49,7 @@ func load(ctx context.Context, clients int, length time.Duration,
 	return result, failed
 }
 
-// errgroup runs functions concurrently and joins their errors. The zero value is ready.
+// errgroup runs functions concurrently and joins their errors. The zero value is ready to use.
 type errgroup struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes where the figures come from.
+// machine describes the machine that the figures come from.
 type machine struct {
 	Cores    int     `json:"cores"`
 	Model    string  `json:"model"`
 	Memory   int64   `json:"memory_bytes"`
 	Kernel   string  `json:"kernel"`
 	Go       string  `json:"go"`
-	SyncP50  float64 `json:"fsync_p50_ms"` // of 4 KiB appended to a file on the disk of the servers' data
+	SyncP50  float64 `json:"fsync_p50_ms"` // time to append and sync 4 KiB to a file on the disk of the servers' data
 	SyncP99  float64 `json:"fsync_p99_ms"`
-	Load     string  `json:"load"` // when the run began: shows other users of the machine
+	Load     string  `json:"load"` // load when the run began; shows whether others use the machine
 	Measured string  `json:"measured"`
 }
 
@@ -37,7 +37,7 @@ func describeMachine(dir string) (machine, error) {
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		m.Memory = int64(info.Totalram) * int64(info.Unit) //nolint:gosec // no machine has that much
+		m.Memory = int64(info.Totalram) * int64(info.Unit) //nolint:gosec // no machine has that much memory
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -51,7 +51,7 @@ func describeMachine(dir string) (machine, error) {
 	return m, err
 }
 
-// syncTimes measures how long the disk takes to sync 4 KiB.
+// syncTimes measures how long the disk takes to sync 4 KiB, n times.
 func syncTimes(dir string, n int) ([]time.Duration, error) {
 	path := filepath.Join(dir, "fsync")
 	f, err := os.Create(path)

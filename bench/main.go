@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// report is the JSON of a run.
+// report is the JSON that a run writes.
 type report struct {
 	Machine   machine  `json:"machine"`
 	Nodes     int      `json:"nodes"`
@@ -68,8 +68,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// measure runs the chosen cases and returns their figures. When a case fails it stops, since later ones need its
-// result; it still returns the figures so far.
+// measure runs the chosen cases and returns their figures. If a case fails, it stops, because later cases need the
+// result of that case. It still returns the figures so far.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)

@@ -13,12 +13,12 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// nomadNodes is how many machines the other cluster has. They are idle: thousands would need an agent each, and a
-// cluster with fewer nodes has an easier task.
+// nomadNodes is the number of machines in Nomad's cluster. They are idle. Thousands would each need an agent process,
+// and a cluster with fewer nodes has an easier task.
 const nomadNodes = 5
 
-// besideNomad runs the cases that Nomad supports, on the same machine in the same run, as close to ours as its API
-// allows.
+// besideNomad runs the cases that Nomad supports, on the same machine and in the same run. They are as close to ours as
+// Nomad's API allows.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)
@@ -62,7 +62,7 @@ func nomadStart(ctx context.Context, st *stage, _ *nomad.Cluster) error {
 	return nil
 }
 
-// nomadWrites sets variables, the smallest write of Nomad's API.
+// nomadWrites sets variables, which is the smallest write in Nomad's API.
 func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func nomadSnapshots(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	return nil
 }
 
-// nomadFailover kills the leader, and measures when a write is acknowledged again.
+// nomadFailover kills the leader and measures when the next write is acknowledged.
 func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	var all []time.Duration
 	rounds := (st.o.rounds + 1) / 2

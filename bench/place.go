@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// placements places the same number of instances in three shapes, and removes them again.
+// placements places the same number of instances in three kinds of jobs, and removes them again.
 func placements(ctx context.Context, st *stage) error {
 	n := st.o.group
 	spread := groupSpec("g", n)
@@ -31,7 +31,8 @@ func placements(ctx context.Context, st *stage) error {
 		goal Goal
 	}{
 		{fmt.Sprintf("1 group of %d", n), st.newJobs([]model.GroupSpec{groupSpec("g", n)}), atLeast(50_000)},
-		{fmt.Sprintf("100 groups of %d", n/100), st.newJobs(many[:50], many[50:]), atLeast(20_000)}, // a job has at most 64
+		// Two jobs, because a job has at most 64 groups.
+		{fmt.Sprintf("100 groups of %d", n/100), st.newJobs(many[:50], many[50:]), atLeast(20_000)},
 		{fmt.Sprintf("1 group of %d, spread, constraint", n), st.newJobs([]model.GroupSpec{spread}), atLeast(50_000)},
 	}
 	for _, shape := range shapes {
@@ -48,7 +49,7 @@ func placements(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// place submits jobs and records two rates, as seen on a follower: placements, and instances reported running.
+// place submits jobs and records two rates as seen on a follower: of placements, and of instances reported as running.
 func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, goal Goal) error {
 	placed, ready, err := st.timeJobs(ctx, jobs)
 	if err != nil {
@@ -64,7 +65,7 @@ func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, g
 	return nil
 }
 
-// timeJobs submits jobs and returns after how long a follower showed the last of their instances as placed, and as
+// timeJobs submits jobs. It returns after what time a follower showed the last of their instances as placed, and as
 // ready.
 func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, ready time.Duration, err error) {
 	server, c, err := st.followerClient(ctx)
@@ -72,7 +73,7 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 		return 0, 0, err
 	}
 	defer c.Close()
-	if _, err := server.Applied(ctx, c); err != nil { // the connection is open
+	if _, err := server.Applied(ctx, c); err != nil { // this opens the connection
 		return 0, 0, err
 	}
 	line := startTimeline(ctx, server, c)
@@ -97,8 +98,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline records when a server had applied which index. Asking for an index costs the server little; asking for the
-// progress of a job costs it a decision.
+// timeline records when a server had applied which index. An answer about an index costs the server little. An answer
+// about the progress of a job costs it a decision.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -144,7 +145,7 @@ func (t *timeline) stop() points {
 	return append(t.points, point{time.Now(), 1 << 63})
 }
 
-// reached returns when the server was first seen at the index.
+// reached returns the time at which the server was first seen at the index or beyond it.
 func (p points) reached(index uint64) time.Time {
 	for _, one := range p {
 		if one.index >= index {
@@ -154,7 +155,7 @@ func (p points) reached(index uint64) time.Time {
 	return time.Time{}
 }
 
-// lastEvent returns the index of the newest event of a type.
+// lastEvent returns the index of the latest event of a type.
 func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (uint64, error) {
 	events, err := recentEvents(ctx, c, kind, 1)
 	if err == nil && len(events) == 0 {
@@ -166,14 +167,14 @@ func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (
 	return events[len(events)-1].Index, nil
 }
 
-// event has the fields of an event that are used here.
+// event has those fields of an event that are used here.
 type event struct {
 	Index uint64            `json:"index"`
 	Time  time.Time         `json:"time"`
 	Data  map[string]string `json:"data"`
 }
 
-// recentEvents returns the newest n events of a type, the oldest first.
+// recentEvents returns the latest n events of a type, the oldest of them first.
 func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
 	answer, err := c.Send(ctx, reach.Request{
 		Path:   "/v1/events",

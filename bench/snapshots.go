@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// snapshots saves the state while a client writes, and restores it. It runs last, since an operator must confirm a
-// restore.
+// snapshots saves the state while a client writes, and restores it. It runs last of the cases on its cluster, because
+// an operator must confirm a restore.
 func snapshots(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -74,7 +74,7 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// writeBeside makes one client write while do runs, and returns the longest write and the time that do took.
+// writeBeside makes one client write while do runs. It returns the time of the longest write and the time that do took.
 func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
 	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)

@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// soak keeps the filled cluster busy for about half of a long time. Clients write as fast as request ids allow, one
-// node after another is drained, and a job comes and goes; drains and the job pause in between. Then soak compares the
-// resources of the servers in the second quarter with those in the last. What servers keep of the past is bounded, so
-// it must reach its bounds first. The instances' history is filled by drains beforehand, and the 50,000 request ids by
-// the first quarter, which should take ten minutes.
+// soak keeps the filled cluster busy for a long time. About half of that time is pauses. Clients write as fast as the
+// limit of request ids allows, one node after another is drained, and a job comes and goes. Drains and the job pause in
+// between. Then soak compares the resources of the servers in the second quarter of the time with those in the last.
+// What servers keep of the past is bounded, so it must reach its bounds first. Drains fill the instances' history
+// beforehand. The first quarter fills the 50,000 request ids; it should take ten minutes.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -39,7 +39,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 		work.do(func() error {
 			err := one(ctx, &done)
 			if err != nil {
-				stop() // the rest of the run would say nothing
+				stop() // after an error the rest of the run would show nothing
 			}
 			return err
 		})
@@ -58,10 +58,11 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	return st.figures, nil
 }
 
-// keptEnded is how many ended instances are kept for each slot.
+// keptEnded is the number of ended instances that are kept for each slot.
 const keptEnded = 2
 
-// fillHistory empties every node keptEnded times, a fifth of the nodes at a time, until each slot has its full history.
+// fillHistory empties every node keptEnded times, a fifth of the nodes at a time. After that each slot has its full
+// history.
 func (st *stage) fillHistory(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
@@ -90,11 +91,11 @@ func (st *stage) fillHistory(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is how many labels are set per second. One caller may make 50,000 requests with an id in ten minutes, and
-// drains and jobs need some of them.
+// soakWrites is the number of labels set in a second. One caller may make 50,000 requests with an id in ten minutes,
+// and drains and jobs need some of them.
 const soakWrites = 70
 
-// soakClients is how many writes may be under way.
+// soakClients is the number of writes that may be under way.
 const soakClients = 64
 
 // writeSteadily sets labels until ctx ends.
@@ -144,7 +145,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 			err = st.uncordon(ctx, node)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was interrupted by the end
+			return nil //nolint:nilerr // the end of the soak interrupted it
 		}
 		if err != nil {
 			return err
@@ -154,7 +155,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 	}
 }
 
-// churnSteadily runs a job of a tenth of the cluster and removes it, again and again, until ctx ends.
+// churnSteadily runs a job with a tenth of the cluster's instances and removes it, repeatedly, until ctx ends.
 func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 	for {
 		began := time.Now()
@@ -167,24 +168,24 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 			err = st.purge(ctx, jobs)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was interrupted by the end
+			return nil //nolint:nilerr // the end of the soak interrupted it
 		}
 		if err != nil {
 			return err
 		}
 		done.churned.Add(int64(instances(jobs)))
-		_ = pause(ctx, time.Since(began)) // as above
+		_ = pause(ctx, time.Since(began)) // it ends with its context
 	}
 }
 
-// sample is what all servers together use at a moment.
+// sample is what all servers together use at one moment.
 type sample struct {
 	memory, descriptors, disk, goroutines float64
 }
 
 type samples []sample
 
-// sample samples the servers repeatedly until ctx ends.
+// sample takes samples of the servers until ctx ends.
 func (st *stage) sample(ctx context.Context) (samples, error) {
 	var all samples
 	step := max(500*time.Millisecond, st.o.soak/80)
@@ -223,11 +224,11 @@ func (st *stage) goroutines(ctx context.Context, s *fleet.Server) (float64, erro
 	return s.Metric(ctx, c, "go_goroutines")
 }
 
-// book records the last quarter compared with the second.
+// book records the means of the last quarter and compares them with those of the second.
 func (all samples) book(st *stage) {
 	quarter := len(all) / 4
 	if quarter == 0 {
-		return // it was interrupted
+		return // the soak was interrupted
 	}
 	mean := func(part samples, of func(sample) float64) float64 {
 		sum := 0.0

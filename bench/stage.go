@@ -14,17 +14,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// stage is a cluster with its simulated agents, and the figures measured on it.
+// stage is a cluster with its simulated agents, and the figures that were measured on it.
 type stage struct {
 	o       options
 	limits  *limits
 	fleet   *fleet.Fleet
 	crowd   *crowd.Crowd
 	figures []Figure
-	now     string // the case that runs
+	now     string // name of the case that runs now
 	out     io.Writer
-	filled  int // instances that earlier cases left running
-	jobs    int // number of names given out
+	filled  int // number of instances that earlier cases left running
+	jobs    int // number of job names given out
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	racks       = 10
 )
 
-// openStage starts servers and agents, and waits until every node takes work.
+// openStage starts servers and agents, and waits until every node takes instances.
 func openStage(ctx context.Context, o options, l *limits, where setting, out io.Writer) (_ *stage, err error) {
 	st := &stage{o: o, limits: l, out: out, now: "start"}
 	defer func() {
@@ -61,10 +61,10 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	return st, nil
 }
 
-// nodeCapacity returns the capacity of a machine with room for a few thousand instances.
+// nodeCapacity returns the capacity of a machine that has room for a few thousand instances.
 func nodeCapacity() model.Resources { return model.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
 
-// nodeLabels puts nodes into racks; four of five have a fast disk.
+// nodeLabels puts nodes into racks. Four of five nodes have the fast disk.
 func nodeLabels(i int) map[string]string {
 	disk := "ssd"
 	if i%5 == 4 {
@@ -87,8 +87,8 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 	})
 }
 
-// waitEligible blocks until every node takes work, which means that all inventories are in. It is for the start only: a
-// node that comes back from an outage gets no instances for a while.
+// waitEligible blocks until every node takes instances, which means that all inventories are in. It is only for the
+// start: after an outage a node takes no instances for a while.
 func (st *stage) waitEligible(ctx context.Context) error {
 	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
@@ -131,7 +131,7 @@ func (st *stage) say(format string, args ...any) {
 	fmt.Fprintf(st.out, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
-// explain shows the state after a failed case.
+// explain prints the state of the cluster after a failed case.
 func (st *stage) explain() {
 	if st.crowd != nil {
 		if n, last := st.crowd.Troubles(); n > 0 {
@@ -154,14 +154,14 @@ func (st *stage) close() error {
 	}
 	var failed error
 	if st.o.profile != "" {
-		for _, s := range st.fleet.Servers { // a normal end writes the profiles
+		for _, s := range st.fleet.Servers { // only a server that ends normally writes its profiles
 			failed = errors.Join(failed, s.Stop(20*time.Second))
 		}
 	}
 	return errors.Join(failed, st.fleet.Close())
 }
 
-// leaderClient returns a client of the leader only, followerClient one of a follower only. The caller closes it.
+// leaderClient returns the leader and a client of it alone. The caller closes the client.
 func (st *stage) leaderClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
 	s, err := st.fleet.Leader(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 	return s, c, err
 }
 
-// quiet waits until nothing was written for a moment.
+// quiet waits until nothing has been written for a moment.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
 	return procs.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {

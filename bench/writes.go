@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// singleWrites sets labels of nodes, each write with a request id and acknowledged when it is committed and applied.
+// singleWrites sets labels of nodes. Each write has a request id, and is acknowledged when it is committed and applied.
 func singleWrites(ctx context.Context, st *stage) error {
 	for _, clients := range writers() {
 		leader, err := st.fleet.Leader(ctx)

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Budgets are the operations on budgets, which say how many instances may be missing: of a group, of a shared budget,
-// or stopped by an actor.
+// Budgets are the operations on budgets. A budget limits how many instances of one or several groups may be down, or
+// how many an actor may stop.
 type Budgets struct{ calls }
 
 // List returns the budgets. It reads all pages.
@@ -23,7 +23,7 @@ func (b Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, e
 	return each[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
-// Get returns a shared budget or that of an actor. Code: not_found.
+// Get returns a shared budget or the budget of an actor. Code: not_found.
 func (b Budgets) Get(ctx context.Context, name string, o ReadOptions) (Response[api.Budget], error) {
 	return read[api.Budget](ctx, b.calls, route("budgets", name), o.query())
 }
@@ -33,14 +33,14 @@ func (b Budgets) OfGroup(ctx context.Context, job, group string, o ReadOptions) 
 	return read[api.Budget](ctx, b.calls, route("budgets", job, group), o.query())
 }
 
-// Set creates a shared budget, or replaces all of it.
+// Set creates a shared budget, or replaces it as a whole.
 func (b Budgets) Set(
 	ctx context.Context, name string, body model.BudgetSpec, o WriteOptions,
 ) (Response[api.BudgetReply], error) {
 	return write[api.BudgetReply](ctx, b.calls, http.MethodPut, route("budgets", name), o.query(), body)
 }
 
-// Remove removes a shared budget that no group uses.
+// Remove removes a shared budget. It is refused while a group uses the budget.
 func (b Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.BudgetReply], error) {
 	return write[api.BudgetReply](ctx, b.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
 }
@@ -63,14 +63,14 @@ func (c Classes) Get(ctx context.Context, name string, o ReadOptions) (Response[
 	return read[api.ClassView](ctx, c.calls, route("classes", name), o.query())
 }
 
-// Set creates a class, or changes the given properties of one.
+// Set creates a class, or changes those properties of an existing one that body gives.
 func (c Classes) Set(
 	ctx context.Context, name string, body api.ClassBody, o WriteOptions,
 ) (Response[api.ClassReply], error) {
 	return write[api.ClassReply](ctx, c.calls, http.MethodPut, route("classes", name), o.query(), body)
 }
 
-// Remove removes a class that no job uses.
+// Remove removes a class. It is refused while a job uses the class.
 func (c Classes) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.ClassReply], error) {
 	return write[api.ClassReply](ctx, c.calls, http.MethodDelete, route("classes", name), o.query(), nil)
 }

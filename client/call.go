@@ -26,10 +26,11 @@ type Response[T any] struct {
 	Stale time.Duration
 }
 
-// List has every item of a list, from all pages.
+// List holds all items of a list, from all its pages.
 type List[T any] struct {
 	Items []T
-	// Raw is the JSON of the whole list: a single page as the server sent it, several pages put together.
+	// Raw is the JSON of the whole list. The JSON of a list with one page is as the server sent it; several pages are
+	// joined.
 	Raw   []byte
 	Index uint64
 }

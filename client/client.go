@@ -11,17 +11,17 @@ import (
 
 // Config says where the servers are and which certificate the client uses.
 type Config struct {
-	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. Required. They
-	// are tried in order, the last one that answered first.
+	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. Required. The
+	// address that answered last is tried first, then the others in order.
 	Addresses []string
 	// TLS returns the configuration for one new connection; see LoadTLS. It is called for every connection, from any
 	// goroutine, so it may follow renewed files. Required for https addresses.
 	TLS func() *tls.Config
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: never. The end of
-	// the call's context ends it in any case.
+	// RetryFor is how long a call is repeated while the servers have no leader; default 10 s, negative: never. A call also
+	// ends with its context.
 	RetryFor time.Duration
-	// Waiting is called in the caller's goroutine, at most once in a call, if the call is still being repeated after a
-	// second. It gets the reason, and for how long the call may still be repeated.
+	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
+	// goroutine. It gets the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection below TLS, or to the socket (network "unix"); default net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -33,7 +33,8 @@ func wantCode(t *testing.T, err error, code model.Code) {
 	}
 }
 
-// The client is for programs that use nothing else of outspan. It must not depend on the libraries of servers.
+// The client must not depend on the libraries of servers, because most programs that use it need nothing else of
+// outspan.
 func TestClientNeedsLittle(t *testing.T) {
 	text, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -45,7 +46,7 @@ func TestClientNeedsLittle(t *testing.T) {
 		// pki needs nothing but the standard library and model.
 		"github.com/outspan/outspan/pki",
 		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // of model
-		"github.com/oklog/ulid/v2", // request ids
+		"github.com/oklog/ulid/v2", // for request ids
 	}
 	found := 0
 	for path := range strings.Lines(string(text)) {
@@ -67,7 +68,7 @@ func TestClientNeedsLittle(t *testing.T) {
 	}
 }
 
-// A list of one page has the server's own bytes; several pages become one list.
+// The JSON of a list with one page is the server's own bytes. Several pages become one list.
 func TestListIsWhole(t *testing.T) {
 	var asked []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +149,7 @@ func TestAnswersAndErrors(t *testing.T) {
 	}
 }
 
-// A write carries its own id unless it is given one, and a volume's slashes stay within its id.
+// A write gets a request id unless the caller gives one. The slashes in a volume's id are escaped.
 func TestRequestIDs(t *testing.T) {
 	var ids, paths []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +170,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// While there is no leader a call is repeated; a write keeps its request id.
+// A call is repeated while there is no leader. A repeated write keeps its request id.
 func TestRetries(t *testing.T) {
 	var mu sync.Mutex
 	var ids []string
@@ -189,8 +190,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Watch continues after transient errors, calls Lost once for each time that the servers are lost, waits from the index
-// that it saw, and ends after a final error.
+// Watch continues after transient errors and calls Lost once for each outage. It waits from the last index that it saw,
+// and ends after a final error.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := model.Refuse(model.CodeNoLeader, "none")
@@ -218,7 +219,7 @@ func TestWatch(t *testing.T) {
 		if fmt.Sprint(seen) != "[3 4 5]" || losses != 2 {
 			t.Errorf("saw %v, lost %d times", seen, losses)
 		}
-		if took := time.Since(begin); took != 800*time.Millisecond { // 200 and 400 ms, then 200 again
+		if took := time.Since(begin); took != 800*time.Millisecond { // pauses of 200 and 400 ms, then of 200 ms again
 			t.Errorf("paused for %s", took)
 		}
 		if want := (client.ReadOptions{Index: 4, Wait: 5 * time.Second}); asked[0] != (client.ReadOptions{}) ||
@@ -244,7 +245,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A stream of events that breaks continues after the last event received. If it breaks before the first one, the newest
+// A broken stream of events continues after the last event received. If it breaks before the first event, the newest
 // events are not sent again. It ends after a final error.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
@@ -278,7 +279,7 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// A snapshot is sent unchanged and with its length, and only once.
+// A snapshot is sent unchanged, with its length, and only once.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// Cluster are the operations on the cluster as a whole, and those that any server can answer.
+// Cluster are the operations on the cluster as a whole, and the operations that any server can answer.
 type Cluster struct{ calls }
 
 // Status returns an overview of the cluster.
@@ -17,8 +17,8 @@ func (c Cluster) Status(ctx context.Context, o ReadOptions) (Response[api.Status
 	return read[api.Status](ctx, c.calls, route("status"), o.query())
 }
 
-// Why explains the state of an object. The subject is an id, a name or a unique prefix, or has its kind, such as
-// node/n1 or group/web/http. Codes: not_found, ambiguous.
+// Why explains the state of an object. subject is an id, a name or a unique prefix. It may include the kind of the
+// object: node/n1 or group/web/http. Codes: not_found, ambiguous.
 func (c Cluster) Why(ctx context.Context, subject string, o ReadOptions) (Response[api.Why], error) {
 	query := o.query()
 	query.Set("subject", subject)
@@ -30,8 +30,8 @@ func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
 	return read[api.Health](ctx, c.calls, "/healthz", nil)
 }
 
-// Ready checks that a server has caught up and knows a leader; with leader, that it leads. Codes: no_leader,
-// not_caught_up.
+// Ready checks that a server has caught up and knows a leader. If leader is set, the server itself must be the leader.
+// Codes: no_leader, not_caught_up.
 func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
 	if leader {
@@ -57,12 +57,13 @@ func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response
 	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
-// Rebalance moves instances once to nodes where they fit better.
+// Rebalance moves instances to nodes where they fit better. It does so once, not continuously.
 func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
 	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }
 
-// UnknownInstances lists instances that run and that the servers don't know, as after a restore. It asks the agents.
+// UnknownInstances lists instances that run although the servers don't know them, as after a restore. The answering
+// server asks the agents.
 func (c Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
 	return read[api.UnknownInstances](ctx, c.calls, route("unknown-instances"), nil)
 }

@@ -11,16 +11,16 @@
 // cluster, for example during a change of leaders, the whole round is repeated for Config.RetryFor. Reads are safe to
 // repeat. So are writes: each carries a request id, and the servers carry out a request with the same id only once. A
 // call is not repeated after an answer that will not change on its own, such as not_found. The restore of a snapshot is
-// sent only once. A stream is reopened only until its first byte; after that Events.Follow and Watch continue, and all
-// others end.
+// sent only once. A stream that fails before its first byte is opened again. After that, only Events.Follow and Watch
+// reconnect; other streams end with an error.
 //
 // # Errors
 //
-// Errors are *model.Error with a code, a message and mostly a hint that says what to do next. An error that a server
-// answered is an *api.Problem, which wraps the *model.Error. It also has the index and, for a budget, the time to try
-// again. Transient reports whether an error may pass. The code unknown says that a write may have been carried out:
-// send it again with the same WriteOptions.RequestID. When the context of a call ends, the error is the context's
-// cause; for a deadline it has the code timeout.
+// Errors are *model.Error with a code, a message and usually a hint that says what to do next. If a server answered
+// with an error, it is an *api.Problem, which wraps the *model.Error. An *api.Problem also has the log index and, for a
+// budget, the time to try again. Transient reports whether the same call may succeed later. The code unknown says that
+// a write may have been carried out; send it again with the same WriteOptions.RequestID. When the context of a call
+// ends, the error is the context's cause; for a deadline it has the code timeout.
 //
 // # Time
 //

@@ -21,17 +21,17 @@ import (
 // Events are the operations that read events.
 type Events struct{ calls }
 
-// EventOptions select events. The zero value begins with events from now on, so that List returns none.
+// EventOptions select events. The zero value selects only events from now on, so List returns none.
 type EventOptions struct {
-	// After begins after the event with this id; 0: with the oldest event. It takes precedence over Since, and Since over
-	// Tail.
+	// After selects the events after the one with this id; "0": all that are kept. It takes precedence over Since, and
+	// Since over Tail.
 	After string
-	// Since begins with events since then: a duration such as 30m, or a time in RFC 3339.
+	// Since selects the events since then: a duration such as 30m, or a time in RFC 3339.
 	Since string
-	// Tail begins with this many of the newest events.
+	// Tail selects this many of the newest events, and those that follow them.
 	Tail *int
-	// Types and Subjects select events; empty: all. A type that ends in a dot, or a subject that ends in a slash, is a
-	// prefix: node., job/.
+	// Types and Subjects select events of these types and subjects; empty: all. A type that ends in a dot is a prefix, as
+	// in node., and so is a subject that ends in a slash, as in job/.
 	Types, Subjects []string
 }
 
@@ -63,9 +63,9 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields events as they happen, until ctx ends, whose cause is the last error. After the first event it
-// continues across changes of the leader, without a gap and without repeating an event. It ends after an error that is
-// not transient, such as event_collected: the events after the last one are no longer kept.
+// Follow yields events as they happen. After the first event it continues across changes of the leader, without a gap
+// and without repeating an event. When ctx ends, Follow yields the cause of ctx as its last error. It also ends after
+// an error that is not transient, such as event_collected: the next events are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -91,16 +91,17 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 	}
 }
 
-// errEnough ends a stream whose reader wants no more.
+// errEnough ends a stream whose reader stopped iterating.
 var errEnough = errors.New("the reader has enough")
 
-// broken reports whether a stream ended because its connection broke.
+// broken reports whether a stream ended because its connection broke: err then has no code.
 func broken(err error) bool {
 	var known *model.Error
 	return !errors.As(err, &known)
 }
 
-// stream reads events from one connection until it ends. Errors: errEnough, or why it ended.
+// stream reads events from one connection until the connection ends. It returns errEnough, the reason for the end, or
+// nil if the server ended the stream.
 func (e Events) stream(ctx context.Context, query url.Values, yield func(Response[api.Event], error) bool) error {
 	body, err := open(ctx, e.calls, route("events"), query, "application/x-ndjson")
 	if err != nil {
@@ -112,7 +113,7 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	for lines.Scan() {
 		line := slices.Clone(lines.Bytes())
 		if len(line) == 0 {
-			continue // a sign of life
+			continue // keeps the connection alive
 		}
 		got := Response[api.Event]{Raw: line}
 		if err := json.Unmarshal(line, &got.Value); err != nil {
@@ -126,7 +127,7 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	return lines.Err()
 }
 
-// open makes a call whose answer has no end or is large. The caller closes it. accept may be "".
+// open makes a call whose answer is endless or large. The caller closes it. accept may be "".
 func open(ctx context.Context, c calls, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	r := reach.Request{Path: path, Query: query, Header: http.Header{}}
 	if accept != "" {

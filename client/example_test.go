@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// dial returns a client of a server that has only these answers, at a unix socket.
+// dial returns a client of a server that answers with these handlers on a unix socket.
 func dial(answers http.Handler) (c *client.Client, done func()) {
 	dir, err := os.MkdirTemp("", "outspan-example")
 	if err != nil {
@@ -42,7 +42,7 @@ func dial(answers http.Handler) (c *client.Client, done func()) {
 	}
 }
 
-// answer writes the answer of a server: its JSON, and the index of its state.
+// answer writes the answer of a server: JSON, and the index of the state.
 func answer(w http.ResponseWriter, index string, value any) {
 	w.Header().Set(api.HeaderIndex, index)
 	_ = json.NewEncoder(w).Encode(value)
@@ -79,7 +79,7 @@ func Example() {
 	// cordoned by request disk-1 at index 13
 }
 
-// An error has a code for programs, and tells people what to do next.
+// An error has a code for programs and a hint for people.
 func Example_errors() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := api.NewProblem(model.Refuse(model.CodeBudgetRate, "web/http may lose no more for now").
@@ -122,7 +122,7 @@ func ExampleNodes_All() {
 	// n3
 }
 
-// Watch yields an object each time it changes: here a drain, until it has ended.
+// Watch yields an object each time it changes. Here it follows a drain until the drain has ended.
 func ExampleWatch() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("index") == "" {

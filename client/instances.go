@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Instances are the operations on instances, the running copies of groups. An instance is named by its id or, in reads,
-// a unique prefix.
+// Instances are the operations on instances, each of which is one run of a group's program. An instance is named by its
+// id or, in reads, a unique prefix.
 type Instances struct{ calls }
 
 // InstanceListOptions select instances.
@@ -55,14 +55,14 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Evict stops an instance if its budget allows it; it is replaced. Codes: budget_min_ready, budget_rate.
+// Evict stops an instance if its budget allows it. The instance is then replaced. Codes: budget_min_ready, budget_rate.
 func (i Instances) Evict(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance as Evict does. With BypassBudget it ignores its budget and role.
+// Stop stops an instance as Evict does. If body.BypassBudget is set, it ignores the instance's budget and role.
 func (i Instances) Stop(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
@@ -111,7 +111,7 @@ func (o LogOptions) query() url.Values {
 // InstanceLogOptions are the options of Instances.Logs.
 type InstanceLogOptions struct {
 	LogOptions
-	// Offset begins at this byte of one stream; negative: counted from the end; nil: as LogOptions says.
+	// Offset is the first byte to read from one stream; negative: counted from the end; nil: LogOptions decide.
 	Offset *int64
 }
 

@@ -30,7 +30,7 @@ func (j Jobs) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.
 	return read[api.JobDetail](ctx, j.calls, route("jobs", ref), o.query())
 }
 
-// Versions returns the versions of a job that are kept. It reads all pages.
+// Versions returns the versions of a job that the servers still keep. It reads all pages.
 func (j Jobs) Versions(ctx context.Context, ref string, o ListOptions) (List[api.JobVersion], error) {
 	return list[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions"), o.query())
 }
@@ -42,7 +42,7 @@ func (j Jobs) Version(
 	return read[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
 }
 
-// Submit makes a spec the wanted state of its job.
+// Submit makes a spec the current version of its job.
 func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs"), o.query(), body)
 }
@@ -76,14 +76,14 @@ func (j Jobs) Stop(ctx context.Context, ref string, body api.StopBody, o WriteOp
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "stop"), o.query(), body)
 }
 
-// Restart rolls every instance of a job, or of one group, to a new version of the same spec.
+// Restart replaces every instance of a job, or of one group, by a rollout of a new version with the same spec.
 func (j Jobs) Restart(
 	ctx context.Context, ref string, body api.RestartBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "restart"), o.query(), body)
 }
 
-// Revert makes the spec of an earlier version the wanted state again.
+// Revert submits the spec of an earlier version again, as a new version.
 func (j Jobs) Revert(
 	ctx context.Context, ref string, body api.RevertBody, o WriteOptions,
 ) (Response[api.RevertReply], error) {
@@ -94,7 +94,7 @@ func (j Jobs) Revert(
 type JobLogOptions struct {
 	LogOptions
 	Group   string // only of this group
-	Running bool   // leave out instances that have ended
+	Running bool   // leave out instances that are stopped or failed
 }
 
 // Logs opens the output of every instance of a job, each line marked with the instance that wrote it. The caller closes

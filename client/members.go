@@ -31,7 +31,7 @@ type MemberOptions struct {
 
 func (o MemberOptions) query() url.Values { return WriteOptions{RequestID: o.RequestID}.query() }
 
-// Join makes the cluster look for a new server at its gossip address. The leader then adds it.
+// Join makes the cluster contact a new server at its gossip address. The leader then adds that server.
 func (m Members) Join(ctx context.Context, body api.JoinBody, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", "join"), o.query(), body)
 }
@@ -51,7 +51,7 @@ func (m Members) TransferLeader(
 // RemoveOptions are the options of Members.Remove.
 type RemoveOptions struct {
 	MemberOptions
-	Force bool // even if the remaining servers would have no majority
+	Force bool // remove it even if the remaining servers have no majority
 }
 
 // Remove removes a server from the cluster for good.
@@ -63,8 +63,7 @@ func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Respo
 	return write[api.MemberReply](ctx, m.calls, http.MethodDelete, route("members", ref), query, nil)
 }
 
-// Verify compares the states of all servers. It waits for servers that are behind, at most for patience; default 10 s,
-// at most 1 min.
+// Verify compares the states of all servers. It waits up to patience for servers that lag; default 10 s, at most 1 min.
 func (m Members) Verify(ctx context.Context, patience time.Duration) (Response[api.Verification], error) {
 	query := url.Values{}
 	if patience > 0 {

@@ -34,7 +34,7 @@ func (n Nodes) Cordon(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
 }
 
-// Uncordon allows new instances on a node again, and cancels a running drain of it.
+// Uncordon allows new instances on a node again, and cancels the node's drain if there is one.
 func (n Nodes) Uncordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -62,14 +62,15 @@ func (n Nodes) Drain(
 	return write[api.DrainReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "drain"), o.query(), body)
 }
 
-// AckBlockers accepts that instances stay running on a draining node.
+// AckBlockers acknowledges that some instances stay running on a draining node, so that the drain need not wait for
+// them.
 func (n Nodes) AckBlockers(
 	ctx context.Context, ref string, body api.AckBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
 }
 
-// ConfirmDead says that nothing runs on an offline node any more, so that instances that must not run twice may be
+// ConfirmDead confirms that nothing runs on an offline node any more. Instances that must not run twice are then
 // replaced.
 func (n Nodes) ConfirmDead(
 	ctx context.Context, ref string, body api.DeadBody, o WriteOptions,
@@ -77,7 +78,7 @@ func (n Nodes) ConfirmDead(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "confirm-dead"), o.query(), body)
 }
 
-// Label changes labels; an empty value removes one.
+// Label sets labels of a node. An empty value removes a label.
 func (n Nodes) Label(
 	ctx context.Context, ref string, body api.LabelBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -87,11 +88,11 @@ func (n Nodes) Label(
 // ForgetOptions are the options of Nodes.Forget.
 type ForgetOptions struct {
 	WriteOptions
-	// LoseData names groups, as job/group, whose data on the node is given up: their slots start empty elsewhere.
+	// LoseData names groups, as job/group, whose data on the node is given up. Their slots start empty on other nodes.
 	LoseData []string
 }
 
-// Forget removes a node that is gone for good. Codes: not_found, and those that name what still needs the node.
+// Forget removes a node that is gone for good. Codes: not_found, or a code that shows what still needs the node.
 func (n Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
 	query := o.query()
 	if len(o.LoseData) > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The options have every parameter set. So a parameter of an operation that no option sends is noticed.
+// In these options every parameter is set, so the test finds parameters that no option sends.
 var (
 	index = uint64(7)
 	ro    = client.ReadOptions{Consistency: client.Stale, Index: 7}
@@ -34,10 +34,10 @@ var (
 	logs  = client.LogOptions{Stream: client.Stderr, Follow: true, Tail: new(3), Timestamps: true, Since: "1h"}
 )
 
-// notForClients lists operations between servers.
+// notForClients lists operations that only servers call.
 var notForClients = []string{"ask-peer", "relay-agents"}
 
-// operations has a call for each operation of the API, by its operationId. Every name in them is "x".
+// operations has a call for each operation of the API, by operationId. Every name in the calls is "x".
 var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"healthz": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Alive(ctx) },
 	"readyz":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Ready(ctx, true) },
@@ -265,7 +265,7 @@ type operation struct {
 	}
 }
 
-// documented reads the operations of docs/openapi.json, by method and path.
+// documented returns the operations of docs/openapi.json, by method and path.
 func documented(t *testing.T) map[string]operation {
 	t.Helper()
 	text, err := os.ReadFile("../docs/openapi.json")
@@ -287,13 +287,13 @@ func documented(t *testing.T) map[string]operation {
 	return all
 }
 
-// serve answers on a unix socket until the test ends. It returns a client of it that tries once.
+// serve answers on a unix socket until the test ends. It returns a client that makes one attempt per call.
 func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	return serveFor(t, -1, h)
 }
 
-// serveFor is serve with a client that repeats calls for retryFor.
+// serveFor is like serve, but the client repeats calls for retryFor.
 func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -314,8 +314,8 @@ func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.
 	return c
 }
 
-// Every operation of docs/openapi.json has a method. The method calls its path with all of its parameters, sends a body
-// if the operation takes one, and returns the type that the document names.
+// Every operation of docs/openapi.json has a method. The method calls the operation's path with all its parameters,
+// sends a body if the operation takes one, and returns the type that the document names.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	doc := documented(t)
 	type call struct {
@@ -388,7 +388,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// matching returns the operation for a request: the one whose path has the fewest parameters.
+// matching returns the operation for a request. If several paths match, it is the one with the fewest parameters.
 func matching(doc map[string]operation, r *http.Request) string {
 	best := ""
 	for key := range doc {
@@ -404,7 +404,7 @@ func matching(doc map[string]operation, r *http.Request) string {
 	return best
 }
 
-// schemaOf returns the name that the document has for the type of an answer.
+// schemaOf returns the name of an answer's type in the document.
 func schemaOf(answer any) string {
 	of := reflect.TypeOf(answer)
 	if of == nil || of.Kind() != reflect.Struct {

@@ -25,7 +25,8 @@ const longestWait = time.Minute
 // ReadOptions are the options of a read. The zero value reads at once, from the leader.
 type ReadOptions struct {
 	Consistency Consistency
-	// Index is the index of an earlier Response. The server answers once the object has changed after it, or after Wait.
+	// Index is the index of an earlier Response. The server answers once the object has changed after that index, or when
+	// Wait is over.
 	Index uint64
 	// Wait is how long the server waits for a change after Index; default and maximum 1 min.
 	Wait time.Duration
@@ -49,12 +50,12 @@ func (o ReadOptions) query() url.Values {
 // ListOptions are the options of a list. The zero value lists everything.
 type ListOptions struct {
 	ReadOptions
-	// Filter has conditions on the fields of an item, and all of them must hold: field=value, field!=value or field~text
-	// (contains). Nested fields are joined by dots: labels.rack=r1.
+	// Filter has conditions on the fields of an item: field=value, field!=value or field~text (contains). An item must
+	// meet all of them. Nested fields are joined by dots: labels.rack=r1.
 	Filter []string
 	// Fields names the fields to include in the items; empty: all.
 	Fields []string
-	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. The list is complete in any case.
+	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. All pages are read in any case.
 	PageSize int
 }
 
@@ -74,8 +75,8 @@ func (o ListOptions) query() url.Values {
 
 // WriteOptions are the options of a write.
 type WriteOptions struct {
-	// RequestID identifies the write: the same request with the same id is carried out once, and later answered with the
-	// stored outcome. Default: a new one for each call.
+	// RequestID identifies the write. A repeated request with the same id is carried out once and gets the stored answer.
+	// Default: a new id for each call.
 	RequestID model.RequestID
 	// DryRun checks the write and returns what it would do. Nothing is changed.
 	DryRun bool
@@ -92,11 +93,11 @@ func (o WriteOptions) query() url.Values {
 	return q
 }
 
-// ChangeOptions are the options of a write that may depend on the present version of its object.
+// ChangeOptions are the options of a write that may depend on the current version of its object.
 type ChangeOptions struct {
 	WriteOptions
-	// IfIndex refuses the write, with the code conflict, unless the object is at this index. 0: unless there is no object
-	// yet. nil: no condition.
+	// IfIndex makes the write conditional: it is refused with the code conflict unless the object has this index. 0:
+	// unless the object does not exist. nil: no condition.
 	IfIndex *uint64
 }
 

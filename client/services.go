@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Services are the operations on services, the names under which groups serve.
+// Services are the operations on services, the names under which groups can be reached.
 type Services struct{ calls }
 
 // List returns the services. It reads all pages.

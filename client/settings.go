@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Settings are the operations on the replicated policy of the cluster.
+// Settings are the operations on the replicated settings of the cluster.
 type Settings struct{ calls }
 
 // Get returns the settings.
@@ -15,14 +15,14 @@ func (s Settings) Get(ctx context.Context, o ReadOptions) (Response[api.Settings
 	return read[api.Settings](ctx, s.calls, route("settings"), o.query())
 }
 
-// Set changes settings, by the names of their JSON fields. Settings that are not given stay as they are.
+// Set changes settings, named as their JSON fields. Settings that are not given keep their values.
 func (s Settings) Set(
 	ctx context.Context, changes map[string]any, o ChangeOptions,
 ) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPut, route("settings"), o.query(), changes)
 }
 
-// Pause stops carrying out decisions.
+// Pause stops the servers from carrying out decisions.
 func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
 }

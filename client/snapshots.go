@@ -13,17 +13,17 @@ import (
 // Snapshots are the operations on the whole state of the servers.
 type Snapshots struct{ calls }
 
-// Save opens a snapshot of the present state. The caller closes it and must check that its end is there: an incomplete
-// stream is no snapshot.
+// Save opens a snapshot of the current state. The caller closes it, and must check that it is complete: a broken
+// connection may cut it off.
 func (s Snapshots) Save(ctx context.Context, consistency Consistency) (io.ReadCloser, error) {
 	return open(ctx, s.calls, route("snapshot"), ReadOptions{Consistency: consistency}.query(), "")
 }
 
-// restoreTime bounds a restore: the servers check the snapshot, and each of them loads it.
+// restoreTime limits a restore: the servers check the snapshot, and each of them loads it.
 const restoreTime = 10 * time.Minute
 
-// Restore replaces the state of the whole cluster with the first size bytes of from, which may be read until the call
-// has returned. The request is sent only once: after the code unknown, look at the state.
+// Restore replaces the state of the whole cluster by the first size bytes of from. It reads from only until it returns.
+// The request is sent only once: after the code unknown, check the state of the cluster.
 func (s Snapshots) Restore(ctx context.Context, from io.ReaderAt, size int64) (Response[api.Written], error) {
 	return send[api.Written](ctx, s.calls, reach.Request{
 		Method: http.MethodPut, Path: route("snapshot"), Upload: io.NewSectionReader(from, 0, size),

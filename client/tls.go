@@ -11,7 +11,7 @@ import (
 type Files struct{ CA, Cert, Key string }
 
 // LoadTLS reads the files once and returns a function for Config.TLS. The connections accept only servers of the
-// certificate's cluster. Code: certificate_invalid.
+// cluster that the certificate belongs to. Code: certificate_invalid.
 func LoadTLS(f Files) (func() *tls.Config, error) {
 	c, err := pki.Load(pki.Config{CA: f.CA, Cert: f.Cert, Key: f.Key})
 	if err != nil {

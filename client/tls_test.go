@@ -82,13 +82,13 @@ func TestTLS(t *testing.T) {
 		t.Errorf("got %+v: %v", got, err)
 	}
 	_, err := call(serveTLS(t, dir, transport.RoleAgent, "n1"), files)
-	wantCode(t, err, model.CodeCertificateRefused) // an agent is no server
+	wantCode(t, err, model.CodeCertificateRefused) // the peer is an agent, not a server
 	_, others := pki(t, "east")
 	_, err = call(server, others)
-	wantCode(t, err, model.CodeCertificateRefused) // of another CA
+	wantCode(t, err, model.CodeCertificateRefused) // the CA is another one
 }
 
-// Two clusters may share a file of CAs. A server of the other cluster is refused in any case.
+// Two clusters may trust the same CAs. A server of the other cluster is refused even then.
 func TestTLSOfAnotherCluster(t *testing.T) {
 	_, files := pki(t, "east")
 	west, theirs := pki(t, "west")

@@ -41,7 +41,7 @@ func (v Volumes) Get(ctx context.Context, ref string, o ReadOptions) (Response[a
 	return read[api.VolumeDetail](ctx, v.calls, route("volumes", ref), o.query())
 }
 
-// Migrate moves the volumes of a slot to another node, with their instance.
+// Migrate moves the volumes of a slot to another node, together with the slot's instance.
 func (v Volumes) Migrate(
 	ctx context.Context, ref string, body api.MigrateBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
@@ -55,14 +55,15 @@ func (v Volumes) Backup(
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "backup"), o.query(), body)
 }
 
-// Attach puts a restored volume, a kept old copy or found data into use.
+// Attach makes a slot use a restored volume, an old copy, or data found on a node.
 func (v Volumes) Attach(
 	ctx context.Context, ref string, body api.AttachBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "attach"), o.query(), body)
 }
 
-// Found lists data on the nodes' disks that the servers neither use nor keep. It asks the agents.
+// Found lists data on the nodes' disks that the servers neither use nor keep as an old copy. The answering server asks
+// the agents.
 func (v Volumes) Found(ctx context.Context) (Response[api.FoundVolumes], error) {
 	return read[api.FoundVolumes](ctx, v.calls, route("found-volumes"), nil)
 }
@@ -97,7 +98,7 @@ func (b Backups) Forget(ctx context.Context, ref string, o WriteOptions) (Respon
 	return write[api.TransferReply](ctx, b.calls, http.MethodPost, route("backups", ref, "forget"), o.query(), nil)
 }
 
-// Transfers are the operations on work on volumes: migrations, backups, restores and attachments.
+// Transfers are the operations on transfers: migrations, backups, restores and attachments of volumes.
 type Transfers struct{ calls }
 
 // List returns the transfers. It reads all pages.
@@ -115,7 +116,8 @@ func (t Transfers) Get(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Transfer](ctx, t.calls, route("transfers", ref), o.query())
 }
 
-// Cancel gives up a transfer, or removes what it left: a restored copy that is not in use, or an old copy.
+// Cancel ends a transfer early. For a finished one it removes the copy that remains: a restored copy that is not in
+// use, or an old copy.
 func (t Transfers) Cancel(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, t.calls, http.MethodPost, route("transfers", ref, "cancel"), o.query(), nil)
 }

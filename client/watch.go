@@ -18,10 +18,10 @@ const (
 
 // WatchOptions are the options of Watch.
 type WatchOptions struct {
-	// Every is how long one read waits for a change. After that the object is yielded again even if nothing has changed.
+	// Every is how long one read waits for a change. If nothing changes in that time, the object is yielded unchanged.
 	// Default 10 s, at most 1 min.
 	Every time.Duration
-	// Lost is called in the caller's goroutine when the servers can't be reached, once for each such time.
+	// Lost is called in the caller's goroutine when the servers can't be reached, once for each outage.
 	Lost func(why error)
 }
 
@@ -33,7 +33,8 @@ type WatchOptions struct {
 //	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
 //
 // It continues across changes of the leader: after a transient error it tries again, with growing pauses of up to 2 s.
-// It ends after any other error, and when ctx ends, with its cause. It blocks between changes.
+// It ends after any other error. When ctx ends, it yields the cause of ctx as its last error. It blocks between
+// changes.
 func Watch[T any](
 	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
 ) iter.Seq2[Response[T], error] {
@@ -73,8 +74,7 @@ func Watch[T any](
 	}
 }
 
-// Transient reports whether the same call may succeed later without a change to it. A write must then carry the same
-// request id.
+// Transient reports whether the same call may succeed later. A write must then carry the same request id.
 func Transient(err error) bool {
 	var known *model.Error
 	if errors.As(err, &known) {

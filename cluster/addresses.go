@@ -34,7 +34,7 @@ func (p *provenAddresses) is(id model.ServerID, hostPort string) bool {
 	return p.last[id] == hostPort
 }
 
-// addressBook tells raft where a server is now.
+// addressBook gives raft the current address of each server.
 type addressBook struct{ s *Server }
 
 // ServerAddr implements raft.ServerAddressProvider.
@@ -45,8 +45,9 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf returns the host:port of a server's TLS listener, or an empty string. The address of the configuration
-// counts, or the one in gossip if the server has answered there. Anyone with the gossip key can claim any address.
+// addressOf returns the host:port of a server's TLS listener, or an empty string. The address in the raft configuration
+// counts. An address from gossip replaces it only after the server has answered there, because anyone with the gossip
+// key can claim any address.
 func (s *Server) addressOf(id model.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
@@ -68,7 +69,7 @@ func (s *Server) claimedAddress(id model.ServerID) string {
 
 // configuredAddress returns the host:port of a server in the configuration, or an empty string.
 func (s *Server) configuredAddress(id model.ServerID) string {
-	if !s.opened.Load() { // raft asks while it is being made
+	if !s.opened.Load() { // raft calls this while it is being created
 		return ""
 	}
 	for _, v := range s.servers() {
@@ -79,8 +80,8 @@ func (s *Server) configuredAddress(id model.ServerID) string {
 	return ""
 }
 
-// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an address
-// that leads nowhere must not delay the others.
+// dialAny connects to a server at the first of these addresses that answers. It tries all of them at once, so that an
+// address without an answer does not delay the others.
 func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -88,7 +89,7 @@ func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time
 	}
 	outcomes := make(chan outcome, len(addresses))
 	for _, address := range addresses {
-		go func() { // for at most the time of a dial
+		go func() { // ends within the timeout
 			conn, err := h.dialAt(id, address, timeout)
 			outcomes <- outcome{conn, err}
 		}()
@@ -100,7 +101,7 @@ func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time
 			failed = o.err
 			continue
 		}
-		go func() { // the others may still answer
+		go func() { // close the connections that still come from other addresses
 			for range len(addresses) - tried - 1 {
 				if late := <-outcomes; late.err == nil {
 					_ = late.conn.Close()

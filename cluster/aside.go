@@ -12,9 +12,9 @@ import (
 // voterRoom is how much space the voters have, as far as this server knows.
 type voterRoom struct {
 	voters int
-	enough int      // alive, with enough space
-	low    []string // names of those without enough space
-	away   []string // names or ids of those that gossip reports as dead or doesn't know
+	enough int      // number of voters that are alive and have enough space
+	low    []string // names of voters without enough space
+	away   []string // names or ids of voters that gossip reports as dead or doesn't know
 }
 
 // majority reports whether n servers are a majority of the voters.
@@ -77,8 +77,8 @@ const (
 )
 
 // stepAside hands leadership to a server with room when this server's disk runs full. It keeps leadership while no
-// majority has enough room: nobody could write then, whoever leads. A new leader must append an entry before it can
-// serve even reads, while this one goes on answering them.
+// majority has enough room, because nobody could write then, whoever leads. This server goes on answering reads, but a
+// new leader could not: it must first append an entry.
 func (s *Server) stepAside(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		changed := s.disk.space.changed()

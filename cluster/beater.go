@@ -17,12 +17,12 @@ type BeaterConfig struct {
 	Node        model.NodeID
 	BootID      string  // of the kernel
 	Incarnation string  // of the agent process
-	Pool        Courier // a *Pool; the Beater takes what it receives
+	Pool        Courier // usually a *Pool; the Beater takes all messages that it receives
 	Logger      hclog.Logger
 }
 
 // Courier carries heartbeats and their answers, and knows the servers. A Pool is one. A simulation of many agents in
-// one process brings another one, with a single socket for all of them. Its methods are those of Pool.
+// one process has its own Courier, with a single socket for all of them. Its methods are those of Pool.
 type Courier interface {
 	Servers() []Member
 	Address() string
@@ -30,12 +30,12 @@ type Courier interface {
 	Receive() <-chan []byte
 }
 
-// Beater is an agent's end of the heartbeats. It sends one to every server that gossip knows, and computes until when
-// the node's lease holds. It is safe for many goroutines. It sends nothing before Register.
+// Beater is an agent's end of the heartbeats. It sends them to every server that gossip knows, and computes how long
+// the node's lease holds. It sends nothing before Register. It is safe for many goroutines.
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1: registered again, a new interval, or an answer after a long silence
+	wake  chan struct{} // capacity 1; signaled after a registration, a new interval, or an answer after a long silence
 
 	mu      sync.Mutex
 	reg     registration
@@ -44,7 +44,7 @@ type Beater struct {
 	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
 	voters  electorate  // of the newest configuration heard of
-	gaveUp  chan uint64 // the epoch; capacity 1
+	gaveUp  chan uint64 // epochs that a server calls offline; capacity 1
 }
 
 // registration is what the servers said at the node's last registration.
@@ -57,7 +57,7 @@ type registration struct {
 // link is the state of an agent's heartbeats to one server.
 type link struct {
 	echo     uint64
-	sent     [8]sentBeat // ring, by seq
+	sent     [8]sentBeat // ring of the last heartbeats; the index is seq modulo its length
 	answered time.Time   // when the newest answered heartbeat was SENT
 }
 
@@ -90,8 +90,8 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters passes on the voters that a registration named. history is model.History as text. Servers that a majority
-// follows know no older configuration than that one.
+// SetVoters takes over the voters that a registration's answer named, and the index of their configuration. history is
+// model.History as text. An older configuration than the known one is ignored.
 func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *Beater) SetAnswered(at time.Time) {
 	}
 }
 
-// unanswered returns how many milliseconds have passed since a server last answered a request. b.mu is held.
+// unanswered returns how many milliseconds ago a server last answered a request, or 0 if none ever did. b.mu is held.
 func (b *Beater) unanswered() uint32 {
 	if b.heeded.IsZero() {
 		return 0
@@ -158,12 +158,12 @@ func (b *Beater) unanswered() uint32 {
 	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
 }
 
-// GivenUp carries an epoch when a server says that it agreed to this epoch being offline. The agent then has to
-// register again. Each server reports this on its own, so the epoch may be older than the last registered one.
+// GivenUp receives an epoch of this node when a server reports that it agreed to call that epoch offline. The agent
+// then has to register again. Each server reports on its own, so the epoch may be older than the last registered one.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
-// LeaseUntil returns until when a lease of the given length holds. It holds while a majority of the voters of the
-// newest configuration have answered heartbeats SENT within that length. The zero time means that it never held.
+// LeaseUntil returns when a lease of the given length ends. It holds while a majority of the voters of the newest
+// configuration have answered heartbeats SENT within that length. The zero time means that it never held.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,7 +242,7 @@ func (b *Beater) beat(to model.ServerID) {
 	}
 }
 
-// receive takes in an answer. It drops answers that are not signed with this node's key or answer nothing that was
+// receive takes in an answer. It drops an answer that is not signed with this node's key, or that matches no heartbeat
 // sent.
 func (b *Beater) receive(msg []byte) {
 	var a beatAnswer
@@ -266,7 +266,7 @@ func (b *Beater) receive(msg []byte) {
 	}
 }
 
-// book notes an answer and returns its verdict, or 0 if it answers nothing outstanding.
+// book notes an answer and returns its verdict. It returns 0 if no heartbeat waits for this answer.
 func (b *Beater) book(a beatAnswer) verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()

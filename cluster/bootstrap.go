@@ -18,7 +18,7 @@ const (
 	bootstrapEvery  = 250 * time.Millisecond
 	bootstrapSettle = time.Second // how long the same servers must be seen before anything is agreed
 	aloneRemind     = 30 * time.Second
-	firstRemind     = 5 * time.Second // servers that are started together need no message before that
+	firstRemind     = 5 * time.Second // no message before that, so that servers that are started together log none
 
 	fileAlone = "begin-alone" // an operator's word that there is no other server
 )
@@ -95,7 +95,7 @@ func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers()) == 0 }
 
 // bootstrap begins a cluster together with the other new servers, or waits until a cluster takes this one in. It ends
-// with the first entry of this server's log.
+// when this server's log has its first entry.
 func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
@@ -126,8 +126,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 }
 
-// settleBeginning is how long the same set must be seen. A server that is to begin alone, and has no address to join,
-// need not wait.
+// settleBeginning returns how long the same set must be seen. A server that is to begin alone, and has no address to
+// join, need not wait.
 func (s *Server) settleBeginning() time.Duration {
 	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
 		return 0
@@ -140,7 +140,7 @@ type joinProgress struct {
 	waits    bool
 	answered map[string]bool
 	reminded time.Time
-	told     time.Time // when it last logged for whom it waits
+	told     time.Time // when it last logged which servers it waits for
 }
 
 // sayForWhom logs now and then which servers a new one has found, and which addresses are silent.
@@ -164,9 +164,9 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. At an address that
-// doesn't answer there may be the cluster that it belongs to, if its disk was lost and its network comes up late. In
-// larger beginnings each server has heard from the others anyway.
+// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. If this server lost
+// its disk, its old cluster may be at an address that does not answer yet. With a larger bootstrap_expect the servers
+// of the set have heard from each other anyway.
 func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 	if !c.waits {
 		return true
@@ -188,7 +188,7 @@ func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 				"outspan server init --data-dir "+s.cfg.DataDir)
 	}
 	c.waits = len(silent) > 0
-	return false // look first at what the addresses answered
+	return false // the next round looks first at what the addresses answered
 }
 
 // BeginAlone notes in a server's data directory that there is no cluster to join. The server may be running. With

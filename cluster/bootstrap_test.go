@@ -83,8 +83,8 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
-// In words: whatever the servers see of each other, however late, partial and old, and in whatever order they act, no
-// two sets that share a server ever both begin a cluster.
+// In words: two sets that share a server never both begin a cluster. It doesn't matter how late, partial or old the
+// servers' views of each other are, and in whatever order they act.
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3
@@ -155,8 +155,8 @@ func TestServersThatComeOneByOne(t *testing.T) {
 	})
 }
 
-// proves that a server that waits for the first servers says which it has found and which addresses are silent, soon
-// and then twice a minute.
+// proves that a server logs, while it waits for the first servers, which servers it has found and which addresses are
+// silent: soon after its start, and then twice a minute.
 func TestSaysForWhomItWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -216,8 +216,8 @@ func TestSingleServer(t *testing.T) {
 	})
 }
 
-// Server 1 began the cluster alone, and 2 and 3 joined. Its disk is lost, and the new one is started before its network
-// is up. It waits until it has heard from each of its join addresses, and comes back into its cluster.
+// Server 1 began the cluster alone, and 2 and 3 joined. Server 1 loses its disk, and starts with a new one before its
+// network is up. It waits until it has heard from each of its join addresses, and comes back into its cluster.
 func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

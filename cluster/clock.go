@@ -8,8 +8,8 @@ import (
 )
 
 // clock is cluster time on this server: the highest time it has heard, in an applied entry or from a leader, plus its
-// own monotonic time since then. So a new leader continues within a tick of where the old one was, and a failover loses
-// no hours of idling. Only time in which no server runs doesn't count. The wall clock has no part in it.
+// own monotonic time since then. So a new leader continues within a tick of the old leader's time, even if no entry was
+// written for hours. Time in which no server runs doesn't count. The wall clock is not used.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time
@@ -18,7 +18,7 @@ type clock struct {
 
 func newClock() *clock { return &clock{at: time.Now()} }
 
-// now is cluster time in milliseconds; it never goes back.
+// now returns cluster time in milliseconds. It never goes back.
 func (c *clock) now() model.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

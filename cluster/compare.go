@@ -28,8 +28,8 @@ const (
 	compareFirst     = 2 * time.Second  // after this server has caught up
 	compareSoon      = time.Second      // after a restore, or when a server or an operator found a difference
 	compareLater     = time.Minute      // after a snapshot
-	compareUndecided = time.Minute      // to the next one, while servers differ and none has a majority
-	compareRetry     = 10 * time.Second // the first time that too few could be compared; doubled each time
+	compareUndecided = time.Minute      // between comparisons, while servers differ and no state has a majority
+	compareRetry     = 10 * time.Second // after the first time that too few servers could be compared; doubled each time
 	comparePatience  = 10 * time.Second // how long to wait for a server that lags
 	comparePoll      = 250 * time.Millisecond
 
@@ -37,8 +37,8 @@ const (
 	digestTimeout = 30 * time.Second
 )
 
-// comparer finds out whether this server's state equals that of the others, and ends this server if it does not. It
-// writes nothing to the log, so a settled cluster can compare without a write.
+// comparer finds out whether this server's state equals that of the others. If a majority has another state, it stops
+// this server. It writes nothing to the log, so a settled cluster can compare without a write.
 type comparer struct {
 	s       *Server
 	log     hclog.Logger
@@ -67,7 +67,7 @@ func newComparer(s *Server) *comparer {
 	}
 }
 
-// soon asks for a comparison at once, later for one within a minute. Neither blocks.
+// soon requests a comparison at once, later requests one within a minute. Neither blocks.
 func (c *comparer) soon()  { signal(c.restored) }
 func (c *comparer) later() { signal(c.snapshot) }
 
@@ -113,7 +113,6 @@ func (c *comparer) run(ctx context.Context) {
 	}
 }
 
-// rest waits for the next comparison.
 func (c *comparer) rest(ctx context.Context, next time.Duration) {
 	due := time.Now().Add(next)
 	timer := time.NewTimer(next)
@@ -180,7 +179,7 @@ func (c *comparer) voters() []model.ServerID {
 	return ids
 }
 
-// remember keeps which servers have another state, for questions about them when they don't answer any more.
+// remember keeps which servers have another state, so that this is still known when they no longer answer.
 func (c *comparer) remember(m meeting, judged Comparison) {
 	for id, sums := range m.sums {
 		switch {
@@ -195,7 +194,7 @@ func (c *comparer) remember(m meeting, judged Comparison) {
 	}
 }
 
-// noteDifference remembers that a server has another state, and logs it the first time. It reports whether it was new.
+// noteDifference remembers that a server has another state, and logs it the first time. news is true that first time.
 func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs stateSums) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,7 +223,7 @@ func namesOf(tables []fsm.TableDifference) []string {
 	return names
 }
 
-// meeting is what servers reported of their states under one key.
+// meeting holds what the servers reported in one comparison, about the state under key.
 type meeting struct {
 	self model.ServerID
 	key  stateKey
@@ -246,9 +245,9 @@ func (m meeting) comparison(self model.ServerID, voters []model.ServerID) Compar
 var errNoState = errors.New("it has this state no more")
 
 // meet finds a state that all answering servers hold, and asks each for its digest. The state is no older than the
-// call, so that an existing difference shows. meet waits up to patience for servers that lag, and for the next boundary
-// where servers are written to all the time. After that it compares what it can. With judge, the asked servers also
-// check themselves. It returns early, with an error, only when ctx ends.
+// call, so that an existing difference shows. meet waits up to patience for servers that lag. While entries arrive all
+// the time, it waits for the next checkpoint. After that it compares the servers that have a state in common. With
+// judge, the asked servers also check themselves. It returns early, with an error, only when ctx ends.
 func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration,
 	judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
@@ -270,7 +269,7 @@ func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience t
 	}
 }
 
-// gather asks the servers which states they hold, and chooses one.
+// gather asks the servers which states they hold, and chooses the state that most of them have.
 func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.State, holders int, m meeting) {
 	own := c.past.hold(c.s.cfg.Machine.State())
 	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{},

@@ -8,9 +8,9 @@ import (
 )
 
 // stateKey names one state of the cluster's history. Correct servers have the same state under the same key. The index
-// alone is not enough: a restore takes an index that a last write of the old state may have had.
+// alone is not enough: a restored state can have an index that a state before the restore also had.
 type stateKey struct {
-	Index       uint64 `cbor:"1,keyasint"` // of the last entry in it
+	Index       uint64 `cbor:"1,keyasint"` // of the last entry in the state
 	Incarnation uint64 `cbor:"2,keyasint"`
 	Format      uint16 `cbor:"3,keyasint"` // of the state
 	// Program is the newest format that the server's program knows. During an upgrade, programs of two formats may write a
@@ -62,8 +62,8 @@ func (r ComparisonResult) Differs() bool {
 	return r == OthersDiffer || r == InMinority || r == StatesUndecided
 }
 
-// Majority returns the digest that more than half of all voters have. Voters that did not answer count as voters. ok is
-// false if there is none.
+// Majority returns the digest that more than half of all voters have. A voter that did not answer counts in the total.
+// ok is false if no digest has a majority.
 func (c Comparison) Majority() (digest string, ok bool) {
 	for _, candidate := range c.Voters {
 		digest = c.Digests[candidate]

@@ -45,7 +45,7 @@ func TestComparisonResult(t *testing.T) {
 	}
 }
 
-// Both sides of a difference are never called wrong, and never do so many stop that no majority is left.
+// Of two different states at most one is called wrong, and so few servers stop that a majority is left.
 func TestComparisonStopsOnlyMinorities(t *testing.T) {
 	words := []string{"", "x", "y", "z"}
 	voters := []model.ServerID{"a", "b", "c", "d", "e"}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -47,7 +48,8 @@ type StateReport struct {
 	State    string                `json:"state"`    // file with this server's state, beside the report
 }
 
-// condemn ends this server for good. It first stops deciding, then writes the report.
+// condemn stops this server for good, because a majority has another state. It first stops deciding, then writes the
+// report.
 func (c *comparer) condemn(m meeting, judged Comparison) {
 	_, led, _ := c.s.Leader()
 	c.wrong.Store(true)
@@ -99,7 +101,7 @@ func writeReport(dir string, r StateReport, state fsm.State) error {
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	if err := writeFile(filepath.Join(dir, fileReport), append(text, '\n')); err != nil {
+	if err := durable.ReplaceBytes(filepath.Join(dir, fileReport), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, fileState), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

@@ -16,7 +16,7 @@ const (
 	// checkpointEvery is the number of log entries after which a state is kept for comparisons. Servers that write all the
 	// time pass an index at different moments. The state at every multiple of checkpointEvery is the same everywhere.
 	checkpointEvery = 512
-	checkpointsKept = 3 // during the placement of 100,000 instances, each may hold every old row: some 50 MB
+	checkpointsKept = 3 // each may take some 50 MB while 100,000 instances are placed
 	// offersKept is how many states a server keeps because it told another server that it has them. offerFor is how long
 	// it keeps them, until the question for their digest comes.
 	offersKept = 16
@@ -40,8 +40,9 @@ type offer struct {
 	at    time.Time
 }
 
-// passed is called before the entry at index is applied to before. It keeps before if a checkpoint boundary lies
-// between them. Every server applies the same entries, so this state is the same everywhere.
+// passed is called when the entry at index is about to be applied to the state before. It keeps that state if a
+// checkpoint boundary lies between the two indexes. Every server applies the same entries, so this state is the same
+// everywhere.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -52,14 +53,14 @@ func (p *pastStates) passed(before fsm.State, index uint64) {
 	p.checkpoints = slices.Delete(p.checkpoints, 0, max(0, len(p.checkpoints)-checkpointsKept))
 }
 
-// clear forgets every state, because another history begins.
+// clear forgets every state, because a restored snapshot begins another history.
 func (p *pastStates) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checkpoints, p.offers = nil, nil
 }
 
-// settle forgets the checkpoints up to a state that all servers were found to share.
+// settle forgets the checkpoints up to the state under key, which all servers were found to share.
 func (p *pastStates) settle(key stateKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,12 +122,11 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	return fsm.State{}, false
 }
 
-// stateSums are the digests of one state.
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
-	// contradiction is the result of fsm.Check, if it was asked for. Digests leave out what a state derives from its rows,
-	// so states with equal digests may differ in it.
+	// contradiction is the result of fsm.Check, if the caller asked for it. Digests leave out what a state derives from
+	// its rows, so states with equal digests may still differ there.
 	contradiction string
 }
 
@@ -185,8 +185,7 @@ func (d *digester) clear() {
 	d.known = nil
 }
 
-// comparedFSM is the FSM that raft sees. It wraps machineFSM, keeps states for comparisons, and says when a comparison
-// is due.
+// comparedFSM is the FSM that raft sees. It wraps machineFSM, keeps states for comparisons, and requests comparisons.
 type comparedFSM struct {
 	*machineFSM
 	c *comparer

@@ -238,8 +238,8 @@ func TestMinorityLeaderStops(t *testing.T) {
 	})
 }
 
-// With one server against one, nobody knows which is right: both go on and report the difference. When the third server
-// is back, it is known.
+// With one server against one, nobody knows which is right: both go on and report the difference. Once the third server
+// is back, there is a majority, and the wrong server stops.
 func TestTwoServersThatDifferGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -282,7 +282,7 @@ func verdicts(v Verification) map[model.ServerID]Verdict {
 	return out
 }
 
-// Servers that are written to all the time are never at one index when they are asked. They are compared nevertheless.
+// While entries arrive all the time, servers are never at the same index when they are asked. They are compared anyway.
 func TestBusyServersAreCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)

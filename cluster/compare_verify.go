@@ -20,7 +20,7 @@ const (
 	VerdictEqual      Verdict = "equal"
 	VerdictDiffers    Verdict = "differs"
 	VerdictUndecided  Verdict = "undecided"  // servers differ, and no state has a majority of the voters
-	VerdictIncomplete Verdict = "incomplete" // the compared ones are equal, but some were not compared
+	VerdictIncomplete Verdict = "incomplete" // the servers that were compared are equal, but some were not compared
 	VerdictBehind     Verdict = "behind"     // it did not reach the index in time, or no longer had that state
 	VerdictUnreached  Verdict = "unreachable"
 )
@@ -38,8 +38,8 @@ func (v Verdict) String() string { return string(v) }
 type Verification struct {
 	Verdict Verdict
 	Index   uint64 // of the states that were compared
-	Format  uint16 // of the same
-	Digest  string // the one that a majority of the voters has; empty if none has
+	Format  uint16 // of those states
+	Digest  string // the digest that a majority of the voters has; empty if there is none
 	Servers []VerifiedServer
 }
 
@@ -47,17 +47,18 @@ type Verification struct {
 type VerifiedServer struct {
 	ServerStatus
 	Verdict Verdict
-	Index   uint64 // compared at; if it was not compared, the newest that it has; 0: not known
+	Index   uint64 // of the compared state; without a comparison the newest state it has; 0: not known
 	Digest  string // empty if it was not compared
-	Detail  string // why it was not compared, what contradicts itself, or when it was found to differ
-	// Tables are those that differ from the majority's (b). Without a majority they are compared with the asked server's.
+	Detail  string // why it was not compared, how its state contradicts itself, or when it was found to differ
+	// Tables are the tables that differ from the majority's (b), or without a majority from those of the server that ran
+	// Verify.
 	Tables []fsm.TableDifference
 }
 
-// Verify compares the states of all servers now, those without a vote too. Each server also looks for contradictions in
-// its own state (fsm.Check), and compares itself with the voters soon. It blocks at most patience for servers that lag,
-// plus as long as the digests take. It writes nothing. Codes: no_leader while this server belongs to no cluster,
-// timeout.
+// Verify compares the states of all servers now, including those without a vote. Each server also looks for
+// contradictions in its own state (fsm.Check), and soon runs its own comparison with the voters. Verify blocks at most
+// patience for servers that lag, plus as long as the digests take. It writes nothing. Codes: no_leader while this
+// server belongs to no cluster, timeout.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
 	var others []model.ServerID
@@ -112,7 +113,7 @@ func (c *comparer) verification(m meeting, judged Comparison, servers []ServerSt
 	return v
 }
 
-// verified is the part of one server. split: servers differ, and no state has a majority.
+// verified returns one server's part of a Verification. split means that servers differ and no state has a majority.
 func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split bool) VerifiedServer {
 	r := VerifiedServer{ServerStatus: one}
 	sums, compared := m.sums[one.ID]
@@ -159,7 +160,7 @@ func (s *Server) Differing() map[model.ServerID]Difference {
 	return out
 }
 
-// contradiction returns how a state contradicts itself, in at most contradictionBytes; empty: it does not. It reads
+// contradiction returns how a state contradicts itself, in at most contradictionBytes, or an empty string. It reads
 // every row.
 func contradiction(s fsm.State) string {
 	err := fsm.Check(s)

@@ -13,13 +13,12 @@ type statesQuery struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 }
 
-// statesReply answers a statesQuery.
 type statesReply struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 	Held   []stateKey     `cbor:"2,keyasint"` // oldest first
 }
 
-// digestQuery asks for the digest of a state, and carries that of the asking server.
+// digestQuery asks for the digest of a state, and carries the asking server's digest of the same state.
 type digestQuery struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
 	Key    stateKey          `cbor:"2,keyasint"`
@@ -30,7 +29,6 @@ type digestQuery struct {
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
-// digestReply answers a digestQuery.
 type digestReply struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
 	Found  bool              `cbor:"2,keyasint"` // false: the server no longer holds this state

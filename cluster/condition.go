@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -17,12 +18,12 @@ import (
 // decision rests on it.
 type Condition struct {
 	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
-	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // apart from the ballast, on the file system of DataDir
+	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // on the file system of DataDir; the ballast counts as used
 	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0: not known
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never
 
-	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // of its own certificate
+	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of its own certificate
 	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates near their end, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of its gossip
 }
@@ -49,7 +50,7 @@ type AgentCert struct {
 // Certificates is what the process knows of certificates: its own, and those of agents that called it.
 type Certificates struct {
 	Own    transport.Lifetime
-	Agents map[string]transport.Lifetime // by node name, those near their end
+	Agents map[string]transport.Lifetime // by node name; only certificates near their end
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -89,7 +90,7 @@ func soonest(all map[string]transport.Lifetime) []string {
 func (s *Server) noteSaved() {
 	now := s.cfg.Wall()
 	s.state.saved.Store(now.UnixMilli())
-	if err := writeFile(s.dir.file(fileSaved), []byte(now.UTC().Format(time.RFC3339)+"\n")); err != nil {
+	if err := durable.ReplaceBytes(s.dir.file(fileSaved), []byte(now.UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {
 		s.log.Warn("can't note that a snapshot was saved", "error", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // A follower's disk gives back an entry that can't be read: it is damaged, or a newer program wrote it. That server
-// must stop before it shows a state that lacks the entry (S5), as often as it is started; the others go on. With the
-// entry as it was, it catches up.
+// must stop before it shows a state that lacks the entry (S5), as often as it is started. The others go on. Once the
+// entry is as before, the server catches up.
 func TestDamagedEntry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -24,10 +25,10 @@ const (
 	filePledge     = "first-servers.json"
 	fileLog        = "raft.db"
 	fileBallast    = "ballast"
-	fileRecovering = "recovering"      // while Recover writes: a half recovered directory must not start
+	fileRecovering = "recovering"      // exists while Recover writes: a server does not start then
 	fileRecovered  = "recovered.json"  // from Recover until the state records the recovery
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
-	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
+	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to call offline
 	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )
@@ -48,9 +49,9 @@ type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
 	// Lineages are those of model.History. Recover adds one before raft starts. A server that joins with an empty
-	// directory takes over those of the server that calls it.
+	// directory takes over the lineages of the server that takes it in.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. The recovered servers greet them wherever they come back.
+	// Left are the servers that a recovery left behind. The recovered servers make them stop wherever they come back.
 	Left []leftServer `json:"left,omitempty"`
 }
 
@@ -102,7 +103,7 @@ func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 				fileServerID)
 	default:
 		d.id = model.ServerID(newID())
-		if err := writeFile(d.file(fileServerID), []byte(string(d.id)+"\n")); err != nil {
+		if err := durable.ReplaceBytes(d.file(fileServerID), []byte(string(d.id)+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("write the server id: %w", err)
 		}
 	}
@@ -137,7 +138,7 @@ func (d *dataDir) writeCluster() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(d.file(fileCluster), append(text, '\n'))
+	return durable.ReplaceBytes(d.file(fileCluster), append(text, '\n'), 0o600)
 }
 
 // bind notes the id of the cluster. Code: conflict if the directory already belongs to another one.
@@ -199,7 +200,7 @@ func (d *dataDir) makePledge(servers []model.ServerID) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(d.file(filePledge), append(text, '\n')); err != nil {
+	if err := durable.ReplaceBytes(d.file(filePledge), append(text, '\n'), 0o600); err != nil {
 		return err
 	}
 	d.pledge = slices.Clone(servers)
@@ -208,25 +209,3 @@ func (d *dataDir) makePledge(servers []model.ServerID) error {
 
 // newID mints an id that no other process mints.
 func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }
-
-// writeFile replaces a file durably: after a crash it holds the old text or the new one.
-func writeFile(path string, text []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}

@@ -8,25 +8,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Opinion is one voter's answer to the question how long it has not heard some nodes.
+// Opinion is another server's answer to the question how long it has not heard from some nodes.
 type Opinion struct {
 	Server model.ServerID
 	Asked  time.Duration // how long ago the question was sent
-	Calm   bool          // the voter was neither paused nor starved lately, so its ages can be trusted
+	Calm   bool          // the server was neither paused nor starved lately, so its ages can be trusted
 	Ages   map[model.NodeID]Age
 }
 
 // Fitness holds the facts that decide whether the leader itself may judge.
 type Fitness struct {
 	Uptime time.Duration // of the leader's process
-	Led    time.Duration // since its Barrier of this term was done
+	Led    time.Duration // since the first Barrier of its term
 	Calm   time.Duration // since it was last paused or starved
 }
 
 // Evidence is everything known about which nodes are silent, as values. Its weight depends on it alone.
 type Evidence struct {
 	Threshold time.Duration // the setting offline_after
-	Interval  time.Duration // H, of the heartbeats
+	Interval  time.Duration // the interval H of heartbeats
 	Fitness   Fitness
 	Self      model.ServerID
 	Voters    []model.ServerID
@@ -42,10 +42,10 @@ func (e Evidence) Fit() bool {
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
 }
 
-// Weigh reports whether every condition of the offline rule holds for one node, except the mass guard. The leader must
-// be fit, and its own age of the node must have reached the threshold. A majority of the voters must agree, in answers
-// no older than one heartbeat; a missing answer is no opinion. No server may have heard the node recently. Gossip must
-// not see it alive, unless every voter answered and agrees.
+// Weigh reports whether every condition of the offline rule holds for one node, except the mass guard (HOLD). The
+// leader must be fit, and must itself have missed the node for as long as the threshold. A majority of the voters must
+// agree, in answers no older than one heartbeat; a missing answer is no opinion. No server may have heard the node
+// recently. Gossip must not see it alive, unless every voter answered and agrees.
 //
 // A node that the leader has never heard is silent only after fsm.UnheardFor. When all servers start at once, an agent
 // that starts at the same time gets time to register.
@@ -92,8 +92,8 @@ func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	return agree, ""
 }
 
-// hearer returns a server that hears a node which the leader begins to miss. A node that the leader itself heard within
-// two heartbeats is not missed.
+// hearer returns a server that heard a node within two heartbeats, when the leader has not. Otherwise it returns an
+// empty string.
 func (e Evidence) hearer(node model.NodeID) model.ServerID {
 	if e.Own[node].Since < 2*e.Interval {
 		return ""

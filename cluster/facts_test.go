@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Heartbeats carry the generation of an agent's facts to whoever leads. The leader is woken only while the report of
-// the facts is still on its way.
+// Heartbeats carry the generation of an agent's facts to every server, so that the leader knows it. The leader is woken
+// only while the report of the facts is still on its way.
 func TestFactsReachTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -76,7 +76,7 @@ func woken(changed <-chan struct{}) bool {
 	}
 }
 
-// report is an agent's report with only a generation of facts.
+// report sends an agent's report that has only a generation of facts.
 func (r *rig) report(id model.NodeID, facts uint64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -58,8 +58,8 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk makes a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the
-// server.
+// hangDisk makes a server's disk hang. The function ended waits for the watchdog, lets the disk go on, and waits for
+// the end of the server.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
 	hang := make(chan struct{})
@@ -126,8 +126,8 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	})
 }
 
-// raft's main loop can't hand leadership over while it waits for the disk, and never answers what it has not taken when
-// it ends. So nothing is asked of it then.
+// While raft's main loop waits for the disk, it can't hand leadership over. If it ends then, it never answers the
+// requests that it has not taken. So the server makes no such request.
 func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -251,7 +251,7 @@ func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 	})
 }
 
-// raft keeps a flag after an interrupted transfer that refuses every write for ever.
+// After an interrupted transfer raft can keep a flag that refuses every write for ever.
 func TestStuckTransferEndsTheProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var w transferWatch
@@ -288,7 +288,7 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 			})
 		}
 		leader := r.leader(20 * time.Second)
-		for range 5 { // more changes than any buffer
+		for range 5 { // more changes than any buffer holds
 			r.isolate(leader.host)
 			time.Sleep(3 * time.Second)
 			r.net.Heal()

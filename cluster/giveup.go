@@ -9,12 +9,13 @@ import (
 	"os"
 	"sync"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
-// givenUp holds the registrations that this server agreed to be offline, by epoch. The offline entry of one may be on
-// its way, and its instances may soon run elsewhere. So this server no longer renews their leases, even after a restart
-// with an older state.
+// givenUp holds the registrations that this server agreed to call offline, by epoch. The entry that makes such a node
+// offline may be on its way, and its instances may soon run elsewhere. So this server no longer renews their leases,
+// even after a restart with an older state.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64
@@ -70,7 +71,7 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	}
 	text, err := json.Marshal(next)
 	if err == nil {
-		err = writeFile(s.dir.file(fileGivenUp), append(text, '\n'))
+		err = durable.ReplaceBytes(s.dir.file(fileGivenUp), append(text, '\n'), 0o600)
 	}
 	if err == nil {
 		s.seen.given.epochs = next

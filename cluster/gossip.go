@@ -101,7 +101,7 @@ type Pool struct {
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on
 	bounds  poolBounds
-	nudged  []string // addresses of dead members that gave a sign of life
+	nudged  []string // addresses that rejoin is to contact soon
 	nudge   chan struct{}
 	change  chan struct{}
 	inbox   chan []byte
@@ -187,7 +187,7 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 		c.BindAddr = p.cfg.Bind
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
-	c.EnableCompression = false // others would refuse it: see screen
+	c.EnableCompression = false // other members would refuse it: see screen
 	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
@@ -278,13 +278,13 @@ func (p *Pool) Send(name string, msg []byte) error {
 }
 
 // Answer sends a reply to the sender at address. The sender need not be a member: a server that has just started knows
-// nobody. An unknown sender is queued for a join. With an empty address Answer is Send.
+// nobody. An unknown sender is queued for a join. With an empty address Answer does the same as Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)
 	}
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return err // and is never resolved as a host name
+		return err // a host name is refused, never resolved
 	}
 	p.mu.Lock()
 	if _, known := p.members[name]; !known {
@@ -337,7 +337,7 @@ func (p *Pool) drop(name string, m Member) {
 	p.view.changed(m.Meta.Role, m.Meta.Role)
 }
 
-// suspected handles a failed probe that memberlist logged: there is no event for it.
+// suspected handles a failed probe that memberlist logged, because memberlist has no event for it.
 func (p *Pool) suspected(name string) {
 	p.update(name, func(m *Member) bool {
 		if m.State != fsm.GossipAlive {
@@ -389,7 +389,7 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 // put stores a changed member; p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	before := m.Meta.Role // a new agent changes as little as a known one
+	before := m.Meta.Role // for a new member: its role did not change
 	if old, known := p.members[m.Name]; known {
 		before = old.Meta.Role
 	}

@@ -46,8 +46,8 @@ func (b gossipBounds) NotifyAlive(n *memberlist.Node) error {
 	return errPoolFull
 }
 
-// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones, and the
-// voters always have it.
+// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones. This member
+// itself and the voters are always let in.
 func (p *Pool) hasRoom(name string) bool {
 	if _, known := p.members[name]; known || len(p.members) < maxMembers || p.wants(name) {
 		return true

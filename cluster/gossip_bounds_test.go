@@ -24,7 +24,7 @@ func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node 
 	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: address, Port: 7642, Meta: meta}
 }
 
-// A pool knows at most maxMembers members, whoever makes them up. Dead ones make room, and the voters always have it.
+// A pool knows at most maxMembers members, whoever makes them up. Dead ones make room, and voters are always let in.
 func TestPoolIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	say := func(i int, state fsm.Gossip) {

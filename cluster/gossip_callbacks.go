@@ -18,7 +18,8 @@ import (
 // gossipDelegate is a memberlist.Delegate: meta and user messages.
 type gossipDelegate struct{ p *Pool }
 
-// NodeMeta implements memberlist.Delegate. The own meta is never too long here, because SetMeta refuses one that is.
+// NodeMeta implements memberlist.Delegate. This member's meta is never too long here, because SetMeta refuses such a
+// meta.
 func (d gossipDelegate) NodeMeta(limit int) []byte {
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
@@ -45,7 +46,6 @@ func (gossipDelegate) LocalState(bool) []byte { return nil }
 // MergeRemoteState implements memberlist.Delegate.
 func (gossipDelegate) MergeRemoteState([]byte, bool) {}
 
-// gossipEvents is a memberlist.EventDelegate.
 type gossipEvents struct{ p *Pool }
 
 // NotifyJoin implements memberlist.EventDelegate.

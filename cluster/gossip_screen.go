@@ -13,9 +13,9 @@ import (
 
 // screen looks at each message before memberlist does, and refuses what no member of the pool sends. Members never
 // compress, for example. memberlist trusts every message with the right key: it unpacks a compressed one of 30 KiB into
-// 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Of a stream without the
-// right key it buffers all announced bytes. The screen detects that by the first bytes, which decrypt to nonsense. It
-// is safe for many goroutines.
+// 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Even without the right key
+// it buffers all bytes that a stream announces. The screen detects a wrong key because the first bytes decrypt to
+// nonsense. It is safe for many goroutines.
 type screen struct{ key cipher.Block }
 
 // The kinds of memberlist's messages, and the sizes of their headers.
@@ -34,8 +34,8 @@ const (
 	sealedHead    = 1 + 12 // version and nonce
 	sealedTail    = 16     // the authentication tag
 	streamHead    = 1 + 4  // kind and length
-	openedBytes   = 256    // of a stream: its kind and the header of an exchange
-	memberBytes   = 32     // a member takes more than that in an exchange
+	openedBytes   = 256    // decrypted of a stream: enough for its kind and the header of an exchange
+	memberBytes   = 32     // in an exchange each member takes more than that
 )
 
 var (
@@ -56,8 +56,8 @@ func newScreen(key []byte) (*screen, error) {
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
-// packet returns nil if memberlist may have a packet, else why not. A packet that is not encrypted with the key passes:
-// memberlist refuses it without unpacking it.
+// packet returns nil if memberlist may have a packet, and otherwise the reason. A packet that is not encrypted with the
+// key passes: memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
 	if !ok {
@@ -105,8 +105,8 @@ func screenParts(parts []byte) error {
 	return nil
 }
 
-// open decrypts at most this many bytes of a sealed message. It leaves the authentication to memberlist. AES-GCM counts
-// the blocks of the text from 2 after the nonce.
+// open decrypts the beginning of a sealed message, up to the given number of bytes. It leaves the authentication to
+// memberlist. AES-GCM encrypts like AES-CTR with a counter of four bytes after the nonce, which starts at 2.
 func (s *screen) open(sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
@@ -152,7 +152,7 @@ func headBytes(raw []byte) (n int, whole bool) {
 	return n + int(min(sealed, sealedHead+openedBytes)), true
 }
 
-// stream returns nil if memberlist may have a stream that begins with these bytes, else why not.
+// stream returns nil if memberlist may have a stream that begins with these bytes, and otherwise the reason.
 func (s *screen) stream(head []byte) error {
 	head, ok := withoutLabel(head)
 	if !ok || len(head) < streamHead {
@@ -251,8 +251,8 @@ type screenedStream struct {
 	net.Conn
 	screen *screen
 	seen   bool
-	head   []byte // read and not yet handed on
-	why    error  // why it did not pass
+	head   []byte // bytes read from Conn and not yet returned by Read
+	why    error  // why the stream did not pass
 }
 
 // Read implements net.Conn.

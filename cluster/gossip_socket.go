@@ -22,8 +22,8 @@ const (
 	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any port will do
 )
 
-// socket is gossip over UDP and TCP, screened, with one port for both. It does what memberlist's own transport does,
-// without allocating 64 KiB for each packet. With the heartbeats of 1,000 agents that was two thirds of a server's
+// socket is gossip over UDP and TCP, screened, with one port for both. It replaces memberlist's own transport, which
+// allocates 64 KiB for each packet. With the heartbeats of 1,000 agents that was two thirds of a server's
 // allocations.
 type socket struct {
 	log     hclog.Logger
@@ -250,7 +250,7 @@ func (s *socket) DialTimeout(addr string, limit time.Duration) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return &screenedStream{Conn: conn, screen: s.screen}, nil // gossip checks the other end
+	return &screenedStream{Conn: conn, screen: s.screen}, nil // memberlist authenticates the other end by the gossip key
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
@@ -265,7 +265,7 @@ func (s *socket) StreamCh() <-chan net.Conn { return s.streams }
 func (s *socket) Shutdown() error {
 	s.once.Do(func() {
 		close(s.closed)
-		_ = s.tcp.Close() // closing anyway
+		_ = s.tcp.Close() // the socket closes either way
 		_ = s.udp.Close()
 	})
 	s.wg.Wait()

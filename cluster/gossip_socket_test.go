@@ -23,8 +23,8 @@ func openTestSocket(t *testing.T, address string, port int) *socket {
 	return s
 }
 
-// proves that packets keep what they held although all are read into one buffer, that streams connect, and that nothing
-// waits after the end.
+// proves that packets keep their content although all are read into one buffer, that streams connect, and that no
+// goroutine waits after Shutdown.
 func TestGossipSocket(t *testing.T) {
 	a, b := openTestSocket(t, "127.0.0.1", 0), openTestSocket(t, "127.0.0.2", 0)
 	ip, port, err := b.FinalAdvertiseAddr("", 0)

@@ -28,7 +28,7 @@ func TestStreamsOfStrangers(t *testing.T) {
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // the memory is freed before the place
+						buffered.Add(int64(-held)) // the memory is freed before the place among the streams
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))

@@ -17,8 +17,8 @@ type poolView struct {
 	liveness map[model.NodeID]fsm.Gossip
 }
 
-// changed drops what no longer holds after a member's role changed from before to after, which may be equal. A change
-// of an agent keeps the list of servers, because each registration asks for it. p.mu is held.
+// changed drops the cached answers that a change of a member makes invalid. before and after are its roles, which may
+// be equal. A change of an agent keeps the list of servers, because each registration asks for it. p.mu is held.
 func (v *poolView) changed(before, after transport.Role) {
 	v.liveness = nil
 	if before != transport.RoleAgent || after != transport.RoleAgent {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// HeartbeatInterval returns H, how often an agent sends a heartbeat to every server: a sixth of offlineAfter, between
-// 300 ms and 10 s.
+// HeartbeatInterval returns H, the time between an agent's heartbeats to a server: a sixth of offlineAfter, but at
+// least 300 ms and at most 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) time.Duration {
 	return min(max(time.Duration(offlineAfter)*time.Millisecond/6, 300*time.Millisecond), 10*time.Second)
 }
@@ -24,11 +24,12 @@ type beat struct {
 	Echo        uint64         `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
 	BootID      string         `cbor:"6,keyasint"`
 	Incarnation string         `cbor:"7,keyasint"`
-	// generation of the facts of its instances, within the epoch; 0: the agent keeps none
+	// Facts is the generation of the node's facts within the epoch; 0: the agent has none.
 	Facts uint64 `cbor:"8,keyasint,omitempty"`
-	// milliseconds since a server last answered the agent's requests
+	// Unanswered is the time in milliseconds since a server last answered a request of the agent.
 	Unanswered uint32 `cbor:"10,keyasint,omitempty"`
-	// host:port of the agent's gossip; empty: the address in the server's own gossip counts
+	// Address is the host:port of the agent's gossip. If it is empty, the server takes the address that its own gossip
+	// has.
 	Address string `cbor:"9,keyasint,omitempty"`
 }
 
@@ -45,8 +46,8 @@ type beatAnswer struct {
 }
 
 // electorate is the newest committed configuration that a server knows, and the history that it belongs to. A server's
-// answer counts for a lease only if it is a voter of the newest configuration that the agent heard of. A server that
-// was removed without learning of it still counts itself as a voter. A server that has just started may know no
+// answer counts for a lease only if that server is a voter of the newest configuration that the agent heard of. A
+// server that was removed while it was away still counts itself as a voter. A server that has just started may know no
 // configuration; then Index is 0.
 type electorate struct {
 	History string           `cbor:"9,keyasint,omitempty"` // model.History as text
@@ -79,7 +80,6 @@ var (
 	errBeatKey    = errors.New("heartbeat: wrong key")
 )
 
-// seal encodes a message and signs it.
 func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
 	buf, err := c.enc.Marshal(body)
 	if err != nil {

@@ -23,7 +23,7 @@ type Age struct {
 type HeartsConfig struct {
 	Self    model.ServerID
 	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last registration
-	Offline func(nodeEpoch) bool                         // the servers consider this registration offline
+	Offline func(nodeEpoch) bool                         // reports whether the servers consider this registration offline
 	Answer  func(node, address string, msg []byte) error // best effort; the address is the node's own claim, or empty
 	Alive   func(node string)                            // called for every valid beat
 	Voters  func() electorate                            // must be quick
@@ -46,7 +46,7 @@ type Hearts struct {
 	nodes map[model.NodeID]heart
 }
 
-// signer is a registration as its beats show it. Two registrations with the same epoch differ in their key.
+// signer identifies a registration by what signed its beats. Two registrations with the same epoch differ in their key.
 type signer struct {
 	key   string
 	epoch uint64
@@ -58,7 +58,7 @@ type heart struct {
 	of      signer    // of the last beat: seq and facts start again with each signer
 	seq     uint64
 	facts   uint64
-	deaf    time.Duration // how long the servers have not answered its agent, by the last beat
+	deaf    time.Duration // time since a server last answered its agent, by the last beat
 	givenUp uint64        // beats of this epoch renew no lease
 }
 
@@ -109,7 +109,7 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 	switch {
 	case of == n.of && b.Seq <= n.seq:
 		return 0
-	case of != n.of: // another registration, and NodeKey knows that it is the last one
+	case of != n.of: // a new registration, because NodeKey accepts only the last one
 		n.of, n.facts = of, 0
 	}
 	n.at, n.seq, n.facts, n.deaf = time.Now(), b.Seq, max(n.facts, b.Facts), time.Duration(b.Unanswered)*time.Millisecond
@@ -157,7 +157,7 @@ func (h *Hearts) Age(node model.NodeID) Age {
 type Sign struct {
 	Age
 	Facts uint64        // the newest generation of facts in heartbeats of the node's registration
-	Deaf  time.Duration // how long no server had answered its agent when it sent the last one
+	Deaf  time.Duration // how long no server had answered its agent when it sent its last heartbeat
 }
 
 // Signs calls visit with what is known of each node of a state, in order of id. It holds the lock meanwhile, so visit
@@ -200,8 +200,8 @@ func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	return out
 }
 
-// GiveUp agrees that an epoch of a node is offline. Its beats are still heard, but this server renews no lease of it
-// any more. Only a new registration ends that.
+// GiveUp agrees to call an epoch of a node offline. The node's beats are still heard, but this server no longer renews
+// a lease of that epoch. Only a new registration ends that.
 func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

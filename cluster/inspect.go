@@ -23,7 +23,7 @@ import (
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore
-	keys   *bbolt.DB // the same file: the store can't say which entry follows a hole
+	keys   *bbolt.DB // the same file, because the store can't find the entry after a gap
 	broken error     // why the log can't be read
 	bounds LogBounds
 }

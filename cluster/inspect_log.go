@@ -24,8 +24,8 @@ const (
 	RecordCommand       RecordKind = "command"       // an fsm.Entry
 	RecordNoop          RecordKind = "noop"          // the first entry of a leader's term
 	RecordBarrier       RecordKind = "barrier"       // a read or a new term waited for it
-	RecordConfiguration RecordKind = "configuration" // who the servers are from here on
-	RecordDamaged       RecordKind = "damaged"       // it can't be read
+	RecordConfiguration RecordKind = "configuration" // the servers from this index on
+	RecordDamaged       RecordKind = "damaged"       // the entry can't be read
 	RecordUnknown       RecordKind = "unknown"       // only a newer program understands it
 )
 
@@ -48,10 +48,10 @@ type LogRecord struct {
 	Kind  RecordKind
 	Time  time.Time // when it was proposed, or appended by the leader
 	Bytes int       // of its content
-	Entry fsm.Entry // of a command
-	// Servers are the members by a configuration.
+	Entry fsm.Entry // of a RecordCommand
+	// Servers are the members in a RecordConfiguration.
 	Servers []StoredMember
-	// Err says why it is damaged, or why this program can't understand it.
+	// Err says why the entry is damaged, or why this program can't understand it.
 	Err *model.Error
 }
 
@@ -63,8 +63,8 @@ type StoredMember struct {
 }
 
 // Records iterates over the entries from one index to another, both included, as far as the log has them. A damaged
-// entry comes with its Err; those after it follow. A gap of any length comes as one record. Code, as the only element's
-// error: invalid for a log that can't be read at all.
+// entry comes with its Err, and the entries after it follow. A gap of any length comes as one record. If the log can't
+// be read at all, the only element is an error with code invalid.
 func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	return func(yield func(LogRecord, error) bool) {
 		if d.broken != nil {
@@ -179,7 +179,7 @@ func (r LogRecord) decode(d *StoppedDir, l *raft.Log) LogRecord {
 	return r
 }
 
-// membersOf takes the ids off the addresses, where raft carries them.
+// membersOf lists the servers of a configuration. raft's addresses have the form id@host:port; it removes the id.
 func membersOf(c raft.Configuration) []StoredMember {
 	members := make([]StoredMember, len(c.Servers))
 	for i, s := range c.Servers {
@@ -192,7 +192,7 @@ func membersOf(c raft.Configuration) []StoredMember {
 	return members
 }
 
-// damaged marks a record that can't be read. An entry that only a newer program understands keeps its code.
+// damaged marks a record that can't be read. If only a newer program understands the entry, the error keeps its code.
 func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
 	r.Kind = RecordDamaged
 	code, hint := model.CodeInvalid,

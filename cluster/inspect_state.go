@@ -31,22 +31,21 @@ const (
 
 // StoredSnapshot is one snapshot of a data directory, as its meta.json describes it.
 type StoredSnapshot struct {
-	File    string // that holds the state
+	File    string // the file that holds the state
 	Index   uint64 // of the last entry in it
 	Term    uint64 // of that entry
 	Bytes   int64
-	Servers []StoredMember // the members as of then
-	Err     *model.Error   // why only File is known
+	Servers []StoredMember // the members at that entry
+	Err     *model.Error   // why meta.json can't be read; then only File is known
 
 	sum []byte // CRC-64 of the file
 }
 
 // Snapshots lists the snapshots of the directory, the newest first. One whose meta.json can't be read comes last, with
-// its Err. Unfinished ones are left out: a server that ends while it writes leaves them, and its next start removes
-// them.
+// its Err. Unfinished snapshots are left out. A server leaves one behind if it ends while it writes the snapshot.
 func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	root := filepath.Join(d.path, dirSnapshots)
-	entries, _ := os.ReadDir(root) // none yet: there is no snapshot
+	entries, _ := os.ReadDir(root) // no directory means no snapshot
 	var found []StoredSnapshot
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasSuffix(e.Name(), unfinished) {
@@ -139,8 +138,8 @@ type Replay struct {
 
 // Replay rebuilds the state as of a record, which may be one of raft's own; index 0 means the newest. It begins with
 // the newest readable snapshot that is not newer than the record. On an error it also returns what it had rebuilt until
-// then. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry; internal for one that
-// this program can't apply.
+// then. Codes: not_found if the index is too new or entries before it are missing; those of Records for a damaged
+// entry; internal for an entry that this program can't apply.
 func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	newest := d.Newest()
 	switch {
@@ -198,7 +197,7 @@ func (d *StoppedDir) base(index uint64) Replay {
 	return r
 }
 
-// hole is the error for a state to which no unbroken log leads.
+// hole returns the error for entries that are missing between the newest readable snapshot and the wanted state.
 func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {
@@ -210,7 +209,7 @@ func (d *StoppedDir) hole(from, to uint64) *model.Error {
 }
 
 // Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged
-// record; internal for one at which the program panics, as it would on every server.
+// record; internal for a record that makes the program panic, as it would on every server.
 func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err error) {
 	if r.Err != nil {
 		return s, nil, r.Err

@@ -210,8 +210,8 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-// A damaged entry is named and the others are read. The states before it can be rebuilt. An entry of a newer program
-// says so.
+// A damaged entry is named and the others are read. The states before it can be rebuilt. The error for an entry of a
+// newer program says that it needs a newer one.
 func TestInspectDamagedEntries(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	if err := os.RemoveAll(filepath.Join(dir, dirSnapshots)); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // judge is the leader's view of which nodes are silent. It asks the other servers about nodes that this server misses.
-// It keeps each verdict for as long as the answers that it rests on count.
+// A verdict is valid only as long as the answers to its question are.
 type judge struct {
 	s *Server
 
@@ -86,8 +86,8 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 }
 
 // lateAfter is the age from which the leader asks the other servers whether they hear a node. It is more than one lost
-// heartbeat, and less than the three after which the node counts as missing. A leader that alone is cut off from its
-// agents must not take them for gone.
+// heartbeat, and less than the three after which the node counts as missing. So a leader that alone is cut off from its
+// agents does not take them for gone.
 func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
 // askLimit bounds the wait for the other servers: a dead one among them must not delay the verdict.
@@ -127,9 +127,9 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	}
 }
 
-// rule keeps what the evidence says of a node. The word of a server that hears the node counts for a heartbeat, even if
-// that server's next answer is late. Otherwise one late answer to a leader that is cut off from its agents could cause
-// a HOLD.
+// rule keeps what the evidence says of a node. If another server said that it hears the node, that counts for one
+// heartbeat, even if the server's next answer is late. Otherwise one late answer to a leader that is cut off from its
+// agents could cause a HOLD.
 func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,8 +141,8 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
 }
 
-// evidence asks every other server at once. It waits until all have answered, or half a heartbeat or 1 s has passed,
-// and returns what it has then.
+// evidence asks every other server at once. It waits until all have answered, but at most half a heartbeat and at most
+// 1 s. It returns what it has by then.
 func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	interval time.Duration, giveUp bool) Evidence {
 	s := j.s
@@ -230,7 +230,7 @@ func (s *Server) Heard(node model.NodeID) {
 	s.seen.pool.Heard(string(node))
 }
 
-// livenessInput is what the evidence about every node rests on, at one moment.
+// livenessInput is what live and liveOf read once, before they look at single nodes.
 type livenessInput struct {
 	state               fsm.State
 	gossip              map[model.NodeID]fsm.Gossip
@@ -249,7 +249,6 @@ func (j *judge) livenessInput() livenessInput {
 	}
 }
 
-// live returns the evidence about every node.
 func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	g := j.livenessInput()
 	j.mu.Lock()
@@ -259,7 +258,6 @@ func (j *judge) live() map[model.NodeID]fsm.Liveness {
 	return out
 }
 
-// liveOf is live for one node.
 func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
 	g := j.livenessInput()
 	n, ok := g.state.Nodes.Get(id)
@@ -280,7 +278,7 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
-	// Servers that were away could not answer anybody: agents get time to find them again.
+	// After an election all servers may just have been away, so agents first get time to reach them again.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
@@ -299,9 +297,9 @@ func (j *judge) publish() {
 	now := j.live()
 	late := model.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
-		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // only whether it is late, and unanswered
+		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // ages always grow: keep only whether they passed a limit
 		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {
-			l.FactsGen = 0 // the report came first, as it should
+			l.FactsGen = 0 // the state already has these facts
 		}
 		now[id] = l
 	}
@@ -318,8 +316,8 @@ func (j *judge) publish() {
 	}
 }
 
-// sameNews reports whether b has no news compared with a. Facts that the state has by now are no news: the entry that
-// brought them woke everybody.
+// sameNews reports whether b has no news compared with a. Facts that the state already has are no news, because their
+// entry woke everybody.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

@@ -140,8 +140,9 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// An agent is cut off for a minute, and gossip counts it as dead on all servers, and all servers as dead on it. After
-// the cut it is heard, and alive in gossip, at once and not only at the next round of rejoin.
+// An agent is cut off for a minute. All servers' gossip counts it as dead, and its own gossip counts all servers as
+// dead. After the cut the servers hear it, and gossip shows it as alive, at once and not only at the next round of
+// rejoin.
 func TestAgentReturnsAfterACut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -171,8 +172,8 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 	})
 }
 
-// All servers lose power, so briefly that gossip doesn't notice. Afterwards they know no member of it. The heartbeats
-// themselves say where the agents are, so no lease runs out and nobody is missed.
+// All servers lose power, so briefly that gossip doesn't notice. Afterwards their gossip knows no member. The
+// heartbeats themselves carry the addresses of the agents, so no lease runs out and no node is missed.
 func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -204,8 +205,8 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// That another server hears a node counts for one heartbeat while that server's answers are late, and no longer. An
-// answer counts at once.
+// Another server heard a node, and its next answers are late. The old answer counts for one heartbeat and no longer. A
+// new answer counts at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {

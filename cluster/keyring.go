@@ -22,7 +22,7 @@ type keyring struct {
 // learnedKey is a registration as another server's state has it.
 type learnedKey struct {
 	nodeKey
-	index uint64 // of that state: this server's own counts once it is as new
+	index uint64 // of that state; not used once this server's own state is as new
 }
 
 // nodeKey is a registration of a node, and whether it counts as offline.
@@ -33,7 +33,6 @@ type nodeKey struct {
 	Offline bool         `cbor:"4,keyasint,omitempty"`
 }
 
-// keyQuery asks for the registrations of nodes.
 type keyQuery struct {
 	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
@@ -45,8 +44,8 @@ type keyReply struct {
 }
 
 const (
-	maxWantedKeys = 1024        // asked for at once: anyone with the gossip key can name any node
-	askKeysEvery  = time.Second // at most
+	maxWantedKeys = 1024        // at once; bounded, because anyone with the gossip key can name any node
+	askKeysEvery  = time.Second // the least time between two questions
 	askKeysLimit  = time.Second
 )
 
@@ -89,7 +88,6 @@ func (k *keyring) learn(r keyReply, own uint64) {
 	}
 }
 
-// run asks for the wanted keys until ctx ends.
 func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.NodeID)) {
 	for {
 		select {
@@ -109,7 +107,6 @@ func (k *keyring) run(ctx context.Context, ask func(context.Context, []model.Nod
 	}
 }
 
-// askKeys asks every other server for the registrations of nodes.
 func (s *Server) askKeys(ctx context.Context, nodes []model.NodeID) {
 	ctx, cancel := context.WithTimeout(ctx, askKeysLimit)
 	defer cancel()
@@ -139,8 +136,8 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	return out
 }
 
-// registration returns a node's registration from this server's state, or from another server's where that is newer. ok
-// is false if it is not the last one.
+// registration returns a node's registration from this server's state, or from another server's newer state. ok is
+// false if the registration is unknown or no longer the node's last.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)
@@ -159,7 +156,6 @@ func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	return n.Key, ok
 }
 
-// nodeOffline reports whether a registration counts as offline.
 func (s *Server) nodeOffline(of nodeEpoch) bool {
 	n, ok := s.registration(of)
 	return ok && n.Offline

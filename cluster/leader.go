@@ -19,15 +19,15 @@ import (
 type leadership struct {
 	term  uint64
 	since time.Time
-	// confirmed is when the last Barrier began that proved the leadership: the first one, or one after a pause of this
-	// process.
+	// confirmed is when the newest Barrier that proved the leadership began. It is the first Barrier of the term, or one
+	// after a pause of this process.
 	confirmed time.Time
 }
 
 var errLostLeadership = errors.New("this server no longer leads")
 
 // followTerms runs lead inside a context for each term that this server leads. raft's main loop blocks while nobody
-// reads its notifications, so one goroutine does only that, until raft has stopped (drained).
+// reads its notifications. So one goroutine only reads them, until drained is closed because raft has stopped.
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
@@ -50,8 +50,8 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	wg.Wait()
 }
 
-// runTerms ends when ctx does, after the current term has ended. It takes notifications from the box, and also from the
-// channel that raft writes to if direct is not nil.
+// runTerms ends when ctx does, after the current term has ended. It takes notifications from the box. If direct is not
+// nil, it also reads them from that channel, to which raft writes.
 func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
@@ -111,7 +111,7 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 	}()
 	return func() {
 		cancel(errLostLeadership)
-		s.state.leadership.Store(nil) // after the cancel: term checks ctx once more after it has stored its own
+		s.state.leadership.Store(nil) // after the cancel, because term checks ctx again after it has stored its leadership
 		for {
 			select {
 			case <-done:
@@ -171,9 +171,10 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
 }
 
-// announce writes who leads this term, so that an event says so. Nothing else waits for it: a server whose disk is full
-// leads too, and writes this when it has room. A second write after an unknown outcome changes nothing. It comes after
-// the first ticks: the first entry of a term sets the time that people see, which must not come from one wrong clock.
+// announce writes an entry that names this term's leader, so that an event shows it. Nothing waits for this entry: a
+// server whose disk is full leads too, and writes it once there is room. To write it twice changes nothing. It comes
+// after the first ticks, because the first entry of a term sets the time that people see. That time must not come from
+// one wrong clock.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {
@@ -189,9 +190,9 @@ func (s *Server) announce(ctx context.Context, term uint64) {
 	}
 }
 
-// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so.
-// Answers to its heartbeats from before the pause lie in its sockets, and raft renews the lease with them, while
-// another server may lead and write.
+// confirm passes a Barrier after each pause of this process, to prove that this server still leads. Until then Leader
+// does not say so. raft itself can't prove it. It renews its lease with answers that arrived in the sockets before the
+// pause, while another server may already lead and write.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		r := s.state.leadership.Load()
@@ -269,7 +270,7 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
-	if !s.disk.store.awaitAppend(ctx) { // else raft would take the request when its disk is done, or never
+	if !s.disk.store.awaitAppend(ctx) { // otherwise raft would take the request only after the append, or never
 		return model.Refuse(model.CodeConflict,
 			"leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
 			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)

@@ -71,7 +71,7 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 			t.Errorf("verdict %d after the restart, want given up", v)
 		}
 		// With a failing disk the server agrees to nothing.
-		if err := os.Mkdir(path+".tmp", 0o700); err != nil {
+		if err := os.Mkdir(path+".new", 0o700); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -99,7 +99,7 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 				stays = s
 			}
 		}
-		r.net.Isolate(removed.host, leader.host) // it doesn't learn of it
+		r.net.Isolate(removed.host, leader.host) // it doesn't learn of its removal
 		r.net.Isolate(removed.host, stays.host)
 		eventually(t, 30*time.Second, "the removal", func() bool {
 			return leader.Remove(t.Context(), removed.ID(), true) == nil
@@ -120,8 +120,8 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// Answers of servers that a recovery left behind count for nothing. Those of a lineage that replaces the known one do,
-// from its first configuration on.
+// Answers of servers that a recovery left behind count for nothing. Answers of a lineage that replaces the known one
+// count, from its first configuration on.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
 	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -30,8 +31,8 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 	}
 }
 
-// joinHistory takes over the history of the server that takes this one in. It fails once there is a log, whose entries
-// would be of another history.
+// joinHistory takes over the history of the server that takes this one in. It fails if this server already has a log,
+// because its entries may belong to another history.
 func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")
@@ -45,7 +46,7 @@ func (s *Server) joinHistory(h model.History) error {
 
 // replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
 func (s *Server) replacedBy(by model.History) {
-	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage reports this
+	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage causes a call
 		if err := s.dir.noteReplaced(by); err != nil {
 			s.log.Error("can't note that this server was replaced", "error", err)
 		}
@@ -54,7 +55,7 @@ func (s *Server) replacedBy(by model.History) {
 
 // noteReplaced keeps this server from starting again.
 func (d *dataDir) noteReplaced(by model.History) error {
-	return writeFile(d.file(fileReplaced), []byte(by.String()+"\n"))
+	return durable.ReplaceBytes(d.file(fileReplaced), []byte(by.String()+"\n"), 0o600)
 }
 
 // replaced reads what noteReplaced wrote; zero if there is none.
@@ -82,8 +83,8 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory gives up. They come from an earlier recovery, whose
-// lineage the operator has to name. Code: conflict.
+// superseded returns the lineages that a recovery of this directory replaces. They come from an earlier recovery that
+// left this server behind, and the operator has to name its lineage. Codes: conflict, invalid.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -91,7 +92,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "": // it has never met a server of that lineage, but an agent has, and named it
+	case by.Cluster == "": // this server never met a server of that lineage, but an agent did, and named it
 		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
@@ -114,7 +115,7 @@ func checkLineage(lineage string) error {
 // lineageLength is the length of a lineage's name, in letters and digits of five bits each.
 const lineageLength = 16
 
-// newLineage makes a name that no other recovery makes.
+// newLineage makes a name that no other recovery has.
 func newLineage() string {
 	id := newID()
 	return strings.ToLower(id[len(id)-lineageLength:])
@@ -137,11 +138,11 @@ func replacedError(dir string, by model.History) *model.Error {
 			"server recover --supersedes %s", by.Lineage())
 }
 
-// greetLeftServers looks for servers of lineages that a recovery replaced, at their last addresses in the log and
-// wherever gossip sees them. It greets them, and the hello ends them. Otherwise they would elect each other and
+// greetLeftServers connects to the servers that a recovery left behind, at their last addresses in the log and wherever
+// gossip sees them. The hello at the start of the connection makes them stop. Otherwise they would elect each other and
 // acknowledge writes.
 //
-// An answer may come from another server, such as an empty one that took the place. These servers are greeted more and
+// Another server may answer there, such as an empty one with the same address. Servers that answer are greeted more and
 // more rarely, because each greeting is a warning in their log.
 func (s *Server) greetLeftServers(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
@@ -182,10 +183,10 @@ const (
 	maxGreeted  = 32              // servers from gossip, in addition to those of the directory
 )
 
-// greet greets a server that was left behind, and reports whether any server answered at its address.
+// greet connects to a server that was left behind, and reports whether any server answered at its address.
 func greet(layer *helloLayer, left leftServer) (answered bool) {
 	conn, err := layer.dialAt(left.ID, left.Address, helloTimeout)
-	if err == nil { // an empty server that took its place
+	if err == nil { // an empty server answered in its place
 		_ = conn.Close()
 		return true
 	}
@@ -193,7 +194,7 @@ func greet(layer *helloLayer, left leftServer) (answered bool) {
 	return !errors.As(err, &lost) && !errors.Is(err, io.EOF)
 }
 
-// leftServers returns the servers to greet: none unless this server is of a recovered lineage.
+// leftServers returns the servers to greet. There are none unless a recovery began this server's lineage.
 func (s *Server) leftServers() []leftServer {
 	h := s.History()
 	if h.Lineage() == "" {

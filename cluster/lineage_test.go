@@ -231,8 +231,8 @@ func TestRecoverInterrupted(t *testing.T) {
 	})
 }
 
-// A state that was saved after a recovery continues in a lineage that replaces that of the recovery, even if an older
-// state was restored there.
+// A state is saved after a recovery, and a server is recovered from it. The new lineage replaces that of the first
+// recovery, even if a state from before the first recovery was restored in between.
 func TestLineageInSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

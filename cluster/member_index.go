@@ -16,7 +16,7 @@ type memberIndex struct {
 
 	byID    map[model.ServerID]*ServerView
 	address map[string]*ServerView
-	name    map[string][]*ServerView // of those alive
+	name    map[string][]*ServerView // living members; several may have the same name
 	voters  []*ServerView
 }
 
@@ -79,8 +79,8 @@ func (r *memberIndex) replace(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
-// add takes in a server that has no state. A server with state was removed before or belongs to another cluster; an
-// operator has to decide about it.
+// add takes in a server that has no state. An operator has to decide about a server with state: it was removed before,
+// or belongs to another cluster.
 func (r *memberIndex) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {
@@ -96,7 +96,7 @@ func (r *memberIndex) promote(s ServerView) (Change, bool) {
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
 }
 
-// succeed removes a dead member if a living voter has its name. That voter was made in its place, at another address.
+// succeed removes a dead member if a living voter has its name. That voter took its place at another address.
 func (r *memberIndex) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false

@@ -10,31 +10,31 @@ import (
 // Membership is what the leader knows of the servers, as a value. The next change of the voters depends on it alone.
 type Membership struct {
 	Self      model.ServerID
-	Index     uint64 // of the configuration; a change names it, and fails if another came between
+	Index     uint64 // of the configuration; a change fails if another one was made since
 	Format    uint16 // of the state
 	LastIndex uint64 // of the leader's log
 	SettleFor time.Duration
 	Servers   []ServerView // in the configuration, in gossip, or both
-	First     int          // of Servers: where NextChange begins to look; at least 0
+	First     int          // index in Servers at which NextChange begins to look; at least 0
 }
 
 // ServerView is what the leader knows of one server.
 type ServerView struct {
 	ID      model.ServerID
-	Name    string // as it claims in gossip; empty if it is not there
-	Address string // host:port as it claims in gossip; empty if it is not there
+	Name    string // in gossip; empty if gossip doesn't know the server
+	Address string // host:port in gossip; empty if gossip doesn't know the server
 
-	Configured string // host:port in the configuration; empty if it is not in it
+	Configured string // host:port in the configuration; empty if the server is not in it
 	Voter      bool
 
-	Alive      bool   // gossip sees it; the leader always does
-	Fresh      bool   // it has no state at all, and says so
-	Foreign    bool   // its directory belongs to another cluster
+	Alive      bool   // gossip sees it as alive; always true of the server that asks
+	Fresh      bool   // it says in gossip that it has no state at all
+	Foreign    bool   // its directory belongs to another cluster or lineage
 	Format     uint16 // the newest that it can read; 0 = not known
-	Answered   bool   // it answered the leader's last tick
-	LastIndex  uint64 // of its log, by its last answer
+	Answered   bool   // it answered one of the leader's last ticks
+	LastIndex  uint64 // of its log, from its last answer
 	Room       Room
-	HealthyFor time.Duration // how long it has answered every tick, close behind
+	HealthyFor time.Duration // how long it has answered every tick and lagged little
 }
 
 // member reports whether the server is in the configuration.
@@ -49,7 +49,7 @@ type ChangeKind string
 // The kinds of change.
 const (
 	ChangeAdd     ChangeKind = "add"     // as a non-voter
-	ChangePromote ChangeKind = "promote" // its address changed
+	ChangePromote ChangeKind = "promote" // a non-voter gets a vote
 	ChangeMove    ChangeKind = "move"    // its address changed
 	ChangeRemove  ChangeKind = "remove"
 )
@@ -59,7 +59,7 @@ type Change struct {
 	Kind    ChangeKind
 	ID      model.ServerID
 	Address string
-	Voter   bool   // of a move: it has a vote
+	Voter   bool   // of a move: the server has a vote
 	Reason  string // for people
 
 	// Of a removal: the server that takes its place. It must prove over TLS that it is at Address, and, unless Name is

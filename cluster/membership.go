@@ -18,7 +18,7 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is how long a failed change waits, so that a change which can't be made does not block others.
+// changeAgain is the time before a failed change is tried again, so that it does not block other changes.
 const changeAgain = 5 * time.Second
 
 // servers returns the servers of the newest configuration, committed or not. raft answers without its main loop.
@@ -55,7 +55,7 @@ func (s *Server) committed() configuration {
 	return c.configuration
 }
 
-// electorate returns what answers to heartbeats say of the configuration.
+// electorate returns the part of an answer to heartbeats that describes the configuration.
 func (s *Server) electorate() electorate {
 	e := electorate{History: s.History().String()}
 	if s.opened.Load() {
@@ -77,7 +77,7 @@ func (s *Server) voters() []raft.Server {
 	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
 }
 
-// membership returns what this server knows of the servers. What it learns from ticks is there only while it leads.
+// membership returns what this server knows of the servers. Values that come from ticks are there only while it leads.
 func (s *Server) membership() Membership {
 	m := Membership{
 		Self: s.dir.id, Index: s.configIndex(), Format: s.cfg.Machine.State().Format, LastIndex: s.raft.LastIndex(),
@@ -129,7 +129,7 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 // not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
-	failed := map[Change]time.Time{} // when
+	failed := map[Change]time.Time{} // when each change last failed
 	cant := func(c Change, err error) {
 		s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
 	}
@@ -159,7 +159,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 }
 
-// warnOfNamesakes logs once for each new server why it is not taken in.
+// warnOfNamesakes logs each new server that is not taken in because its name belongs to another one, once per server.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	r := m.index()
 	for _, v := range m.Servers {
@@ -174,7 +174,7 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 }
 
 // raiseFormat switches to a newer format once every server, and every agent that is not offline, can read it. warned
-// has the nodes that were already logged as reasons to wait.
+// holds the nodes that were already logged as a reason to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
@@ -202,7 +202,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	s.log.Info("raised the format", "format", next)
 }
 
-// wantVoters names to gossip the members that it must never give up on.
+// wantVoters makes gossip never give up on the voters.
 func (s *Server) wantVoters() {
 	var names []string
 	for _, v := range s.voters() {
@@ -211,7 +211,7 @@ func (s *Server) wantVoters() {
 	s.seen.pool.Want(names)
 }
 
-// change proves what a step rests on, makes the step, and waits until it is committed.
+// change proves the claim that a change rests on, makes the change, and waits until it is committed.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	if err := s.prove(c); err != nil {
 		return err
@@ -219,8 +219,8 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	return s.alter(ctx, index, c)
 }
 
-// alter makes a proven step and waits until it is committed. It fails if the configuration is no longer the one that
-// the step was decided on.
+// alter makes a change whose claim was proven, and waits until it is committed. It fails if the configuration is no
+// longer the one that the change was decided on.
 func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -274,8 +274,8 @@ func (s *Server) proverOf(c Change) model.ServerID {
 const codeNameUnproven model.Code = "name_unproven"
 
 // Join finds the server at an address, which is host:port of its gossip, or of its TLS port if gossip knows it already.
-// A leader then takes the server in even if it has state. The leader takes in new servers that gossip finds
-// automatically. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
+// If this server leads, it then takes the server in even if that has state. New servers need no Join: the leader takes
+// them in when gossip finds them. Join blocks for at most 10 s. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -304,7 +304,7 @@ func (s *Server) Join(ctx context.Context, address string) error {
 }
 
 // Promote gives a server a vote. A server that was removed before, or has state, is first added without a vote and gets
-// it once it has caught up. Codes: no_leader, not_found, conflict.
+// the vote once it has caught up. Codes: no_leader, not_found, conflict.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()

@@ -278,7 +278,7 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// A server whose directory has a cluster of one needs nobody to lead. It still has to find out before it leads.
+// A server whose directory has a cluster of one can lead alone. It has to find out where it is before it leads.
 func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 	for range 8 { // raft draws the time of its first election
 		inBubble(t, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
-			// The others still believe it to be alive when one of their own comes back, and may report it first.
+			// The others still believe the intruder to be alive when one of their own comes back, and may report it first.
 			two.running()[2].crash()
 			two.net.Heal()
 			back := two.start(3, nil)

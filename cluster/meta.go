@@ -14,14 +14,15 @@ import (
 type Meta struct {
 	Role   transport.Role `cbor:"1,keyasint"`           // server or agent
 	BootID string         `cbor:"2,keyasint,omitempty"` // of the kernel
-	// of the process: only this shows a restart that is faster than detection
+	// Incarnation is of the process. Only this shows a restart that is faster than failure detection.
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
 	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
 	Name        string      `cbor:"5,keyasint,omitempty"` // for people
 	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
 
-// ServerMeta is what a server adds. It has what servers must know of each other before there is a leader.
+// ServerMeta is the part of a Meta that only servers have. It has what servers must know of each other without a
+// leader.
 type ServerMeta struct {
 	ClusterID string           `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
 	Fresh     bool             `cbor:"2,keyasint,omitempty"` // it has no raft state at all
@@ -101,7 +102,6 @@ func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	return buf, nil
 }
 
-// decodeMeta reads what another member sent.
 func (c codec) decodeMeta(buf []byte) (Meta, error) {
 	var m Meta
 	if len(buf) > metaLimit {

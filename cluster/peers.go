@@ -59,14 +59,12 @@ type nodeEpoch struct {
 	Epoch uint64       `cbor:"2,keyasint"`
 }
 
-// ageReply answers an ageQuery.
 type ageReply struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 	Calm   bool           `cbor:"2,keyasint"`
 	Ages   []nodeAge      `cbor:"3,keyasint"`
 }
 
-// nodeAge is the Age of one node.
 type nodeAge struct {
 	Node  model.NodeID   `cbor:"1,keyasint"`
 	Age   model.Duration `cbor:"2,keyasint"`
@@ -100,7 +98,6 @@ func answerWith[Q, A any](c codec, body []byte, fn func(Q) A) ([]byte, error) {
 	return c.enc.Marshal(fn(q))
 }
 
-// askPeer asks the server at an address.
 func askPeer[A any](ctx context.Context, s *Server, address, question string, q any) (a A, err error) {
 	body, err := s.peerCodec.enc.Marshal(q)
 	if err != nil {

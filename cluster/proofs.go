@@ -11,16 +11,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How the claims of gossip are proven on which changes of the servers rest.
+// Limits for proving claims in gossip. A change of the servers that rests on such a claim waits for the proof.
 const (
 	proofsAtOnce   = 8
-	proofsKept     = 2                // of those places: for the servers that wait longest, however often they failed
-	claimsNew      = 100              // of each kind, in one look at the servers
+	proofsKept     = 2                // of proofsAtOnce: for the servers that have waited longest, whatever their failures
+	claimsNew      = 100              // new claims of each kind in one look at the servers
 	claimsMost     = 20_000           // more than the members of a full pool can make
 	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
-	proofRetryMost = time.Minute      // at most
-	proofHolds     = 10 * time.Second // after that a proven claim must be proven again
-	proofMemory    = 10 * time.Minute // how long failures count, and how long claims are kept that gossip withdrew
+	proofRetryMost = time.Minute      // upper bound of that wait
+	proofHolds     = 10 * time.Second // after that, a proven claim must be proven again and an unwanted one is dropped
+	proofMemory    = 10 * time.Minute // how long failures count
 )
 
 // proofs proves the claims of gossip concurrently with the loop that changes the servers. Anyone with the gossip key
@@ -40,10 +40,10 @@ type proofs struct {
 	flying map[bool]int // attempts under way: in kept places (true), and in the others
 }
 
-// claim is what one change rests on.
+// claim is what must be proven before one change.
 type claim struct {
 	first  time.Time // when the change was first wanted
-	number uint64    // its place among those that were wanted at the same time
+	number uint64    // orders claims that were first wanted at the same time
 	asked  time.Time // when the change was last wanted
 	proven time.Time // zero: not proven
 }
@@ -71,8 +71,8 @@ func newProofs(prove func(Change) error, failed func(Change, error)) *proofs {
 	}
 }
 
-// holds reports whether what a change rests on was proven within proofHolds. Otherwise the next start tries to prove
-// it. After claimsNew new claims of a kind since the last start, further ones have to wait for a later call.
+// holds reports whether the claim that a change rests on was proven within proofHolds. Otherwise the next start tries
+// to prove it. After claimsNew new claims of a kind since the last start, further ones have to wait for a later call.
 func (p *proofs) holds(c Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// fly begins the first of the due attempts, as far as there are free places: kept ones, or the others. p.mu is held.
+// fly begins due attempts in order, while places are free: the kept ones, or the others. p.mu is held.
 func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept bool) {
 	places := proofsAtOnce - proofsKept
 	if kept {
@@ -159,7 +159,6 @@ func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept boo
 	}
 }
 
-// try proves one claim.
 func (p *proofs) try(ctx context.Context, c Change) {
 	err := p.prove(c)
 	p.mu.Lock()

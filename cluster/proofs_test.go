@@ -50,8 +50,8 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 	})
 }
 
-// A server that can't be reached is tried more and more rarely, even when its address changes all the time. It goes
-// after those that failed less often. A proven claim is proven again after a while.
+// A server that can't be reached is tried more and more rarely, even when its address changes all the time. Servers
+// that failed less often go first. A proven claim is proven again after a while.
 func TestProofsBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()

@@ -56,7 +56,7 @@ func (q quietLog) With(args ...any) hclog.Logger { return quietLog{q.Logger.With
 // Named implements hclog.Logger.
 func (q quietLog) Named(name string) hclog.Logger { return quietLog{q.Logger.Named(name), q.seen} }
 
-// let reports whether a line is to be written now, and adds how many like it were left out.
+// let reports whether a line is to be written now. It adds to the arguments how many such lines were left out.
 func (r *repeats) let(text string, args []any) ([]any, bool) {
 	peer := peerOf(args)
 	if peer == "" {

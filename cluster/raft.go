@@ -19,16 +19,16 @@ import (
 
 // RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
 type RaftConfig struct {
-	// Multiplier stretches every timeout of elections, for slow machines; default 1: a failover takes 2-3 s. Each step
-	// adds the same time again.
+	// Multiplier stretches every timeout of elections, for slow machines. With the default 1 a failover takes 2-3 s, with
+	// 2 twice as long.
 	Multiplier int
 	// SnapshotInterval is how often raft checks whether to take a snapshot; default 30 s, staggered up to twice that.
 	SnapshotInterval time.Duration
-	// SnapshotThreshold is the number of entries after which it does; default 8192. Fewer cost disk writes, more make a
-	// restart longer.
+	// SnapshotThreshold is the number of entries after which raft takes a snapshot; default 8192. A low number costs disk
+	// writes, a high one makes a restart longer.
 	SnapshotThreshold uint64
-	// TrailingLogs is how many entries are kept before a snapshot; default 65536. With few, a server that was away for a
-	// moment needs a whole snapshot.
+	// TrailingLogs is how many entries stay in the log although a snapshot holds them; default 65536. With few, a server
+	// that was away for a moment needs a whole snapshot.
 	TrailingLogs uint64
 	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
 	MaxLogBytes int64
@@ -78,7 +78,7 @@ func (c RaftConfig) withDefaults() RaftConfig {
 // that.
 func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Multiplier) * time.Second }
 
-// leaseTimeout is how long a leader goes on without hearing from a majority.
+// leaseTimeout is how long a leader goes on leading without hearing from a majority.
 func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
 
 // raft returns the library's configuration. What is not named here keeps the library's default.
@@ -95,7 +95,7 @@ func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger
 	out.TrailingLogs = c.TrailingLogs
 	out.ShutdownOnRemove = false
 	out.PreVoteDisabled = false
-	out.RestoreCommittedLogs = false // skips configuration entries, and hangs with more than 8192 entries
+	out.RestoreCommittedLogs = false // it would skip configuration entries, and hang with more than 8192 entries
 	out.NoLegacyTelemetry = true     // no metric names with server ids in them
 	out.NotifyCh = notify
 	out.Logger = newQuietLog(log)
@@ -114,7 +114,7 @@ type machineFSM struct {
 	saving   chan struct{} // capacity 1: held by raft's own snapshot until raft has noted it, or by a restore
 }
 
-// configuration holds the voters since the entry at index was committed.
+// configuration is a committed configuration: the index of its entry, and its voters.
 type configuration struct {
 	index  uint64
 	voters []model.ServerID
@@ -123,7 +123,7 @@ type configuration struct {
 // restoredConfig is the configuration of the last restored snapshot.
 type restoredConfig struct {
 	configuration
-	installs uint64 // how many had been restored then
+	installs uint64 // how many snapshots had been restored by then
 }
 
 func votersOf(c raft.Configuration) (voters []model.ServerID) {
@@ -246,7 +246,6 @@ func (m *machineFSM) restore(r io.Reader) error {
 	return nil
 }
 
-// machineSnapshot is a raft.FSMSnapshot.
 type machineSnapshot struct {
 	state  fsm.State
 	saving chan struct{}
@@ -261,7 +260,7 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// Release implements raft.FSMSnapshot. raft has noted the snapshot by then.
+// Release implements raft.FSMSnapshot. raft has noted the snapshot when it calls Release.
 func (s machineSnapshot) Release() { <-s.saving }
 
 // roomySnapshots refuses to write a snapshot while there is little room. raft tries again later, and the log needs the
@@ -274,8 +273,8 @@ type roomySnapshots struct {
 // snapshotPause is how long an error of reading snapshots is delayed.
 const snapshotPause = 100 * time.Millisecond
 
-// slowly delays an error. While raft hands leadership to a server that needs a snapshot, it asks for one again and
-// again without a pause. It would use up a core and fill the log with errors for as long as that lasts.
+// slowly delays an error. While raft hands leadership to a server that needs a snapshot, it retries a failed read of
+// the snapshots without a pause. Without the delay that would use up a core and fill the log with errors.
 func slowly(err error) error {
 	if err != nil {
 		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Each of these was measured. A change brings a trap back.
+// Each of these values was measured. Another value brings back one of the traps in DESIGN.md.
 func TestRaftSettings(t *testing.T) {
 	c := RaftConfig{}.withDefaults().raft("s1", nil, hclog.NewNullLogger())
 	if err := raft.ValidateConfig(c); err != nil {
@@ -108,7 +108,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A handed state is used for the snapshot with its bytes, once, and for no other.
+// A handed state is used only for the snapshot that has its bytes, and only once.
 func TestHandedState(t *testing.T) {
 	snapshot := func(entry uint64) (fsm.State, []byte) {
 		m := fsm.NewMachine()

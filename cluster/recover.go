@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -26,17 +27,18 @@ type RecoverConfig struct {
 	// Snapshot is a saved state to begin from, when no server's directory is left; DataDir must then be empty or missing.
 	// If it is nil, Recover uses what DataDir holds.
 	Snapshot io.Reader
-	// Supersedes is the lineage of an earlier recovery that left this server behind and is lost itself.
+	// Supersedes is the lineage (docs/model.md) that an earlier recovery began without this server. It is needed only if
+	// the servers of that lineage are lost too.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
 // Recover makes a stopped server the only one of its cluster, after a majority is lost for good. Others join it with
 // empty directories. Afterwards everything in its log counts as committed. So writes that were never acknowledged may
-// become true, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
-// answers anyone, as a restore does. Then agents report everything again, and stop nothing that the state does not know
-// until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster,
-// with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
+// take effect, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
+// answers anyone, as a restore does. Then agents report everything again. Until an operator confirms the recovery, they
+// don't stop instances that the state does not know. Recover returns the server's id. Codes: conflict for a directory
+// in use, of another cluster, with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -70,10 +72,10 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	// The lineage comes first. A server with the new configuration and the old lineage could acknowledge writes beside the
-	// servers that it left. One with the new lineage and the old configuration would end the others. So the server refuses
-	// to start with a directory that has only one of the two.
-	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+	// Recover writes the new lineage first, and then the new configuration. Neither may take effect alone. With only the
+	// configuration, this server and the servers that it left could both acknowledge writes. With only the lineage, this
+	// server would make the others stop. So it does not start while the file named by fileRecovering exists.
+	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
 	before := newest(snaps)
@@ -81,7 +83,7 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if err != nil {
 		return "", fmt.Errorf("note the new lineage: %w", err)
 	}
-	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
+	state, err := replaceConfiguration(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
 		if newest(snaps) != before {
 			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
@@ -113,8 +115,8 @@ func newest(snaps raft.SnapshotStore) string {
 	return all[0].ID
 }
 
-// otherServers returns the members except self, by the newest configuration in the log, or else by the newest snapshot.
-// What can't be read is left out: gossip finds the servers that are missing here.
+// otherServers returns the members except self, from the newest configuration in the log, or else from the newest
+// snapshot. It leaves out what it can't read, because gossip finds the servers that are missing here.
 func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
@@ -138,7 +140,6 @@ func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore)
 	return others
 }
 
-// alone returns the configuration with one server.
 func alone(id model.ServerID, address string) raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
 }
@@ -174,7 +175,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	return writeRecovered(cfg, state)
 }
 
-// clearDir removes what was written since from a directory that was empty or missing.
+// clearDir undoes what was written to a directory that was missing before, or else empty.
 func clearDir(path string, missing bool) error {
 	if missing {
 		return os.RemoveAll(path)
@@ -197,7 +198,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	if err != nil {
 		return "", err
 	}
-	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
 	others, err := dir.superseded(cfg.Supersedes)
@@ -232,11 +233,11 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
-// keyCurrentTerm is where raft keeps its term. New entries must not have a lower one than the snapshot before them.
+// keyCurrentTerm is where raft keeps its term. New entries must not have a lower term than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// rewrite replaces the configuration of the servers, and returns the state at the end of the log.
-func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
+// replaceConfiguration replaces the configuration of the servers, and returns the state at the end of the log.
+func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
 	log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1),
@@ -245,7 +246,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("an entry of the log can't be applied")
-		defer func() { done <- err }() // also when applying ends this goroutine
+		defer func() { done <- err }() // also if a failed apply calls runtime.Goexit
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
@@ -255,7 +256,7 @@ func rewrite(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config
 	return machine.machine.State(), nil
 }
 
-// dirRecovered is what a directory keeps from Recover until the state records the recovery.
+// dirRecovered is the content of the file recovered.json.
 type dirRecovered struct {
 	Incarnation uint64 `json:"incarnation"` // of the state that was recovered
 }
@@ -265,11 +266,11 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(d.file(fileRecovered), append(text, '\n'))
+	return durable.ReplaceBytes(d.file(fileRecovered), append(text, '\n'), 0o600)
 }
 
-// markRecovery raises the incarnation of a recovered state, unless another server did. This server answers nobody
-// before that: what agents remember of lost entries must not pass for news.
+// markRecovery raises the incarnation of a recovered state, unless it has been raised since the recovery. The server
+// answers nobody before that. Otherwise it would accept reports that agents made on the basis of lost entries.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

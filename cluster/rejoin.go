@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	rejoinEvery = 30 * time.Second // while a server is alive
-	joinEvery   = time.Second      // while none is known to be
+	rejoinEvery = 30 * time.Second // while a living server is known
+	joinEvery   = time.Second      // while no living server is known
 	maxNudged   = 64
-	// missing servers without a vote that are tried each time: only gossip says that they are servers
+	// dead servers without a vote that are tried each time; few, because only gossip says that they are servers
 	rejoinServers = 16
-	rejoinOthers  = 3               // known but missing members tried each time, in addition to every wanted one
+	rejoinOthers  = 3               // other dead members that are tried each time; wanted members are always tried
 	joinTimeout   = 5 * time.Second // for one member
 	resolveLimit  = 5 * time.Second // for one name or one program that prints addresses
 	forgetAfter   = 24 * time.Hour  // a dead member is dropped from the pool's memory
@@ -39,9 +39,9 @@ func (p *Pool) rejoin(ctx context.Context) {
 			addresses, due = p.missing(ctx), now.Add(rejoinEvery)
 		}
 		nudged := p.takeNudged()
-		for _, address := range append(addresses, nudged...) { // one by one, so that a stop waits for one dial at most
+		for _, address := range append(addresses, nudged...) { // one by one, so that a stop waits for at most one dial
 			if slices.Contains(nudged, address) && p.aliveAt(address) {
-				continue // an earlier address already brought news of it
+				continue // it was found alive through an earlier address
 			}
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
@@ -96,8 +96,8 @@ func (p *Pool) aliveAt(address string) bool {
 	return false
 }
 
-// missing lists the addresses to contact now: each missing wanted member, and some servers and others that were known.
-// While a wanted member or everybody is missing, it adds the configured addresses.
+// missing lists the addresses to contact now: those of each missing wanted member, and of some servers and others that
+// were known. While a wanted member is missing, or no member is alive, it adds the configured addresses.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var servers, dead []string
 	alone := true
@@ -130,7 +130,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	return slices.Compact(addresses)
 }
 
-// someOf picks at most this many addresses at random.
+// someOf picks addresses at random, at most as many as asked for.
 func someOf(addresses []string, most int) []string {
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	return addresses[:min(most, len(addresses))]

@@ -15,8 +15,9 @@ var errNotMember = errors.New("this server is not a member of the cluster")
 // removedSettle is how long a server that is no longer a member waits for a leader, which may be taking it in again.
 const removedSettle = 10 * time.Second
 
-// removed reports whether this server was removed and has no leader. Either its configuration lacks it, or it was away
-// meanwhile, and more than half of the other voters that it knows say so. A new server knows no configuration yet.
+// removed reports whether this server was removed and has no leader. It was removed if its configuration lacks it, or
+// if more than half of the other voters that it knows say so. A new server knows no configuration yet, so it does not
+// count as removed.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()
@@ -36,7 +37,7 @@ func (s *Server) removed() bool {
 	return len(all) > 0 && !member || len(others) > 0 && 2*s.disk.trans.refused.count(others) > len(others)
 }
 
-// knows reports whether a server is a member, as far as this one knows.
+// knows reports whether a server is a member, as far as this server knows.
 func (s *Server) knows(id raft.ServerID) bool {
 	if !s.opened.Load() {
 		return true
@@ -52,7 +53,8 @@ type refusals struct {
 	by map[raft.ServerID]bool
 }
 
-// note takes in a server's answer to a request for its vote. The error comes over the wire, as its text.
+// note takes in a server's answer to a request for its vote. The error came over the wire, so only its text is
+// compared.
 func (r *refusals) note(id raft.ServerID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -118,7 +118,7 @@ func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	return s
 }
 
-// open is start for a server whose Open may fail; it returns the error.
+// open is like start, for a server whose Open may fail. The error is then in err of the rigServer.
 func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := &rigServer{rig: r, host: host(i), machine: fsm.NewMachine(), done: make(chan struct{})}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/internal/durable"
 )
 
 // sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft
@@ -24,10 +26,9 @@ type sealedSnapshots struct {
 	log hclog.Logger
 }
 
-// fileSeal is written beside the file that it is the checksum of.
+// fileSeal holds the checksum of the meta.json beside it.
 const fileSeal = "meta.crc32c"
 
-// newSealedSnapshots opens the snapshots of a data directory.
 func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, error) {
 	files, err := raft.NewFileSnapshotStoreWithLogger(dataDir, snapshotsKept, log)
 	if err != nil {
@@ -109,5 +110,5 @@ func (s sealedSink) Close() error {
 	if err != nil {
 		return fmt.Errorf("seal the snapshot: %w", err)
 	}
-	return writeFile(filepath.Join(dir, fileSeal), []byte(sealOf(meta)+"\n"))
+	return durable.ReplaceBytes(filepath.Join(dir, fileSeal), []byte(sealOf(meta)+"\n"), 0o600)
 }

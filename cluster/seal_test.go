@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A snapshot counts only as it was written: no bit of what raft notes of it may change. One without a seal counts.
+// A snapshot is used only if no bit of what raft noted of it has changed. A snapshot without a seal is used too.
 func TestSealedSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())

@@ -19,13 +19,13 @@ import (
 
 // Config configures a Server. DataDir, Cluster, Machine, Stream, Asker, Fatal and Gossip.Key are required.
 type Config struct {
-	DataDir string // this server's own; made with mode 0700. A wiped one is a new server.
+	DataDir string // this server's own; made with mode 0700. A server with a wiped one is a new server.
 	Name    string // for people
 	Version string // of the program
 	Cluster string // the configured name; a data directory of another one is refused
 
-	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0: never begin
-	// one, wait to be taken in.
+	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0: this server
+	// never begins a cluster, but waits to be taken in.
 	BootstrapExpect int
 	// Settings are the first replicated settings of a new cluster. Later they have no effect.
 	Settings model.Settings
@@ -85,7 +85,7 @@ type Server struct {
 
 	notes chan bool // raft's NotifyCh
 
-	opened atomic.Bool // raft may be used by the goroutines of raft itself
+	opened atomic.Bool // false while Open runs; raft's own goroutines may already call this server
 
 	state     serverState
 	barrier   coalescer
@@ -103,7 +103,7 @@ type disk struct {
 	used  bool // there was a log or a snapshot at the start
 }
 
-// peerView is what a server knows of others.
+// peerView is what a server knows of other servers and of agents.
 type peerView struct {
 	pool   *Pool
 	hearts *Hearts
@@ -127,7 +127,7 @@ type serverState struct {
 	history    atomic.Pointer[model.History]
 
 	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
-	medianAhead atomic.Int64 // of the servers' wall clocks relative to this one's, in ns, while this server leads
+	medianAhead atomic.Int64 // median of the servers' wall clocks minus this one's, ns; only while this server leads
 }
 
 // Open reads the data directory, restores the state and joins the gossip. It blocks meanwhile, some seconds for a large
@@ -194,7 +194,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// openDisk locks the data directory and reads who this server is.
+// openDisk locks the data directory and reads this server's identity.
 func (s *Server) openDisk() error {
 	if err := makeDataDir(s.cfg.DataDir); err != nil {
 		return err
@@ -265,8 +265,8 @@ func (s *Server) openPeers() error {
 }
 
 // cachedEntries is how many written entries stay in memory, at most 16 MiB. raft looks at the last entry for each
-// heartbeat, and sends the latest entries to followers. An idle leader spent a seventh of its time reading them from
-// the file again.
+// heartbeat, and sends the latest entries to followers. Without the cache an idle leader spent a seventh of its time
+// reading them from the file.
 const cachedEntries = 64
 
 // openRaft starts consensus on what the disk holds. raft panics if the store fails here; openRaft turns that into an
@@ -384,7 +384,7 @@ func (s *Server) release() {
 // fatal ends this server. In production Config.Fatal does not return.
 func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
 
-// failWith is fatal after first has run. Concurrent callers with another reason wait.
+// failWith runs first and then ends this server. Only the first call does so; concurrent callers wait for it.
 func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {
 		first()

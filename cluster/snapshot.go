@@ -22,17 +22,23 @@ const (
 )
 
 // Save writes the whole state as a snapshot, as of a moment within the call. It holds everything that was acknowledged
-// before the call. The time of the last save is shown to people. Save blocks as long as w does. Codes: those of
+// before the call, and its time is kept as that of the last backup. Save blocks as long as w does. Codes: those of
 // ReadBarrier; errors of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
 	}
-	if err := fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot()); err != nil {
+	if err := s.SaveStale(w); err != nil {
 		return err
 	}
 	s.noteSaved()
 	return nil
+}
+
+// SaveStale writes the state of this server as a snapshot. It needs no leader, and what the server has not received yet
+// is missing. SaveStale blocks as long as w does. Errors of w are wrapped.
+func (s *Server) SaveStale(w io.Writer) error {
+	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
 }
 
 // Restore replaces the state of the whole cluster by a snapshot's. It reads and checks everything before anything
@@ -73,19 +79,21 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	return s.restore(ctx, next)
 }
 
-// raise marks a state as restored, with an index, an incarnation and a clock above the current ones.
+// raise marks a state as restored, with an index, an incarnation and a clock above the current ones. The state and its
+// events then also say who leads, since the snapshot lacks what the leader wrote in this term.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
-	index := max(restored.Index, s.raft.LastIndex()) + 1
+	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {
 		mark := fsm.Entry{
 			Format: restored.Format, At: s.clock.now(), Wall: s.wall(), Actor: model.ActorLeader,
-			Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}}},
+			Groups: [][]fsm.Command{
+				{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}},
+				{&fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}},
+			},
 		}
-		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)
-		for _, r := range results {
-			if r.Refusal != nil {
-				return fsm.State{}, r.Refusal
-			}
+		next, results := restored.Apply(index, term, mark)
+		if refusal := results[0].Refusal; refusal != nil {
+			return fsm.State{}, refusal
 		}
 		if next.Incarnation > current.Incarnation {
 			return next, nil
@@ -145,7 +153,7 @@ func (s *Server) watchLog(ctx context.Context) {
 	}
 }
 
-// shortenLog takes a snapshot. It keeps only as many entries before it as take half of the allowed bytes.
+// shortenLog takes a snapshot. Of the entries before it, it keeps only about half of the allowed bytes.
 func (s *Server) shortenLog(ctx context.Context) error {
 	first, err := s.disk.store.inner.FirstIndex()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,6 +16,41 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
+
+// Without a quorum nobody can say what was acknowledged. A server still saves the state that it has, and that is not
+// counted as a backup.
+func TestSaveWithoutALeader(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("kept")
+		last := r.other(r.leader(time.Second))
+		r.agree(30 * time.Second)
+		for _, s := range r.running() {
+			if s != last {
+				s.crash()
+			}
+		}
+		var refused *model.Error
+		if err := last.Save(t.Context(), io.Discard); !errors.As(err, &refused) || refused.Code != model.CodeNoLeader {
+			t.Errorf("saved without a quorum: %v", err)
+		}
+		var saved bytes.Buffer
+		if err := last.SaveStale(&saved); err != nil {
+			t.Fatal(err)
+		}
+		if at := last.Condition().SavedAt; at != 0 {
+			t.Errorf("a backup is noted at %d", at)
+		}
+		state, err := fsm.ReadSnapshot(&saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Nodes.Len() != 1 {
+			t.Errorf("%d nodes were saved, want 1", state.Nodes.Len())
+		}
+	})
+}
 
 // What was saved comes back, on every server, marked as restored, with an index and a clock that do not go back.
 func TestSaveAndRestore(t *testing.T) {

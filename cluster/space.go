@@ -99,7 +99,6 @@ func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logg
 	return s
 }
 
-// run looks at the free space until ctx ends.
 func (s *spaceWatch) run(ctx context.Context) {
 	tick := time.NewTicker(spaceCheck)
 	defer tick.Stop()
@@ -123,8 +122,8 @@ func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
 // look reads the free space and makes or releases the ballast. It is also called before each append, because a log that
-// is written at full speed can use up the margin between two ticks. A statfs is short compared with the fsync that
-// follows.
+// is written at full speed can use up the margin between two ticks. It takes little time compared with the fsync of the
+// append.
 func (s *spaceWatch) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +204,6 @@ func allocate(path string, size int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// zeros is an endless source of zero bytes.
 type zeros struct{}
 
 // Read implements io.Reader.

@@ -8,7 +8,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// durationOf converts a duration of the state into a time.Duration.
 func durationOf(d model.Duration) time.Duration {
 	if d >= model.Duration(1<<62/time.Millisecond) {
 		return 1 << 62
@@ -23,8 +22,8 @@ type stallWatch struct {
 	mu    sync.Mutex
 	every time.Duration // between ticks
 	slack time.Duration // by how much a tick may be late: one heartbeat
-	last  time.Time     // tick
-	since time.Time     // calm since
+	last  time.Time     // when the last tick was
+	since time.Time     // since when the process is calm
 
 	gap    time.Duration // a tick later than this after the last one is a pause; 0: pauses are not noticed
 	paused time.Time     // when the last pause was noticed
@@ -40,7 +39,6 @@ func newStallWatch(heartbeat time.Duration) *stallWatch {
 		woken: make(chan struct{}, 1)}
 }
 
-// run ticks until ctx ends.
 func (s *stallWatch) run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()

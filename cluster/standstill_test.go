@@ -17,7 +17,7 @@ import (
 const standstillRounds = 12
 
 // readers ask every server that believes that it leads for consistent reads, all the time. A read that began after a
-// write was acknowledged has to show that write, whoever answers it (S4). Safe for many goroutines.
+// write was acknowledged has to show that write, whichever server answers (S4). Safe for many goroutines.
 type readers struct {
 	t  *testing.T
 	wg sync.WaitGroup
@@ -63,10 +63,10 @@ func (r *readers) begin(servers []*rigServer) {
 	}
 }
 
-// A machine stands still for some seconds, as one does whose host is overloaded or suspends it: its disk takes nothing,
-// and what the others send it waits in the network. Another server leads meanwhile, and writes are acknowledged. When
-// the machine goes on, what waited reaches it: answers from before, too. Consistent reads are asked of every server
-// that believes that it leads, all the time.
+// A machine stands still for some seconds, because its host is overloaded or suspends it. Its disk takes nothing, and
+// what the others send to it waits in the network. Another server leads meanwhile, and writes are acknowledged. When
+// the machine goes on, it gets everything that waited, also answers from before. All the time, every server that
+// believes that it leads is asked for consistent reads.
 func TestStandstill(t *testing.T) {
 	for _, seed := range stormSeeds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

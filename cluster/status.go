@@ -29,11 +29,11 @@ type ServerStatus struct {
 	ClusterID string
 
 	ClockAhead time.Duration // its wall clock minus the median of the servers'; leader only
-	Condition  Condition     // as it answered last; for other servers, leader only
-	Silent     time.Duration // since it answered last; leader only
+	Condition  Condition     // from its last answer; for other servers, leader only
+	Silent     time.Duration // time since its last answer; leader only
 
-	// Listens are the host:port of its listeners that the configuration has, or that the server itself reported over TLS.
-	// Claims in gossip are left out. Only the leader knows the gossip address of other servers.
+	// Listens are the host:port of the server's listeners, as the configuration has them or the server itself reported
+	// over TLS. What gossip claims is left out. Only the leader knows the gossip address of other servers.
 	Listens []string
 }
 
@@ -46,7 +46,7 @@ type Status struct {
 	CommitIndex  uint64
 	AppliedIndex uint64
 	StateIndex   uint64 // of the published state
-	Snapshot     uint64 // index of the newest
+	Snapshot     uint64 // index of the newest snapshot
 	Room         Room
 	CaughtUp     bool
 	Stale        time.Duration
@@ -165,12 +165,12 @@ func (s *Server) receive(ctx context.Context) {
 // describe keeps what this server claims of itself in gossip up to date. It ends the server if only servers of another
 // cluster are in sight, or if this server was removed.
 func (s *Server) describe(ctx context.Context) {
-	var since time.Time // since when only another cluster's servers are in sight
+	var since time.Time // since when only servers of another cluster are in sight
 	var out time.Time   // since when this server is no member and has no leader
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.seen.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
-			seen = nil // it knows where it belongs
+			seen = nil // never wakes: this server already knows which cluster it belongs to
 		}
 		fresh, room, h := s.fresh(), s.disk.space.room(), s.History()
 		if err := s.seen.pool.SetMeta(func(m *Meta) {
@@ -181,7 +181,7 @@ func (s *Server) describe(ctx context.Context) {
 		switch other := s.foreignCluster(); {
 		case other == "":
 			since = time.Time{}
-		case s.leadsAlone() || !since.IsZero() && time.Since(since) >= foreignSettle:
+		case hasOneVoter(s.servers()) || !since.IsZero() && time.Since(since) >= foreignSettle:
 			s.refuse(s.dir.foreign(other))
 		case since.IsZero():
 			since = time.Now()
@@ -205,14 +205,14 @@ func (s *Server) describe(ctx context.Context) {
 }
 
 // foreignSettle is how long only servers of another cluster must be in sight of a server that needs others to lead.
-// Its own servers may be heard of a moment later than one that is here by mistake.
+// News of its own servers may come a moment later than news of a misplaced server.
 const foreignSettle = 3 * time.Second
 
-// leadsAlone reports whether this server needs no other one to lead. Then it leads about a second after its start, so
-// it can't wait to find out where it is.
-func (s *Server) leadsAlone() bool {
+// hasOneVoter reports whether a server needs no other one to lead. Then it leads about a second after its start, so it
+// can't wait for foreignSettle.
+func hasOneVoter(servers []raft.Server) bool {
 	voters := 0
-	for _, one := range s.servers() {
+	for _, one := range servers {
 		if one.Suffrage == raft.Voter {
 			voters++
 		}
@@ -221,7 +221,7 @@ func (s *Server) leadsAlone() bool {
 }
 
 // foreignCluster returns the id of another cluster if all servers in sight belong to that cluster. Then this data
-// directory is in the wrong place. A server that has a leader never looks for strangers.
+// directory is in the wrong place. It returns an empty string once this server has a leader or has caught up.
 func (s *Server) foreignCluster() (other string) {
 	own := s.ClusterID()
 	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
@@ -269,7 +269,7 @@ func (s *Server) watchState(ctx context.Context) {
 	}
 }
 
-// refuse ends Run with an error that a person has to solve. This process itself works.
+// refuse ends Run with an error that a person has to solve. It does not call Config.Fatal.
 func (s *Server) refuse(err error) {
 	s.state.failOnce.Do(func() {
 		s.log.Error("this server can't be part of the cluster", "error", err)

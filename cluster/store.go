@@ -28,8 +28,8 @@ type LogStore interface {
 const lockTimeout = 2 * time.Second
 
 // OpenBolt opens the log store of a data directory, and creates it if there is none. It waits at most 2 s while another
-// process holds the file. NoFreelistSync and the map freelist make a commit half as long and a reopen of a large file
-// some hundred times shorter.
+// process holds the file. With NoFreelistSync a commit does not write the list of free pages, and each open rebuilds
+// the list by a scan. The map type finds free pages quickly even in a large file.
 func OpenBolt(path string) (LogStore, error) {
 	return raftboltdb.New(raftboltdb.Options{
 		Path: path,
@@ -51,8 +51,8 @@ var (
 )
 
 // guardedStore stands between raft and its store. It is fail-stop: after one failed write it writes and reads nothing
-// more. After such an error raft could wedge replication or forget a vote. It watches for calls that never return. It
-// also says that its indexes have no gaps, which lets raft heal a divergent tail.
+// more. If raft went on after such an error, it could wedge replication or forget a vote. The store also watches for
+// calls that never return, and says that its indexes have no gaps, which lets raft heal a divergent tail.
 //
 // Before arm, it only returns errors, so that a failed opening doesn't end the process. After arm, a failure calls
 // fatal, which ends the process. Where fatal returns (a test stops one server of several in one process), the goroutine
@@ -169,7 +169,7 @@ func (g *guardedStore) GetUint64(key []byte) (value uint64, err error) {
 	return value, err
 }
 
-// lookup is call for values that may be absent.
+// lookup is like call, for values that may be absent.
 func (g *guardedStore) lookup(what string, fn func() error) error {
 	var absent error
 	err := g.call(what, func() error {
@@ -213,7 +213,7 @@ func (g *guardedStore) call(what string, fn func() error) error {
 	return g.stop(err)
 }
 
-// stop ends the calling goroutine of raft, or returns the error while nothing is armed.
+// stop ends the calling goroutine of raft, or returns the error while the store is not armed.
 func (g *guardedStore) stop(err error) error {
 	if g.armed.Load() {
 		runtime.Goexit()

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stormDisk is a disk that can fail. Its faults are those of entries, which are most of what is written.
+// stormDisk is a disk that can fail. Its faults affect only the writes of entries, which are most of all writes.
 type stormDisk struct {
 	dir  string
 	mu   sync.Mutex

@@ -15,15 +15,15 @@ import (
 
 // storm is three servers to which things happen at random: disks that fail for a moment or hang, power cuts, networks
 // that are cut, transfers of leadership at bad moments. One server at a time is broken, so a majority can always do its
-// work. After each fault the servers get time to recover from it, and then another one goes: a server that did not
-// recover leaves the cluster without a majority. Each storm has two kinds of faults of all, so that rare sequences come
-// up in some. It holds
+// work. After each fault the servers get time to recover from it, and then another server is taken away: if the first
+// did not recover, the cluster has no majority. Each storm has only two kinds of faults, so that rare sequences come up
+// in some storms. A storm checks:
 //
 //   - L1: a healed majority has a leader that commits, within ten election timeouts;
 //   - S4: every acknowledged write is in every later state, once; a term has one leader;
-//   - S5: whoever is whole has the same state as the others in the end.
+//   - S5: in the end all whole servers have the same state.
 //
-// Entries are few, so that snapshots come often and logs are short. A storm belongs to one goroutine.
+// Snapshots come after few entries, so logs are short. A storm belongs to one goroutine.
 type storm struct {
 	*rig
 	random *rand.Rand
@@ -142,7 +142,7 @@ func (s *storm) work(d time.Duration, things ...func()) {
 	}
 }
 
-// commits is L1.
+// commits checks L1: something is committed within the limit.
 func (s *storm) commits(limit time.Duration, why string) {
 	s.t.Helper()
 	began := time.Now()
@@ -216,7 +216,7 @@ func (s *storm) leads() int {
 	return 1
 }
 
-// judge holds S4 and S5 at the end.
+// judge checks S4 and S5 at the end.
 func (s *storm) judge() {
 	s.t.Helper()
 	deadline := time.Now().Add(stormRecover)

@@ -8,13 +8,13 @@ import (
 
 const (
 	tailCheck = time.Second
-	tailLooks = 3 // in a row, because the log may be changing at one of them
+	tailLooks = 3 // in a row, because the log may be changing during one of them
 )
 
-// watchTail ends this server when raft believes in entries that its store no longer has. An installed snapshot can
-// cause that if it replaced a longer tail that was never committed. The store is emptied (IsMonotonic), but raft still
-// believes that its log ends where the tail did. It refuses what follows the snapshot, and the leader sends the
-// snapshot again, for ever. The disk is right, so a restart heals it.
+// watchTail ends this server when raft believes that the log has entries which its store no longer has. An installed
+// snapshot can cause that if it replaced a longer tail that was never committed. The store is emptied (IsMonotonic),
+// but raft still believes that its log ends where the tail did. It refuses the entries after the snapshot, so the
+// leader sends the snapshot again, for ever. The content of the disk is right, so a restart heals this.
 func (s *Server) watchTail(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {

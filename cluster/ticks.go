@@ -28,7 +28,7 @@ type followers struct {
 type follower struct {
 	reply    tickReply
 	at       time.Time     // of the reply
-	ahead    time.Duration // its wall clock minus the leader's, from the reply
+	ahead    time.Duration // its wall clock minus the leader's
 	clocked  bool          // ahead is known
 	healthy  time.Time     // since when it has answered and been close behind; zero: not now
 	lagging  time.Time     // since when it has answered but been far behind; zero: not now
@@ -78,7 +78,8 @@ func (f *followers) clear() {
 	f.all, f.began = nil, time.Now()
 }
 
-// silentFor returns how long ago a server last answered, or the ticks began if that is later.
+// silentFor returns how long ago a server last answered. If it has not answered since the ticks began, that time
+// counts.
 func (f *followers) silentFor(id model.ServerID) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +105,8 @@ func (f follower) healthyFor() time.Duration {
 	return time.Since(f.healthy)
 }
 
-// ticks sends the cluster time to every other server once a second, outside the log, and learns how each server is. So
-// a new leader's clock goes on where this one's stops.
+// ticks sends the cluster time to every other server once a second, outside the log, and learns how far each server is.
+// So a new leader's clock goes on where this one's stops.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	s.state.medianAhead.Store(0)
@@ -160,13 +161,15 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	}
 }
 
-// tick sends one server the position of the leader. heard is the mark of the last reply that the leader has.
+// tick sends one server the leader's time and the index of its state. heard is the mark of the last reply that the
+// leader has.
 func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard uint64) (tickReply, error) {
 	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
 	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
 
-// answerTick takes over the leader's time and returns how this server is. It ignores the time of a deposed leader.
+// answerTick takes over the leader's time, and returns how far this server is and its condition. It ignores the time of
+// a deposed leader.
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
 		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
@@ -185,12 +188,12 @@ const marksKept = 8
 
 // progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket,
 // for any time. It is only certain that the leader sent it after the reply whose mark it names. raft's own contact with
-// the leader shows nothing: heartbeats come through while entries wait for their next try.
+// the leader shows nothing: heartbeats arrive even while entries do not.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
 	goal     uint64    // index of the leader's state at its first tick
-	fresh    time.Time // this server had everything at that time
+	fresh    time.Time // the newest time at which this server had everything
 
 	want    uint64    // index that the leader had at some time; 0: nothing is waited for
 	wanted  time.Time // when the leader had it
@@ -211,7 +214,7 @@ func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	}
 	p.reach(own)
 	if p.mark == 0 {
-		p.mark = rand.Uint64N(1<<60) + marksKept // so that marks of an earlier process of this server match none of these
+		p.mark = rand.Uint64N(1<<60) + marksKept // random, so that marks of an earlier process match none
 	}
 	if at := p.replies[heard%marksKept]; p.want == 0 && !at.IsZero() && heard <= p.mark && heard+marksKept > p.mark {
 		p.want, p.wanted = leader, at

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Leadership is to go to a server that can't be reached, twice, as an impatient operator asks; then the leader loses
-// its term, and later it is chosen again. Whatever was interrupted, it has to commit then, or make room for one that
-// does (L1).
+// An operator asks twice to hand leadership to a server that can't be reached. Then the leader loses its term, and
+// later it is chosen again. Whatever was interrupted, it must then commit, or make room for a leader that does (L1).
 func TestInterruptedTransfer(t *testing.T) {
 	inLeakyBubble(t, func(t *testing.T) {
 		s := newStorm(t, rand.New(rand.NewPCG(1, 1)))

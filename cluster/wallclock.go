@@ -10,7 +10,7 @@ import (
 // The wall clock in entries is for people. One server's clock may be wrong, so the leader takes the median of the
 // servers' clocks, which it learns from its ticks.
 
-// clockSkew is how far a server's clock may be from the median before that is logged.
+// clockSkew is how far a server's clock must differ from the median to be logged.
 const clockSkew = 2 * time.Second
 
 // clockRepeat is the time between logs about the same clock.

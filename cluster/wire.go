@@ -31,13 +31,13 @@ type Stream interface {
 
 var errNoRoom = errors.New("too little free space on this server's disk")
 
-// peerTransport is the transport that raft sees. It is a NetworkTransport without pipelining. At the start of each
-// connection both ends are named. While the disk is full it refuses appends.
+// peerTransport is the transport that raft sees. It is a NetworkTransport without pipelining. Each connection begins
+// with the names of both ends (see helloLayer). While the disk is full it refuses appends.
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
-	member   func(raft.ServerID) bool // as far as this server knows
-	refused  refusals                 // servers that refused this one a vote
+	member   func(raft.ServerID) bool // whether a server is a member, as far as this one knows
+	refused  refusals                 // the servers that refused this one a vote
 	installs atomic.Uint64            // requests to install a snapshot that were sent
 	rpcs     chan raft.RPC
 	done     chan struct{}
@@ -88,9 +88,10 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft. It refuses overtaken snapshots, votes for servers that are no members, and, while
-// the disk is full, whatever needs room. The leader sees a failed request and tries again with growing delay.
-// Heartbeats bypass pump, so it stays leader, and nothing has to be healed when there is room again.
+// pump passes requests on to raft. It refuses late snapshots (see overtaken), votes for servers that are no members,
+// and, while the disk is full, every request that needs room. The leader sees a failed request and tries again with
+// growing delay. Heartbeats bypass pump, so the leader stays leader, and nothing has to be healed when there is room
+// again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
 	var seen installSeen
@@ -128,7 +129,7 @@ func (t *peerTransport) refuses(rpc raft.RPC, seen *installSeen) error {
 	return nil
 }
 
-// strange reports whether a server that is no member stands for election.
+// strange reports whether a request comes from a server that stands for election but is no member.
 func (t *peerTransport) strange(rpc raft.RPC) bool {
 	cmd, ok := rpc.Command.(*raft.RequestPreVoteRequest)
 	return ok && !t.member(raft.ServerID(cmd.ID))
@@ -151,11 +152,11 @@ type helloLayer struct {
 	Stream
 	self     model.ServerID
 	history  func() model.History      // of this server; zero while unknown
-	join     func(model.History) error // a server with lineages takes this one in, which has no history yet
-	replaced func(by model.History)    // another server was recovered, and this one must not go on
+	join     func(model.History) error // takes over the history of the server that takes this new one in
+	replaced func(by model.History)    // ends this server, because another one was recovered in its place
 	// configured and claimed return the address of a server in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
-	proven              func(id model.ServerID, hostPort string) // the server answered there
+	proven              func(id model.ServerID, hostPort string) // notes that the server answered at this address
 	log                 hclog.Logger
 }
 
@@ -165,7 +166,7 @@ const (
 	helloTimeout = 5 * time.Second
 	helloYes     = 'y'
 	helloNo      = 'n'
-	helloOlder   = 'o' // like no, because the caller's lineage was replaced; a line with the history follows
+	helloOlder   = 'o' // refused because the caller's lineage was replaced; a line with the history follows
 )
 
 // peerAddress returns what raft handles as an address: id@host:port.
@@ -265,7 +266,6 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// meet reads a hello and answers it.
 func (h *helloLayer) meet(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history of a server that refused this one because its lineage was replaced.
+// older reads the history of a server that refused this one because this server's lineage was replaced.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
@@ -308,7 +308,7 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		return no, errors.New("not a hello of this version")
 	}
 	from, to := words[2], words[3]
-	var theirs model.History // of a server that has not joined a cluster
+	var theirs model.History // stays empty for a server that has not joined a cluster
 	if words[1] != "-" {
 		var refusal *model.Error
 		if theirs, refusal = model.ParseHistory(words[1]); refusal != nil {

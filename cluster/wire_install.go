@@ -42,7 +42,7 @@ func (s *installSeen) overtaken(rpc raft.RPC) bool {
 	digits, marked := bytes.CutPrefix(req.Peers, []byte(installMark))
 	number, err := strconv.ParseUint(string(digits), 10, 64)
 	if !marked || err != nil {
-		return false // of a server that doesn't number them
+		return false // of a server that doesn't number its requests
 	}
 	now := installSeen{req.Term, string(req.ID), number}
 	if now.term == s.term && now.leader == s.leader && now.number < s.number {

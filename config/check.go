@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse makes the error for a key, such as "log.level", with its place in the file.
+// refuse makes the error for a key, such as "log.level", with the key's place in the file.
 type refuse func(key, format string, args ...any) *model.Error
 
 // check checks the whole configuration after all files were read.
@@ -126,7 +126,7 @@ func (c *Config) checkServer(invalid refuse) *model.Error {
 		return nil
 	case !slices.Contains([]int{0, 1, 3, 5, 7}, s.BootstrapExpect):
 		return invalid("server.bootstrap_expect",
-			"server.bootstrap_expect is %d; use 1, 3 or 5, or 0 to join a cluster that exists", s.BootstrapExpect)
+			"server.bootstrap_expect is %d; use 1, 3, 5 or 7, or 0 to join a cluster that exists", s.BootstrapExpect)
 	case s.BootstrapExpect != 1 && len(s.RetryJoin) == 0:
 		return invalid("server.retry_join", "server.retry_join is missing").
 			WithHint("name the gossip addresses of the other servers, such as [\"10.0.0.1:7642\"]")

@@ -13,16 +13,16 @@ import (
 // Config is the configuration of one process. One process may be a server, an agent, or both.
 type Config struct {
 	Name      string // of this server or node; default the host's name
-	Cluster   string // default outspan; part of certificates and gossip
+	Cluster   string // default outspan; certificates and gossip contain it
 	DataDir   string // required; 0700
 	Log       Log
 	Server    *Server // nil: not a server
 	Agent     *Agent  // nil: not an agent
 	Listen    Listen
-	Advertise string // IP address that others use; default the listen address
+	Advertise string // IP address at which others reach this process; default the listen address
 	TLS       TLS
 	Gossip    Gossip
-	Settings  *model.Settings // seeds the replicated settings once
+	Settings  *model.Settings // the cluster's first settings; later they are changed by the API
 	Limits    Limits
 	Metrics   bool // serve /metrics; default true
 }
@@ -35,32 +35,33 @@ type Log struct {
 
 // Server is the control-plane part.
 type Server struct {
-	BootstrapExpect int      // how many servers begin a new cluster together: 1, 3 or 5; 0 = join one
+	BootstrapExpect int      // how many servers found a new cluster together: 1, 3 or 5; 0: join an existing one
 	RetryJoin       []string // gossip addresses "host:port", or "exec:/path" that prints some
-	RaftMultiplier  int      // stretches raft's timeouts; default 1
+	RaftMultiplier  int      // lengthens raft's timeouts; default 1
 }
 
 // Agent is the worker part.
 type Agent struct {
 	Servers    []string // API addresses "host:port"; default: this process's own server
 	Labels     map[string]string
-	Reserve    model.Resources // kept for the machine itself
+	Reserve    model.Resources // kept back for the machine itself
 	Capacity   model.Resources // overrides what is detected; 0 = detected
 	OnShutdown string          // keep (default) or drain
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
 	AllowUsers []string        // names or numbers of users that a job file may name; default any but root
-	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them.
-	// Default: driver.DefaultVolumePaths. An empty list allows none.
+	// VolumePaths are absolute directories. If the directory of a volume's path is missing, the agent makes it only below
+	// one of these. Default: driver.DefaultVolumePaths. An empty list allows none.
 	VolumePaths []string
-	// with LastUID: each instance that names no user gets a user id of this range; default: agent.DefaultUIDs
+	// FirstUID and LastUID: each instance without a user in its job file gets a user id of this range; default:
+	// agent.DefaultUIDs
 	FirstUID   int
 	LastUID    int
-	SharedUser bool   // instance_uids = "off": they all run as nobody
-	MinUID     int    // job files may also name users with a number from here on; default 0: only AllowUsers
+	SharedUser bool   // instance_uids = "off": all of these instances run as nobody
+	MinUID     int    // lowest user id that a job file may name beside AllowUsers; default 0: none
 	PortMin    int    // of dynamic ports; default 20000
 	PortMax    int    // default 29999
-	BackupDir  string // of backups of volumes, typically a shared mount; default none
+	BackupDir  string // directory for backups of volumes, typically a shared mount; default none
 	CgroupRoot string // parent of the instances' cgroups; default outspan
 }
 
@@ -78,7 +79,7 @@ type TLS struct {
 	Dir                       string
 }
 
-// Gossip is the pool of servers and agents.
+// Gossip configures the gossip among servers and agents.
 type Gossip struct {
 	KeyFile string // required unless TLS.Dir is set
 	Profile string // lan (default), wan or fast
@@ -86,14 +87,14 @@ type Gossip struct {
 
 // Limits protect the API.
 type Limits struct {
-	RequestsPerSecond int // of one client; default 200
-	// open at a time, of authenticated clients; default 16384: one server alone serves people and 5,000 agents with one or
-	// two each
+	RequestsPerSecond int // of each client; default 200
+	// open at the same time, of authenticated clients; default 16384. A single remaining server must serve people and
+	// 5,000 agents with one or two connections each.
 	Connections int
 }
 
-// Load reads files, and directories of *.hcl files in name order. Each file is decoded on its own and overlaid on those
-// before. Required keys are checked at the end. The error has every mistake, a line each.
+// Load reads files, and directories of *.hcl files in name order. Values of later files replace those of earlier ones.
+// Required keys are checked at the end. The error has every mistake, one per line.
 func Load(paths ...string) (*Config, error) {
 	files, err := list(paths)
 	if err != nil {

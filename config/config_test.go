@@ -51,7 +51,7 @@ telemetry { prometheus = true }
 limits { requests_per_second = 100 }
 `
 
-// Files of a directory are overlaid in name order. A setting that a later file does not name stays.
+// The files of a directory are read in name order. A key that a later file leaves out keeps its value.
 func TestLoadOverlay(t *testing.T) {
 	dir := write(t, map[string]string{
 		"10-server.hcl": serverFile,
@@ -87,7 +87,7 @@ func TestLoadMistakes(t *testing.T) {
 	}
 }
 
-// An empty list of volume_paths differs from a missing one.
+// An empty list of volume_paths differs from a missing key.
 func TestVolumePaths(t *testing.T) {
 	for text, want := range map[string][]string{"": nil, "volume_paths = []": {},
 		`volume_paths = ["/data", "/var/lib/db"]`: {"/data", "/var/lib/db"}} {
@@ -107,7 +107,7 @@ func TestVolumePaths(t *testing.T) {
 	}
 }
 
-// A wrong value is reported with its line, also where only the whole configuration shows the mistake.
+// A wrong value is reported with its line, even if only the whole configuration shows the mistake.
 func TestLoadTellsTheLine(t *testing.T) {
 	const server = "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"
 	const agent = "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent {\n  servers = [\"h:1\"]\n"
@@ -183,7 +183,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 	}
 }
 
-// For a job file, the error says that it is one.
+// If the file is a job file, the error says so.
 func TestLoadJobFile(t *testing.T) {
 	file := filepath.Join(write(t, map[string]string{"web.hcl": "job \"web\" {}\n"}), "web.hcl")
 	_, err := config.Load(file)

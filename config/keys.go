@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keys lists the keys of a file of a server or an agent. A key that a file leaves out keeps its value from earlier
-// files.
+// keys lists the keys of a file of a server or an agent. A key that a file leaves out keeps its value from the files
+// before.
 func keys(c *Config) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("name", &c.Name), hclfile.Text("cluster", &c.Cluster), hclfile.Text("data_dir", &c.DataDir),
@@ -92,7 +92,7 @@ func rate(name string, to *model.ActorRate) hclfile.Field {
 	})
 }
 
-// uidRange is a range of user ids, "2000000-2065535", or "off".
+// uidRange is a range of user ids, such as "2000000-2065535", or "off".
 func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 	return hclfile.Attribute(name, "range", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		v, ok := d.Text(a, name+` = "2000000-2065535"`)
@@ -117,11 +117,11 @@ func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 }
 
 const (
-	nobody    = 65534 // the machine's accounts are below it
-	leastUIDs = 1000  // with more ids, an id is used again later
+	nobody    = 65534 // user ids of the machine's own accounts are lower
+	leastUIDs = 1000  // with fewer ids, each would be used again too soon
 )
 
-// directories is a list of absolute paths. [] is distinct from a missing key.
+// directories is a list of absolute paths. An empty list differs from a missing key.
 func directories(name string, to *[]string) hclfile.Field {
 	return hclfile.Attribute(name, "list of texts", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		list, ok := d.Texts(a)

@@ -54,7 +54,7 @@ var fileTexts = []struct {
 		"format": {Means: "`text`, or `json` with one object a line", Default: `"text"`, Example: `"json"`},
 	}},
 	{"server", map[string]hclfile.KeyText{
-		"bootstrap_expect": {Means: "how many new servers begin a cluster together: 1, 3 or 5; 0: it joins one",
+		"bootstrap_expect": {Means: "how many new servers begin a cluster together: 1, 3, 5 or 7; 0: it joins one",
 			Default: "0", Example: "3"},
 		"retry_join": {
 			Means:   "where the other servers gossip, HOST:PORT, or `exec:/path` of a program that prints such addresses",

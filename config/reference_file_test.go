@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fileWith decodes a file of a server and an agent with one line in one block.
+// fileWith decodes a file of a server and an agent, with one more line in one block.
 func fileWith(t *testing.T, path, line string) *Config {
 	t.Helper()
 	parts := strings.Split(path, ".")
@@ -34,8 +34,8 @@ func fileWith(t *testing.T, path, line string) *Config {
 	return c
 }
 
-// The reference has every key of the files of servers and agents, its examples are accepted, and its defaults are the
-// true ones.
+// The reference has every key of the files of servers and agents. Its examples are accepted, and its defaults are
+// correct.
 func TestFileReference(t *testing.T) {
 	texts := allTexts()
 	for _, key := range allKeys() {
@@ -68,7 +68,7 @@ func TestFileReference(t *testing.T) {
 	}
 }
 
-// Every setting is explained, under the name that settings set accepts and in the order of the settings.
+// Every setting is explained, under its name in settings set and in the order of the settings.
 func TestSettingsReference(t *testing.T) {
 	var want, got []string
 	settings := reflect.TypeFor[model.Settings]()

@@ -18,10 +18,10 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestServersAway kills all servers for a while (OUTSPAN_AWAY=10m makes it long; default: several times the time that a
-// node may be silent). Whatever a job's role is, its programs keep running, and so do connections through exposed
-// ports, also when an agent is restarted meanwhile. Programs that fail meanwhile are restarted in place. When the
-// servers return, nothing was started twice and nothing was ended, as the kernel shows.
+// TestServersAway kills all servers for a while: OUTSPAN_AWAY=10m, or by default several times the time that a node may
+// be silent. Whatever a job's role, its programs keep running, and so do connections through exposed ports, even if an
+// agent is restarted meanwhile. Programs that fail meanwhile are restarted in place. When the servers return, the
+// kernel shows that nothing was started twice and nothing was ended.
 func TestServersAway(t *testing.T) {
 	long(t)
 	away := 6 * offlineAfter
@@ -69,7 +69,7 @@ func TestServersAway(t *testing.T) {
 			return nil
 		})
 	}
-	time.Sleep(time.Until(began.Add(away))) // the test is about this time
+	time.Sleep(time.Until(began.Add(away))) // the test needs this time to pass
 	for _, s := range c.servers {
 		s.start(t)
 	}
@@ -89,8 +89,8 @@ func TestServersAway(t *testing.T) {
 
 const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
 
-// everyRole is a job of each kind: one that may be stopped, one that must not be, one with data, and a service at a
-// port of each agent.
+// everyRole returns a job of each kind: one that may be stopped, one that must not be, one with data, and a service on
+// a port of each agent.
 func (c *cluster) everyRole(port int) []job {
 	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n" +
 		"      interval = \"1s\"\n    }\n"
@@ -103,8 +103,8 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts that each earlier program ran to the end, and that nothing else ran. For each program that was
-// killed, exactly one more ran.
+// judgePrograms asserts that each earlier program still runs and that no other ran. If a program was killed, exactly
+// one more must have run in its place.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -127,7 +127,7 @@ func volumeBlock(kind, path string) string {
 	return fmt.Sprintf("    volume \"data\" {\n      kind = %q\n      path = %q\n    }\n", kind, path)
 }
 
-// programs are the processes of each instance that run the demo workload, without others such as checks.
+// programs returns, by instance, the processes that run the demo workload. It leaves out others, such as checks.
 func (c *cluster) programs() map[string][]string {
 	found := map[string][]string{}
 	for id, ps := range c.instances() {
@@ -141,7 +141,7 @@ func (c *cluster) programs() map[string][]string {
 	return found
 }
 
-// watchPrograms samples the programs; stop returns every process of each instance that was ever seen.
+// watchPrograms samples the programs. stop returns every process of each instance that was ever seen.
 func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	seen, done := map[string][]string{}, make(chan struct{})
 	var wg sync.WaitGroup
@@ -171,7 +171,8 @@ func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	}
 }
 
-// holdLine opens one connection to a service through an agent and sends requests on it; end returns what went wrong.
+// holdLine opens one connection to a service through an agent and keeps sending requests on it. end returns what went
+// wrong.
 func (c *cluster) holdLine(t *testing.T, m *member, port int) (end func() error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", net.JoinHostPort(m.address, fmt.Sprint(port)))
@@ -215,7 +216,7 @@ func askOn(conn io.Writer, r *bufio.Reader) error {
 	return err
 }
 
-// serves reports whether a new connection to a service through an agent is answered.
+// serves returns an error unless a new connection to a service, through an agent, is answered.
 func serves(m *member, port int) error {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + net.JoinHostPort(m.address, fmt.Sprint(port)) + "/")

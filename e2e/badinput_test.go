@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fingerprint is everything that a refused request must not change: every object, and the last event.
+// fingerprint returns everything that a refused request must not change: every object, and the last event.
 func (c *cluster) fingerprint(t testing.TB) string {
 	t.Helper()
 	parts := []any{c.nodesForComparison(t)}
@@ -26,7 +26,7 @@ func (c *cluster) fingerprint(t testing.TB) string {
 	return fmt.Sprintf("%v", parts)
 }
 
-// nodesForComparison leaves out values that change with time alone.
+// nodesForComparison returns the nodes without values that change with time alone.
 func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	t.Helper()
 	nodes := c.nodes(t)
@@ -36,7 +36,7 @@ func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	return nodes
 }
 
-// unchanged asserts that deed leaves everything as it is.
+// unchanged asserts that deed changes nothing.
 func (c *cluster) unchanged(t *testing.T, deed func()) {
 	t.Helper()
 	before := c.fingerprint(t)
@@ -50,7 +50,7 @@ func (c *cluster) unchanged(t *testing.T, deed func()) {
 type wrong struct {
 	name string
 	code int
-	say  []string // on stderr
+	say  []string // words that must be on stderr
 	args []string
 }
 
@@ -63,7 +63,7 @@ func (c *cluster) refuseAll(t *testing.T, all []wrong) {
 	})
 }
 
-// Job files: each mistake gets a clear message and exit code, and nothing is changed.
+// Bad job files: each mistake gets a clear message and an exit code, and nothing is changed.
 func testBadJobs(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "holder", count: 4, more: fmt.Sprintf("    port \"fixed\" { static = %d }", port)})
@@ -112,7 +112,7 @@ func testBadJobs(t *testing.T, c *cluster) {
 	c.refuseAll(t, []wrong{{"missing file", 2, []string{"absent.hcl"}, []string{"job", "run", c.path("absent.hcl")}}})
 }
 
-// Ids and words are refused with a clear message too.
+// Bad ids and words are also refused with a clear message.
 func testBadNames(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 1})
 	c.refuseAll(t, []wrong{
@@ -136,7 +136,7 @@ func testBadNames(t *testing.T, c *cluster) {
 	})
 }
 
-// Bodies of requests: 2 MiB, and bodies that are not JSON of this API.
+// Bad bodies of requests: bodies of 2 MiB, and bodies that are not JSON of this API.
 func testBadBodies(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		for _, w := range []struct {
@@ -166,7 +166,7 @@ func testBadBodies(t *testing.T, c *cluster) {
 	})
 }
 
-// Certificates: a wrong role, another cluster's CA, another node's name.
+// Bad certificates: one with a wrong role, one of another cluster's CA, and one of another node's name.
 func testStrangers(t *testing.T, c *cluster) {
 	certificate := func(name string) []string {
 		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"),
@@ -190,13 +190,13 @@ func testStrangers(t *testing.T, c *cluster) {
 	}
 	for i, stranger := range []struct {
 		role, name, cert string
-		ends             bool // on its own
+		ends             bool // the process ends by itself
 		say              []string
 	}{
 		{"server", "s9", "agent-n1", true, []string{"error:", "server", "agent"}},
 		{"agent", "n9", "cli-me", true, []string{"error:", "agent", "cli"}},
 		{"agent", "n1", "agent-n2", true, []string{"error:", "n1", "n2"}},
-		// on another machine than the known n1
+		// on another machine than the n1 that is known
 		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}},
 	} {
 		t.Run(stranger.name+" with "+stranger.cert, func(t *testing.T) {
@@ -222,7 +222,7 @@ func testStrangers(t *testing.T, c *cluster) {
 	}
 }
 
-// waitSays waits until the member's log has each of the words.
+// waitSays waits until the member's log contains each of the words.
 func (m *member) waitSays(t testing.TB, words ...string) {
 	t.Helper()
 	for _, word := range words {

@@ -30,15 +30,15 @@ func diskFaults() []fault {
 	}
 }
 
-// fill takes all space of a member's file system. The member may end if it can't continue; it is restarted once there
-// is space.
+// fill takes all space of a member's file system. The member may end if it can't continue. It is started again once
+// there is space.
 func (s *strike) fill(m *member) {
 	s.mayEnd = m
 	free := m.fillDisk(s.x.t)
 	s.later(free)
 }
 
-// hang delays each fsync for longer than the store's watchdog waits: the process must end on its own, and a leader must
+// hang delays each fsync for longer than the store's watchdog waits. The process must end by itself, and a leader must
 // be replaced.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
@@ -53,7 +53,7 @@ func (s *strike) fail(m *member) {
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
 }
 
-// countEnd checks, once all else is mended, whether a server has ended on its own.
+// countEnd checks, once everything else is repaired, whether a server has ended by itself.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
 		what := "servers that survived " + why
@@ -64,11 +64,11 @@ func (s *strike) countEnd(m *member, why string) {
 	})
 }
 
-// inject makes strace change the system calls of a running process, until the strike ends.
+// inject makes strace change system calls of a running process until the strike ends.
 func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
 
-// inject makes strace change the system calls of the running process, until the returned function is called or the
-// process has ended.
+// inject makes strace change system calls of the running process, until the returned function is called or the process
+// has ended.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
 	out := m.c.path("strace-" + m.Name + ".log")
@@ -108,8 +108,8 @@ func traced(pid int) error {
 	return nil
 }
 
-// flip flips bits of a stopped server's data. The server must refuse to start, or agree with the others. Then it is
-// replaced.
+// flip flips bits in a stopped server's data. The server must then refuse to start, or agree with the others. After
+// that it is replaced.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m
@@ -140,7 +140,7 @@ func (s *strike) flip(pattern string) {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
 		s.w.history.end()
-		x.work.gate.Lock() // no writes, so that all reach one index
+		x.work.gate.Lock() // no writes, so that all servers reach one index
 		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
 		x.work.gate.Unlock()
 		if err != nil {
@@ -155,7 +155,7 @@ func (s *strike) flip(pattern string) {
 	s.later(func() { s.replace(m, false) })
 }
 
-// sameOrEnded returns nil if a server has the state of the others, or has ended because it differs.
+// sameOrEnded returns nil if a server has the same state as the others, or has ended because its state differs.
 func (x *chaos) sameOrEnded(m *member) error {
 	if !m.Running() {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kind is the kind of member that a fault breaks. Two faults at a time are of different kinds.
+// kind is the kind of member that a fault breaks. Two faults at the same time are of different kinds.
 type kind string
 
 const (
@@ -28,9 +28,9 @@ const (
 type fault struct {
 	name       string
 	kind       kind
-	alone      bool // everything else must be whole: it takes away a server's data, or the rest depends on it
-	rewrites   bool // it reverts acknowledged writes, as a person requested
-	hurtsUsers bool // although it touches no agent
+	alone      bool // everything else must work, because it takes a server's data away or because everything depends on it
+	rewrites   bool // it takes back acknowledged writes, because a person requested that
+	hurtsUsers bool // users may notice it although it touches no agent
 	begin      func(*strike)
 }
 
@@ -39,22 +39,22 @@ type strike struct {
 	x      *chaos
 	w      *window
 	fault  fault
-	on     []*member // members that it touches
+	on     []*member // members that the strike touches
 	down   map[*member]bool
-	mayEnd *member // the member that may end on its own
+	mayEnd *member // the member that may end by itself
 	note   string
-	hold   time.Duration // at least this long
+	hold   time.Duration // the strike lasts at least this long
 	mends  []func()
 }
 
-// hit records the members that the strike touches, before it does.
+// hit records members before the strike touches them.
 func (s *strike) hit(members ...*member) {
-	s.x.story.mu.Lock() // judges of events read it
+	s.x.story.mu.Lock() // the code that judges events reads the list
 	defer s.x.story.mu.Unlock()
 	s.on = append(s.on, members...)
 }
 
-// ends records a member that the strike ends on purpose; mend starts it again.
+// ends records a member that the strike ends on purpose. mend starts it again.
 func (s *strike) ends(m *member) {
 	if s.down == nil {
 		s.down = map[*member]bool{}
@@ -62,7 +62,7 @@ func (s *strike) ends(m *member) {
 	s.down[m] = true
 }
 
-// later is called when the strike is mended, the last one first.
+// later registers do to be called when the strike is repaired. The last one registered is called first.
 func (s *strike) later(do func()) { s.mends = append(s.mends, do) }
 
 func (s *strike) mend() {
@@ -77,7 +77,7 @@ func (s *strike) mend() {
 	s.revive()
 }
 
-// revive restarts the member that may end on its own if it has, once.
+// revive starts the member that may end by itself again, once, if it has ended.
 func (s *strike) revive() {
 	if m := s.mayEnd; m != nil && m.hasEnded() {
 		s.mayEnd = nil
@@ -85,8 +85,8 @@ func (s *strike) revive() {
 	}
 }
 
-// hasEnded reports whether a member has ended. It waits for a member that has logged its end: a strike on its system
-// calls also delays its exit.
+// hasEnded reports whether a member has ended. If the member has logged its end, it waits for the exit, because a
+// strike on its system calls also delays that.
 func (m *member) hasEnded() bool {
 	if strings.Contains(m.LastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
@@ -101,7 +101,7 @@ func (m *member) hasEnded() bool {
 
 func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }
 
-// leader hits the server that leads, follower another one.
+// leader hits the leader; follower hits another server.
 func (s *strike) leader() *member {
 	m := s.x.c.leader(s.x.t)
 	s.hit(m)
@@ -121,11 +121,11 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is how long a node that holds data gets no second cut of its agent. A node that returns too often is held back
-// from new work, as it should be, and such nodes can't be replaced by new ones.
+// rest is the least time between two cuts of an agent whose node holds data. A node that returns too often is rightly
+// held back from new work, and such a node can't be replaced by a new one.
 const rest = 12 * time.Minute
 
-// agent hits an agent, which may be marked offline for it.
+// agent hits an agent. Its node may be marked offline because of that.
 func (s *strike) agent() *member {
 	var fit []*member
 	for i, m := range s.x.c.agents {
@@ -139,7 +139,7 @@ func (s *strike) agent() *member {
 	return m
 }
 
-// holderNode hits the agent where an exclusive job without a volume runs.
+// holderNode hits the agent that runs an exclusive job without a volume.
 func (s *strike) holderNode() *member {
 	holders := s.x.kernel.of("solo")
 	if len(holders) == 0 {
@@ -151,7 +151,7 @@ func (s *strike) holderNode() *member {
 	return m
 }
 
-// instance hits the agent of some running instance; nil if none runs.
+// instance hits the agent of a random running instance; it returns nil if none runs.
 func (s *strike) instance() *alive {
 	all := s.x.kernel.onNode("")
 	if len(all) == 0 {
@@ -163,7 +163,7 @@ func (s *strike) instance() *alive {
 	return a
 }
 
-// faults lists all faults, in a fixed order: the seed shuffles them.
+// faults lists all faults, in a fixed order that the seed then shuffles.
 func faults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
 }
@@ -190,7 +190,7 @@ func processFaults() []fault {
 		{name: "stop-agent", kind: ofAgents, begin: func(s *strike) { s.pause(s.agent()) }},
 		{name: "kill-door", kind: ofAgents, begin: func(s *strike) { s.door(syscall.SIGKILL) }},
 		{name: "stop-door", kind: ofAgents, begin: func(s *strike) {
-			s.hold = 12 * time.Second // its agent replaces the door after 10 s
+			s.hold = 12 * time.Second // after 10 s its agent replaces the door
 			s.door(syscall.SIGSTOP)
 		}},
 		{name: "kill-instance", kind: ofInstances, begin: killInstance},
@@ -208,14 +208,14 @@ func (s *strike) kill(m *member) {
 	m.Kill()
 }
 
-// pause stops a process, as swapping or a debugger does.
+// pause stops a process, as swapping or a debugger may.
 func (s *strike) pause(m *member) {
 	_ = m.Signal(syscall.SIGSTOP)
 	s.later(func() { _ = m.Signal(syscall.SIGCONT) })
 }
 
-// leaderAfterReturn kills the leader while another server has just returned and lags. The answers that agents got
-// meanwhile must remain valid.
+// leaderAfterReturn kills the leader while another server has just returned and is still behind. The answers that
+// agents got meanwhile must remain valid.
 func leaderAfterReturn(s *strike) {
 	back, leader := s.follower(), s.leader()
 	back.Kill()
@@ -224,7 +224,8 @@ func leaderAfterReturn(s *strike) {
 	s.kill(leader)
 }
 
-// door signals the process that forwards the exposed ports of an agent. The agent replaces it if it is dead or silent.
+// door sends a signal to the process that forwards an agent's exposed ports. The agent replaces that process if it is
+// dead or does not answer.
 func (s *strike) door(signal syscall.Signal) {
 	m := s.x.c.agents[s.x.random.IntN(len(s.x.c.agents))]
 	s.hit(m)
@@ -252,7 +253,7 @@ func killShim(s *strike) {
 	}
 }
 
-// shimOf is the shim of an instance: the parent of the first of its processes.
+// shimOf returns the shim of an instance, which is the parent of its first process.
 func shimOf(a *alive) int {
 	inside := map[int]bool{}
 	for _, p := range a.processes {
@@ -266,7 +267,7 @@ func shimOf(a *alive) int {
 	return 0
 }
 
-// stopInstance stops an instance and its shim together.
+// stopInstance sends SIGSTOP to an instance and its shim together.
 func stopInstance(s *strike) {
 	a := s.instance()
 	if a == nil {
@@ -292,7 +293,7 @@ func (s *strike) signalled(a *alive) {
 	})
 }
 
-// machineDies ends an agent and all that it runs; the rest of the cluster has to notice in time: L4.
+// machineDies ends an agent and everything that it runs. The rest of the cluster must notice in time (L4).
 func machineDies(s *strike) {
 	m := s.agent()
 	s.ends(m)
@@ -318,7 +319,7 @@ func machineDies(s *strike) {
 	})
 }
 
-// waitOffline returns the state of a node that should be offline, and waits a little longer for it.
+// waitOffline waits a little longer for a node that should be offline by now. It logs the node's state.
 func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	var node json.RawMessage
 	err := x.get("/v1/nodes/"+m.Name, &node)
@@ -332,8 +333,8 @@ func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	return at, marked
 }
 
-// A server that has logged its end counts as ended for the chaos run, though its exit is delayed. A server that has
-// logged nothing does not.
+// For the chaos run, a server that has logged its end has ended, even if its exit is delayed. A server that has logged
+// nothing has not.
 func TestHasEnded(t *testing.T) {
 	for _, tt := range []struct {
 		says  string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// freezeDir freezes or thaws everything in a cgroup, of either version.
+// freezeDir freezes or thaws all processes in a cgroup of version 1 or 2.
 func freezeDir(dir string, frozen bool) error {
 	file, word := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}[frozen]
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); err == nil {
@@ -18,7 +18,7 @@ func freezeDir(dir string, frozen bool) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(word), 0o644)
 }
 
-// freezerRoot is the directory of cgroups that can be frozen.
+// freezerRoot returns the directory below which cgroups can be frozen.
 func freezerRoot() string {
 	if _, err := os.Stat("/sys/fs/cgroup/freezer"); err == nil {
 		return "/sys/fs/cgroup/freezer"
@@ -36,17 +36,17 @@ func freezeInstance(s *strike) {
 	for _, dir := range dirs {
 		s.x.kernel.freeze(a.id)
 		if err := freezeDir(dir, true); err != nil {
-			s.say("not frozen: %v", err) // it has just ended
+			s.say("not frozen: %v", err) // the instance has just ended
 		}
 		s.later(func() {
 			s.x.kernel.thaw(a.id)
-			_ = freezeDir(dir, false) // the product may have killed and removed it
+			_ = freezeDir(dir, false) // it is gone if the product killed the instance and removed it
 		})
 	}
 }
 
-// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does when it moves a
-// machine.
+// freezeMachine freezes an agent, its door, its shims and all its instances together, as a hypervisor does when it
+// moves a machine.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.Name), filepath.Join(freezerRoot(), x.c.name, m.Name)
@@ -62,7 +62,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	for _, a := range x.kernel.onNode(m.Name) {
 		x.kernel.freeze(a.id)
 	}
-	_ = freezeDir(below, true) // it does not exist where nothing runs
+	_ = freezeDir(below, true) // it does not exist if nothing runs there
 	once := false
 	thaw = func() {
 		if once {
@@ -80,7 +80,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	return thaw
 }
 
-// thawAll records that everything that was frozen continues.
+// thawAll records that everything that was frozen runs again.
 func (k *kernelEye) thawAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,8 +91,8 @@ func (k *kernelEye) thawAll() {
 	}
 }
 
-// confirmDead freezes a machine that holds an exclusive slot, confirms by force that it is dead, waits for another
-// holder to begin, and thaws the machine. The old holder must be dead within a second, although a person confirmed its
+// confirmDead freezes a machine that holds an exclusive slot and confirms by force that it is dead. When another holder
+// has begun, it thaws the machine. The old holder must be dead within a second, even though a person has confirmed its
 // death.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x

@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kernelLook is how often the process table is read. thawLimit is how long a holder that was frozen may live in
-// parallel with its successor. kernelSlack is how late a look may be.
+// kernelLook is the time between two readings of the process table. thawLimit is how long a holder that was frozen may
+// run at the same time as its successor. kernelSlack is how late a reading may be.
 const (
 	kernelLook  = 100 * time.Millisecond
 	thawLimit   = time.Second
 	kernelSlack = 500 * time.Millisecond
 )
 
-// alive is an instance with a process, as the kernel shows it.
+// alive is an instance with at least one process, as the kernel shows it.
 type alive struct {
 	id, job, slot, node string
 	processes           []procs.Row
@@ -35,10 +35,10 @@ type kernelEye struct {
 	quit chan struct{}
 
 	mu     sync.Mutex
-	cache  map[string]map[string]string // environment of an instance's process, by its identity
-	frozen map[string]time.Time         // instances that a fault froze, with the time of thawing; zero while frozen
+	cache  map[string]map[string]string // environment of each process of an instance, by the process's identity
+	frozen map[string]time.Time         // when the instances that a fault froze were thawed; zero while frozen
 	last   time.Time
-	gap    time.Duration // the longest time between two looks since the last call of starved
+	gap    time.Duration // longest time between two readings since the last call of starved
 	looks  int
 }
 
@@ -65,7 +65,7 @@ func (k *kernelEye) stop() {
 	k.x.book.count("looks at the process table", k.looks)
 }
 
-// look judges what runs now: S1 and S2.
+// look judges what runs now by S1 and S2.
 func (k *kernelEye) look() {
 	all := k.instances()
 	now := time.Now()
@@ -83,8 +83,8 @@ func (k *kernelEye) look() {
 	}
 }
 
-// starved is the longest gap between two looks since the last call. If the test machine stood still, deadlines prove
-// nothing.
+// starved returns the longest time between two readings since the last call. If the test machine itself stood still, a
+// missed deadline proves nothing.
 func (k *kernelEye) starved() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +93,8 @@ func (k *kernelEye) starved() time.Duration {
 	return gap
 }
 
-// instances returns those with a living process, by their environment. It is read once for each process.
+// instances returns the instances with a running process, as the processes' environments show them. Each environment is
+// read once.
 func (k *kernelEye) instances() map[string]*alive {
 	found, seen := map[string]*alive{}, map[string]map[string]string{}
 	for _, p := range procs.Table() {
@@ -121,7 +122,7 @@ func (k *kernelEye) instances() map[string]*alive {
 	return found
 }
 
-// onNode returns the instances that run on a node, in order.
+// onNode returns the instances that run on a node, in order; with "" on any node.
 func (k *kernelEye) onNode(node string) (on []*alive) {
 	all := k.instances()
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -137,7 +138,7 @@ func (k *kernelEye) of(job string) []*alive {
 	return slices.DeleteFunc(k.onNode(""), func(a *alive) bool { return a.job != job })
 }
 
-// freeze records that a fault froze an instance, thaw that this ended.
+// freeze records that a fault froze an instance. thaw records that this ended.
 func (k *kernelEye) freeze(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,8 +151,7 @@ func (k *kernelEye) thaw(id string) {
 	k.frozen[id] = time.Now()
 }
 
-// harmless reports whether an instance can't do anything, or was thawed so recently that its fence may not have acted
-// yet.
+// harmless reports whether an instance is frozen, or was thawed so recently that it may not be fenced yet.
 func (k *kernelEye) harmless(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,7 +159,7 @@ func (k *kernelEye) harmless(id string) bool {
 	return was && (thawed.IsZero() || time.Since(thawed) < thawLimit+kernelSlack)
 }
 
-// judgeHolders wants at most one living instance of each exclusive slot: S2.
+// judgeHolders is S2: each exclusive slot has at most one running instance.
 func (k *kernelEye) judgeHolders(all map[string]*alive) {
 	holders := map[string][]*alive{}
 	for _, a := range all {
@@ -179,7 +179,7 @@ func (k *kernelEye) judgeHolders(all map[string]*alive) {
 	}
 }
 
-// bothLive looks again: one may have ended while the table was read.
+// bothLive reads the processes again, because one may have ended while the table was read.
 func bothLive(list []*alive) bool {
 	for _, a := range list {
 		if !slices.ContainsFunc(a.processes, func(p procs.Row) bool {
@@ -192,7 +192,7 @@ func bothLive(list []*alive) bool {
 	return true
 }
 
-// judgeMemory wants the sum of the hard caps of each node's cgroups below what the node has: S1.
+// judgeMemory is S1: the memory limits of a node's cgroups together stay below what the node has.
 func (k *kernelEye) judgeMemory() {
 	for _, m := range k.x.c.agents {
 		sum := int64(0)
@@ -209,20 +209,21 @@ func (k *kernelEye) judgeMemory() {
 	}
 }
 
-// judgeWitness reads a file to which the holders of an exclusive job write, each line with its instance and fencing
-// epoch. An earlier holder never writes again after a later one, except for the moment before a thawed one is fenced.
+// judgeWitness reads a file to which the holders of an exclusive job write. Each line has an instance and its fencing
+// epoch. An earlier holder must never write after a later one. The exception is the moment before a thawed holder is
+// fenced.
 func (k *kernelEye) judgeWitness(job string) {
 	text, err := os.ReadFile(k.x.witness(job))
 	if err != nil {
 		k.x.book.violate("the witness of %s: %v", job, err)
 		return
 	}
-	epochs, last, highest := map[string]int{}, "", -1 // base has no epochs: its volume is in one place only
+	epochs, last, highest := map[string]int{}, "", -1 // the job base has no epochs: its volume is in only one place
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for n, line := range lines {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] == last {
-			continue // without an epoch the line has one word less
+			continue // a line without an epoch has one word less
 		}
 		id, epoch := words[0], 0
 		if len(words) > 3 {
@@ -237,7 +238,7 @@ func (k *kernelEye) judgeWitness(job string) {
 		case known && epoch != first:
 			k.x.book.violate("S2: holder %s of %s writes under another epoch than its own:\n%s", id, job, context)
 		case known && k.thawed(id):
-			continue // under its old epoch, before it is fenced
+			continue // with its old epoch, before it is fenced
 		case known:
 			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s",
 				id, job, last, context)
@@ -255,7 +256,8 @@ func (k *kernelEye) thawed(id string) bool {
 	return was
 }
 
-// leaks returns cgroups and shims of instances that don't run. Both must go soon after their instance.
+// leaks returns an error if cgroups or shims remain of instances that don't run. Both must disappear soon after their
+// instance.
 func (k *kernelEye) leaks() error {
 	running := map[string]bool{}
 	for _, a := range k.onNode("") {

@@ -40,8 +40,8 @@ func memberFaults() []fault {
 	}
 }
 
-// otherProgram is a second build: of an earlier release if OUTSPAN_CHAOS_OLD names one, otherwise the same source with
-// another version.
+// otherProgram returns a second build of the program. OUTSPAN_CHAOS_OLD may name one of an earlier release. By default
+// it is built from the same source with another version.
 func otherProgram(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("OUTSPAN_CHAOS_OLD"); path != "" {
@@ -61,7 +61,7 @@ func otherProgram(t *testing.T) string {
 	return path
 }
 
-// transferLeader moves leadership, once a second.
+// transferLeader moves leadership three times, once a second.
 func transferLeader(s *strike) {
 	s.hit(s.x.c.servers...)
 	for range 3 {
@@ -73,7 +73,7 @@ func transferLeader(s *strike) {
 	}
 }
 
-// rolling restarts members one after the other, each when the one before is back, as a careful person does.
+// rolling restarts members one after the other, each when the one before is back, as a careful operator does.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)
@@ -90,7 +90,7 @@ func (s *strike) rolling(members []*member, between func(*member)) {
 	}
 }
 
-// rollingUpgrade moves every member to the other program, or back: the agents first or the servers first.
+// rollingUpgrade moves every member to the other program, or back. Either the agents or the servers come first.
 func rollingUpgrade(s *strike) {
 	x := s.x
 	groups := [][]*member{x.c.servers, x.c.agents}
@@ -107,7 +107,7 @@ func rollingUpgrade(s *strike) {
 	s.say("%s first", groups[0][0].role)
 }
 
-// waitServers waits until every server votes and has caught up.
+// waitServers waits until every server has a vote and has caught up.
 func (x *chaos) waitServers() {
 	x.t.Helper()
 	x.c.waitVotersWithin(x.t, chaosServers, chaosPatience)
@@ -118,7 +118,7 @@ func (x *chaos) waitNodesOnline() {
 	waitFor(x.t, "all nodes online", chaosPatience, func() error { return x.nodesOnline() })
 }
 
-// nodesOnline returns an error for a node of a running agent that isn't online.
+// nodesOnline returns an error if an agent runs and its node isn't online.
 func (x *chaos) nodesOnline() error {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -134,7 +134,7 @@ func (x *chaos) nodesOnline() error {
 	return nil
 }
 
-// get reads a path of the first server that answers soon.
+// get reads a path from the first server that answers soon.
 func (x *chaos) get(path string, into any) error {
 	failed := errNever
 	for _, s := range x.c.servers {
@@ -154,8 +154,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk. It comes back as a new server. The old one is removed, either before by a
-// person, or when the new one is seen.
+// replace gives a server an empty disk, so that it comes back as a new server. The old one is removed: if planned is
+// true by a person before that, otherwise when the new one is seen.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -195,8 +195,8 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be reached. It keeps running, and when it meets the others again it disturbs
-// nobody, reports that it was removed, and ends. Then it comes back as a new server.
+// removeCutOff removes a server that can't be reached but keeps running. When it reaches the others again it disturbs
+// none of them, reports that it was removed, and ends. Then it comes back as a new server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -229,8 +229,8 @@ func removeCutOff(s *strike) {
 	x.waitServers()
 }
 
-// cloneAgent starts an agent on a copy of another one's data directory, at another address. It is refused, and disturbs
-// nobody.
+// cloneAgent starts an agent on a copy of another agent's data directory, at another address. It must be refused and
+// disturb no other member.
 func cloneAgent(s *strike) {
 	x := s.x
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
@@ -268,7 +268,7 @@ func cloneAgent(s *strike) {
 	})
 }
 
-// memberIDs returns the ids of the servers with the member's name.
+// memberIDs returns the ids of all servers with the member's name.
 func (x *chaos) memberIDs(m *member) (ids []string) {
 	x.t.Helper()
 	var l struct{ Items []memberView }
@@ -281,7 +281,7 @@ func (x *chaos) memberIDs(m *member) (ids []string) {
 	return ids
 }
 
-// wipe empties a member's data directory, which is a separate file system.
+// wipe empties a member's data directory. The directory itself stays, because it is a file system of its own.
 func (m *member) wipe(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(m.data())
@@ -295,8 +295,8 @@ func (m *member) wipe(t testing.TB) {
 	}
 }
 
-// renew replaces a machine for good. It dies, a person confirms that and forgets its node, and an empty machine of that
-// name comes.
+// renew replaces a machine for good. The machine dies, a person confirms that and forgets its node, and an empty
+// machine with the same name joins.
 func (s *strike) renew(m *member) {
 	x := s.x
 	s.hit(m)
@@ -324,7 +324,7 @@ func (s *strike) renew(m *member) {
 	})
 }
 
-// person sends one write to the first server that answers.
+// person sends one write, as a person would, to the first server that answers.
 func (x *chaos) person(method, path, body string) fate {
 	return x.work.order(rand.New(rand.NewPCG(x.random.Uint64(), 7)), method, path, body)
 }

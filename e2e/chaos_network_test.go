@@ -13,7 +13,7 @@ func networkFaults() []fault {
 	return []fault{
 		{name: "isolate-leader", kind: ofServers, begin: func(s *strike) { s.isolate(s.leader()) }},
 		{name: "isolate-follower", kind: ofServers, begin: func(s *strike) { s.isolate(s.follower()) }},
-		{name: "split-servers", kind: ofServers, alone: true, begin: func(s *strike) { // no majority anywhere
+		{name: "split-servers", kind: ofServers, alone: true, begin: func(s *strike) { // no majority on either side
 			s.hit(s.x.c.servers...)
 			for i, m := range s.x.c.servers {
 				s.cut(m, s.x.c.servers[:i])
@@ -23,7 +23,7 @@ func networkFaults() []fault {
 			m := s.leader()
 			s.cut(m, []*member{without(s.x.c.servers, m)[s.x.random.IntN(2)]})
 		}},
-		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it sends, but receives nothing from the servers
+		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it can send to the servers, but not receive
 			m := s.leader()
 			s.lose(m, without(s.x.c.servers, m))
 		}},
@@ -69,7 +69,7 @@ func networkFaults() []fault {
 	}
 }
 
-// rule adds a rule to a member's packet filter; the strike's end deletes only this rule.
+// rule adds a rule to a member's packet filter. At the end of the strike only this rule is deleted.
 func (s *strike) rule(at *member, chain string, rule ...string) {
 	table, chain, ok := strings.Cut(chain, "/")
 	if !ok {
@@ -79,7 +79,7 @@ func (s *strike) rule(at *member, chain string, rule ...string) {
 	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
 }
 
-// lose drops what a member receives from others.
+// lose drops what a member receives from certain others.
 func (s *strike) lose(at *member, from []*member, which ...string) {
 	for _, m := range from {
 		if m != at {
@@ -88,7 +88,7 @@ func (s *strike) lose(at *member, from []*member, which ...string) {
 	}
 }
 
-// cut drops everything between a member and others, both ways.
+// cut drops all packets between a member and others, in both directions.
 func (s *strike) cut(m *member, others []*member, which ...string) {
 	s.lose(m, others, which...)
 	for _, other := range others {
@@ -98,7 +98,7 @@ func (s *strike) cut(m *member, others []*member, which ...string) {
 
 func (s *strike) isolate(m *member) { s.cut(m, without(s.x.c.members(), m)) }
 
-// lossy drops a part of what a member receives and sends.
+// lossy drops some of the packets that a member receives and sends.
 func (s *strike) lossy(m *member) {
 	part := fmt.Sprintf("%.2f", 0.02+0.28*s.x.random.Float64())
 	s.say("%s of its packets", part)
@@ -110,8 +110,8 @@ func (s *strike) lossy(m *member) {
 	}
 }
 
-// slow delays what a member sends, in and out of order where the kernel can do that. Otherwise its link gets a low rate
-// with a queue.
+// slow delays what a member sends, and reorders it if the kernel can do that. Otherwise its link gets a low rate with a
+// queue.
 func (s *strike) slow(m *member) {
 	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
 		s.say("80 ms, out of order")
@@ -121,7 +121,7 @@ func (s *strike) slow(m *member) {
 	s.traffic(m, "tbf", "rate", "512kbit", "burst", "8kb", "latency", "600ms")
 }
 
-// duplicate doubles what a member sends to the others.
+// duplicate sends some of a member's packets twice.
 func (s *strike) duplicate(m *member) {
 	if s.x.netem(s, m, "duplicate", "50%") {
 		return
@@ -131,7 +131,7 @@ func (s *strike) duplicate(m *member) {
 	}
 }
 
-// netem shapes what a member sends; false if the kernel lacks netem.
+// netem applies a netem rule to what a member sends; it returns false if the kernel lacks netem.
 func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 	if !kernelHasNetem(x) {
 		return false
@@ -151,7 +151,7 @@ func kernelHasNetem(x *chaos) bool {
 	})
 }
 
-// hasNetem calls its argument once.
+// hasNetem remembers the first answer of ask.
 var hasNetem = func() func(func() bool) bool {
 	var once sync.Once
 	var has bool
@@ -161,7 +161,7 @@ var hasNetem = func() func(func() bool) bool {
 	}
 }()
 
-// traffic sets the queue of what a member sends.
+// traffic sets the queueing rule for what a member sends.
 func (s *strike) traffic(m *member, how ...string) {
 	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"},
 		how)
@@ -177,7 +177,8 @@ func (s *strike) traffic(m *member, how ...string) {
 	})
 }
 
-// massCut cuts more than half of the agents off at once: a hold, and nobody is evicted (S12). It takes a minute to end.
+// massCut cuts off more than half of the agents together. A hold begins and nothing is evicted (S12). The hold takes a
+// minute to end.
 func massCut(s *strike) {
 	cut := s.x.c.agents[:4]
 	s.hit(cut...)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialIn connects from inside a network namespace. The thread that has entered it ends with its goroutine.
+// dialIn connects from inside a network namespace. The thread that entered the namespace ends with its goroutine.
 func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -22,7 +22,7 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	}
 	result := make(chan outcome, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: Go ends the thread
+		runtime.LockOSThread() // never unlocked, so that Go ends the thread
 		fd, err := unix.Open(space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
@@ -39,7 +39,8 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	return o.conn, o.err
 }
 
-// chaosProbe is a user of the web service, at every agent's forwarding port in turn, and watches who leads.
+// chaosProbe is a user of the web service, through each agent's forwarding port in turn. It also watches which server
+// leads.
 type chaosProbe struct {
 	x      *chaos
 	client *http.Client
@@ -54,14 +55,14 @@ type chaosProbe struct {
 
 const (
 	probeEvery = 50 * time.Millisecond
-	// a machine that stands still for this long, twice in a row, has used up a drain_delay of 1 s
+	// two pauses of the test machine that are this long use up a drain_delay of 1 s
 	probeStall = 500 * time.Millisecond
 )
 
-// stall is a time in which the machine ran nothing.
+// stall is a time in which the test machine ran no process.
 type stall struct{ from, to time.Time }
 
-// lostProbe is a request that failed, and when it began and ended.
+// lostProbe is a request that failed, with its beginning and end.
 type lostProbe struct {
 	at, end time.Time
 	text    string
@@ -71,8 +72,8 @@ func (l lostProbe) String() string {
 	return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text
 }
 
-// duringStall reports whether the machine stood still shortly before a request, or during it. An instance's drain_delay
-// may have passed in that time unused.
+// duringStall reports whether the test machine stood still shortly before a request or during it. An instance's
+// drain_delay may have passed during that time.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
 	return slices.ContainsFunc(p.stalls, func(s stall) bool {
 		return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second))
@@ -105,7 +106,7 @@ func probeService(x *chaos) *chaosProbe {
 	return p
 }
 
-// woke records a sleep that took much longer than it should have.
+// woke records a stall if a sleep took much longer than it should have.
 func (p *chaosProbe) woke(asleep time.Time) {
 	if now := time.Now(); now.Sub(asleep) > probeEvery+probeStall {
 		p.mu.Lock()
@@ -122,7 +123,7 @@ func (p *chaosProbe) stop() {
 	p.x.book.count("times that this machine stood still for half a second", len(p.stalls))
 }
 
-// ask sends one request through the forwarding port of an agent.
+// ask sends one request through an agent's forwarding port.
 func (p *chaosProbe) ask(at *member) error {
 	began := time.Now()
 	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(chaosPort))+"/")
@@ -135,7 +136,7 @@ func (p *chaosProbe) ask(at *member) error {
 	return err
 }
 
-// judge checks the requests that began in a window: if only servers were hurt, none may fail.
+// judge checks the requests that began in a window. If only servers were hit, none may fail.
 func (p *chaosProbe) judge(w *window) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +156,7 @@ func (p *chaosProbe) judge(w *window) {
 	}
 }
 
-// watchLeader counts the changes of leadership.
+// watchLeader counts how often the leader changes.
 func (p *chaosProbe) watchLeader() {
 	led := ""
 	for {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// zeros lists the counts that must stay zero; a violation's text begins with its invariant.
+// zeros lists the counts of violations, which must all be zero. A violation's text begins with its invariant.
 func (b *book) zeros() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,7 +24,7 @@ func (b *book) zeros() string {
 		len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
 }
 
-// report prints the figures; after a failure also what was done and when.
+// report prints the figures. After a failure it also prints what was done, and when.
 func (x *chaos) report() {
 	x.book.mu.Lock()
 	lines, wrong, counts, most := slices.Clone(x.book.lines), slices.Clone(x.book.wrong), maps.Clone(x.book.counts),

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// settle is the quiet phase after a fault: no orders are given, and every promise must be kept within its bound.
+// settle is the quiet phase after a fault. Nothing is requested, and every promise must be kept within its time limit.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
 	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error {
-		for _, s := range w.strikes { // effects may show only now
+		for _, s := range w.strikes { // effects of a strike may show only now
 			s.revive()
 		}
 		x.lookForDead(w)
@@ -60,8 +60,8 @@ func (x *chaos) settle(w *window) {
 	x.book.count("windows", 1)
 }
 
-// judgeHistory checks whether some order explains what clients of all servers saw in the window, and removes what they
-// wrote.
+// judgeHistory checks whether some order explains what clients of all servers saw in the window. Then it removes what
+// they wrote.
 func (x *chaos) judgeHistory(w *window) {
 	if w.history == nil || !x.book.clean() {
 		return
@@ -78,11 +78,11 @@ func (x *chaos) judgeHistory(w *window) {
 	}
 }
 
-// wait waits for a condition; if it does not hold in time, that is a violation.
+// wait waits for a condition. If it does not become true in time, that is a violation.
 func (x *chaos) wait(what string, limit time.Duration, done func() error) {
 	x.t.Helper()
 	if !x.book.clean() {
-		return // an earlier violation may be the reason
+		return // an earlier violation may be the cause
 	}
 	var missing error
 	began := time.Now()
@@ -112,7 +112,7 @@ func (x *chaos) haveLeader() error {
 	return errors.New("no server leads")
 }
 
-// voters returns nil if exactly the given number of servers vote, live and have caught up.
+// voters returns nil if exactly the given number of servers have a vote, run and have caught up.
 func (c *cluster) voters(count int) error {
 	var l struct{ Items []memberView }
 	if err := c.get("/v1/members", &l); err != nil {
@@ -162,8 +162,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// renewHeldBack replaces machines that are held back from new work because they came and went too often: otherwise few
-// would be left. It is a part of the next quiet phase.
+// renewHeldBack replaces machines that are held back from new work because they came and went too often. Otherwise too
+// few would be left. It is part of the next quiet phase.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -186,7 +186,7 @@ func (x *chaos) renewHeldBack(w *window) {
 	}
 }
 
-// asWanted compares what people want, what the servers report and what the kernel shows.
+// asWanted compares what users want, what the servers report and what the kernel shows.
 func (x *chaos) asWanted() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -215,7 +215,7 @@ func (x *chaos) asWanted() error {
 	return nil
 }
 
-// asAgentsSay compares the servers' state of each instance with its agent's.
+// asAgentsSay compares the state of each instance at the servers with that at its agent.
 func (x *chaos) asAgentsSay() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -253,7 +253,7 @@ func (x *chaos) asAgentsSay() error {
 	return nil
 }
 
-// unwritten returns nil once the index has stood still for three seconds.
+// unwritten returns a function that returns nil once the index has not changed for three seconds.
 func (x *chaos) unwritten() func() error {
 	var last uint64
 	var since time.Time
@@ -272,12 +272,12 @@ func (x *chaos) unwritten() func() error {
 	}
 }
 
-// ages matches values that a server computes for the present moment, by its own clock or by what it hears. They are not
-// part of the replicated state. A server that ran while the others were down is ahead of them in cluster time until it
-// leads, so the wall time at which something ends is among these values.
+// ages matches values that a server computes for the present moment, from its own clock or from what it hears. They are
+// not part of the replicated state. They include the wall time at which something ends. A server that ran while the
+// others were down is ahead of them in cluster time until it leads.
 var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
-// sameState compares the replicated state as each server shows it from its own copy, at one index.
+// sameState compares the replicated state as each server shows it from its own copy, at the same index.
 func (x *chaos) sameState() error {
 	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets",
 		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
@@ -311,7 +311,7 @@ func (x *chaos) sameState() error {
 	return nil
 }
 
-// served requests the service at every agent, three times each.
+// served requests the service through every agent, three times each.
 func (x *chaos) served() error {
 	for _, m := range x.c.agents {
 		for range 3 {
@@ -323,7 +323,7 @@ func (x *chaos) served() error {
 	return nil
 }
 
-// checkMarks wants the last acknowledged value of each label: S4. Nobody writes meanwhile.
+// checkMarks is S4: each label must have its last acknowledged value. Nothing is written meanwhile.
 func (w *workload) checkMarks() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

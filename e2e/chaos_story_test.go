@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// toldInstance is the state of an instance by the events.
+// toldInstance is the state of an instance as the events show it.
 type toldInstance struct {
 	group, slot, node, replaces string
 	desired, observed           string
@@ -21,17 +21,17 @@ type toldInstance struct {
 func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
-// over reports whether no further change of it can come. A failed instance may still be ordered to start, until its
-// agent has heard that it is replaced.
+// over reports whether the instance can't change any more. A failed instance may still be started, until its agent has
+// heard that it is replaced.
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
-// steady reports whether no change of it is under way.
+// steady reports whether no change of the instance is under way.
 func (i *toldInstance) steady() bool {
 	return i.ready() || i.desired == "stopped" && i.observed == "failed"
 }
 
-// story follows the cluster's events, which are the same at every server, and judges each step: the budget before each
-// voluntary stop, desired states, returns, and nodes that are marked offline.
+// story follows the cluster's events, which are the same at every server, and judges each step. It checks the budget
+// before each voluntary stop, desired states, returns, and nodes that are marked offline.
 type story struct {
 	x    *chaos
 	quit chan struct{}
@@ -41,12 +41,12 @@ type story struct {
 	last      string
 	index     uint64
 	instances map[string]*toldInstance
-	ended     map[string]string // how instances ended that are over
-	held      bool              // nothing is read: the state is being replaced
-	counted   uint64            // index of the newest counted event: after a restore some are read once more
+	ended     map[string]string // how instances ended that can't change any more
+	held      bool              // no events are read, because the state is being replaced
+	counted   uint64            // index of the latest event that was counted; after a restore some events are read again
 	hold      bool
-	requests  map[string]int // events of the ledger, by request
-	offline   []eventView    // of nodes that went offline in this window
+	requests  map[string]int // number of events of the job ledger, by request
+	offline   []eventView    // events of nodes that went offline in this window
 	windows   *window
 }
 
@@ -66,7 +66,7 @@ func newStory(x *chaos) *story {
 	return s
 }
 
-// count counts an event, if it has not been counted before.
+// count adds to a count for an event, unless the event was counted before.
 func (s *story) count(what string, n int) {
 	if s.index > s.counted {
 		s.x.book.count(what, n)
@@ -80,7 +80,7 @@ func (s *story) enter(w *window) {
 	s.windows, s.offline = w, nil
 }
 
-// read takes the events that a server has after the last one.
+// read takes the events that a server has after the last one read.
 func (s *story) read(from *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *story) read(from *member) error {
 	return nil
 }
 
-// toldEvent is an event with the request that led to it.
+// toldEvent is an event with the id of the request that led to it.
 type toldEvent struct {
 	eventView
 	Request string `json:"request_id"`
@@ -152,8 +152,8 @@ func one(yes bool) int {
 	return 0
 }
 
-// allocated judges S7 (one replacement at a time), S9 (no id comes back) and S12 (no replacement of what is offline
-// during a hold).
+// allocated judges S7 (one replacement at a time), S9 (no id is used again) and S12 (during a hold, nothing on an
+// offline node is replaced).
 func (s *story) allocated(e toldEvent, id string) {
 	if s.instances[id] != nil || s.ended[id] != "" {
 		s.x.book.violate("S9: instance %s is allocated again by %s", id, e.ID)
@@ -178,11 +178,11 @@ func (s *story) allocated(e toldEvent, id string) {
 	}
 }
 
-// budgeted are the causes of stops that a budget limits.
+// budgeted lists the causes of stops that a budget limits.
 var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity",
 	"role_replacement", "rollout"}
 
-// desired judges S3 at each voluntary stop of something ready, and S8.
+// desired judges S3 for each voluntary stop of a ready instance, and S8.
 func (s *story) desired(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S8: instance %s had ended as %s and goes to %s (%s)", id, how, e.Data["after"], e.ID)
@@ -211,7 +211,7 @@ func (s *story) desired(e toldEvent, id string) {
 	s.settle(id, i)
 }
 
-// settle moves an instance that is over to ended.
+// settle moves an instance that can't change any more to ended.
 func (s *story) settle(id string, i *toldInstance) {
 	if i.over() {
 		s.ended[id] = i.observed
@@ -219,7 +219,7 @@ func (s *story) settle(id string, i *toldInstance) {
 	}
 }
 
-// status judges S8 and S9: what has ended stays so.
+// status judges S8 and S9: an instance that has ended stays ended.
 func (s *story) status(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, how, e.Data["after"], e.ID)
@@ -230,8 +230,8 @@ func (s *story) status(e toldEvent, id string) {
 	}
 }
 
-// wentOffline judges S13: nobody whom no fault touches is marked offline while a majority of the servers is untouched
-// too; and S12.
+// wentOffline judges S13: a node that no fault touches is not marked offline while a majority of the servers is not
+// touched either. It also judges S12.
 func (s *story) wentOffline(e toldEvent) {
 	s.offline = append(s.offline, e.eventView)
 	s.count("nodes marked offline", 1)
@@ -250,7 +250,7 @@ func (s *story) wentOffline(e toldEvent) {
 		m.Name, w.number, w.name, e.ID)
 }
 
-// offlineAt is when a node was marked offline in this window.
+// offlineAt returns when a node was marked offline in this window.
 func (s *story) offlineAt(m *member) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *story) offlineAt(m *member) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// catchUp reads until a server that has applied everything has no newer event.
+// catchUp reads until a server that has applied everything has no later event.
 func (s *story) catchUp(leader *member) error {
 	for range 20 {
 		s.mu.Lock()
@@ -281,14 +281,14 @@ func (s *story) catchUp(leader *member) error {
 	return errors.New("there is always more to read")
 }
 
-// holds counts how often a request of the ledger is in the history.
+// holds returns how often a request of the job ledger is in the history.
 func (s *story) holds(request string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[request]
 }
 
-// memory is a story's knowledge at some moment.
+// memory is what a story knows at some moment.
 type memory struct {
 	last      string
 	index     uint64
@@ -298,7 +298,8 @@ type memory struct {
 	hold      bool
 }
 
-// remember reads all events so far and returns the story's knowledge. Anything saved afterwards contains all of it.
+// remember reads all events so far and returns what the story knows. Any snapshot that is saved after that contains all
+// of it.
 func (s *story) remember(from *member) (memory, error) {
 	if err := s.catchUp(from); err != nil {
 		return memory{}, err
@@ -326,8 +327,8 @@ func (s *story) calm(group string) error {
 	return nil
 }
 
-// movedSince counts the instances of a group that were moving when they were remembered, or have moved since. Nothing
-// further is read until rewind.
+// movedSince counts the instances of a group that were changing at the time of m, or have changed since. After that no
+// events are read until rewind.
 func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	if err := s.catchUp(from); err != nil {
 		return 0, err
@@ -343,8 +344,8 @@ func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	return moved, nil
 }
 
-// rewind takes the story back to what was remembered: another history continues from there. The cluster may have
-// dropped the oldest events by then, so the story can't be read again from the beginning.
+// rewind takes the story back to m; another history continues from there. The story can't be read again from the
+// beginning, because the cluster may have dropped the oldest events.
 func (s *story) rewind(m memory, from *member) error {
 	s.mu.Lock()
 	s.held, s.counted = false, max(s.counted, s.index)

@@ -14,26 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the tested cluster. A node is offline after chaosAfter; a busy machine must not look like a dead one.
+// Settings of the tested cluster. A node is offline after chaosAfter, which is so long that a busy machine is not taken
+// for a dead one.
 const (
 	chaosAfter    = 5 * time.Second
 	chaosBeat     = chaosAfter / 6
 	chaosServers  = 3
 	chaosAgents   = 6
 	chaosElection = 2 * time.Second // raft_multiplier 2
-	smokeSeed     = 20              // of runs of at most smokeTime, which are the same each time
+	smokeSeed     = 20              // seed of runs up to smokeTime, which are therefore the same each time
 	smokeTime     = 4 * time.Minute
 )
 
-// chaosPatience bounds each step of a quiet phase that has no bound of its own.
+// chaosPatience bounds each step of a quiet phase that has no limit of its own.
 const chaosPatience = 2 * time.Minute
 
-// chaos breaks one cluster of real processes with random faults from a seed, while people and programs use it.
+// chaos breaks one cluster of real processes with random faults from a seed, while users and programs use it.
 type chaos struct {
 	t      *testing.T
 	c      *cluster
 	seed   uint64
-	random *rand.Rand // draws the faults; the workers have separate sources
+	random *rand.Rand // for the faults; each worker has its own source
 	end    time.Time
 	book   *book
 	kernel *kernelEye
@@ -41,17 +42,17 @@ type chaos struct {
 	work   *workload
 	probe  *chaosProbe
 	guest  string  // network namespace of the probes
-	other  string  // another build of the program
-	clone  *member // runs on a copy of an agent's data; nil: there was none yet
+	other  string  // path of another build of the program
+	clone  *member // runs on a copy of an agent's data; nil before the first copy
 	deck   []fault
-	used   map[*member]time.Time // when an agent was last cut off from the servers
+	used   map[*member]time.Time // when each agent was last cut off from the servers
 }
 
-// TestChaos is the fault matrix. For OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks
-// and disks of a cluster, one or two at a time, mends them, and each time expects everything to settle. OUTSPAN_SEED
-// repeats the order of the faults, but not the scheduling of processes. The kernel and the cluster's own history of
-// events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go. At the end the log of a
-// server is judged entry by entry; see chaos_log_test.go.
+// TestChaos uses every fault. For as long as OUTSPAN_CHAOS says (make chaos: 15 min), it breaks servers, agents,
+// instances, networks and disks of a cluster, one or two at a time. It repairs them, and each time expects everything
+// to settle. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes. The kernel and the
+// cluster's own events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go. At the end
+// the log of a server is judged entry by entry; see chaos_log_test.go.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -79,7 +80,7 @@ func TestChaos(t *testing.T) {
 	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
-// chaosSeed is OUTSPAN_SEED, the same one for each short run, or a fresh one.
+// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it is a fixed seed for short runs and a fresh one for others.
 func chaosSeed(t *testing.T, length time.Duration) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -98,7 +99,7 @@ func chaosSeed(t *testing.T, length time.Duration) uint64 {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	x := &chaos{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), book: newBook(), used: map[*member]time.Time{}}
-	fmt.Fprintf(os.Stdout, "OUTSPAN_SEED=%d\n", seed) // before anything can go wrong
+	fmt.Fprintf(os.Stdout, "OUTSPAN_SEED=%d\n", seed) // printed before anything can fail
 	x.c = newCluster(t, options{servers: chaosServers, agents: chaosAgents, namespaces: true})
 	for _, m := range x.c.members() {
 		s := m.settings()
@@ -115,7 +116,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	return x
 }
 
-// disk gives a member a separate file system, so that it can be filled.
+// disk gives a member a file system of its own, so that it can be filled.
 func (m *member) disk(t *testing.T) {
 	t.Helper()
 	size := "size=64m,mode=700"
@@ -135,7 +136,7 @@ func (m *member) disk(t *testing.T) {
 	})
 }
 
-// begin starts the cluster, its workload and the watchers.
+// begin starts the cluster, its workload, and the parts that watch it.
 func (x *chaos) begin() {
 	x.t.Helper()
 	for _, m := range x.c.members() {
@@ -150,22 +151,22 @@ func (x *chaos) begin() {
 	x.work.start()
 }
 
-// window is one fault, or two at a time, with the quiet phase after them.
+// window is one fault, or two together, with the quiet phase that follows.
 type window struct {
 	name    string
 	number  int
 	began   time.Time
 	mended  time.Time
 	strikes []*strike
-	history *recording // clients that read and write through all servers; nil if none
+	history *recording // what clients read and write through all servers; nil if there are none
 }
 
-// touches reports whether a fault of the window concerns a member.
+// touches reports whether a fault of the window touches a member.
 func (w *window) touches(m *member) bool {
 	return slices.ContainsFunc(w.strikes, func(s *strike) bool { return slices.Contains(s.on, m) })
 }
 
-// well counts the servers that no fault of the window concerns.
+// well returns the number of servers that no fault of the window touches.
 func (w *window) well(x *chaos) (count int) {
 	for _, s := range x.c.servers {
 		if !w.touches(s) {
@@ -175,7 +176,7 @@ func (w *window) well(x *chaos) (count int) {
 	return count
 }
 
-// onlyServers reports whether nothing but servers was touched, so that no request of a user may fail.
+// onlyServers reports whether only servers were touched. Then no request of a user may fail.
 func (w *window) onlyServers() bool {
 	for _, s := range w.strikes {
 		if s.fault.hurtsUsers || slices.ContainsFunc(s.on, func(m *member) bool { return m.role == "agent" }) {
@@ -185,7 +186,7 @@ func (w *window) onlyServers() bool {
 	return true
 }
 
-// window draws faults, holds them, mends them, and waits until all is quiet.
+// window draws faults, keeps them up for a while, repairs them, and waits until everything is quiet.
 func (x *chaos) window(n int) {
 	x.t.Helper()
 	w := &window{number: n, began: time.Now()}
@@ -212,7 +213,7 @@ func (x *chaos) window(n int) {
 	x.probe.judge(w)
 }
 
-// draw takes the next faults from the shuffled deck: mostly one, sometimes two that concern different kinds of members.
+// draw takes the next faults from the shuffled deck: usually one, sometimes two that touch different kinds of members.
 func (x *chaos) draw() []fault {
 	first := x.next(func(fault) bool { return true })
 	drawn := []fault{first}
@@ -224,13 +225,14 @@ func (x *chaos) draw() []fault {
 	return drawn
 }
 
-// next takes the first fault of the deck that fits. An empty deck is shuffled again, so that every fault has its turn.
+// next takes the first fault in the deck that fits. When the deck is empty it is filled and shuffled again, so that
+// every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
 		x.deck = slices.Clone(faults())
 		x.random.Shuffle(len(x.deck), func(i, j int) { x.deck[i], x.deck[j] = x.deck[j], x.deck[i] })
 	}
-	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // restricts the faults, for debugging
+	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // for debugging: only these faults are used
 	if only != "" {
 		x.deck = slices.DeleteFunc(x.deck, func(f fault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
 	}
@@ -243,7 +245,7 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	return f
 }
 
-// hold waits while the faults last, and looks for processes that ended though no fault allows it.
+// hold waits while the faults last, and looks for processes that ended although no fault allows it.
 func (x *chaos) hold(w *window) {
 	length := time.Duration(2000+x.random.IntN(8000)) * time.Millisecond
 	for _, s := range w.strikes {
@@ -254,7 +256,7 @@ func (x *chaos) hold(w *window) {
 	}
 }
 
-// lookForDead reports members that ended on their own.
+// lookForDead reports members that ended by themselves.
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
 		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
@@ -265,7 +267,7 @@ func (x *chaos) lookForDead(w *window) {
 	}
 }
 
-// book records what was done, counted and found wrong.
+// book records what was done, what was counted, and what was wrong.
 type book struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -293,7 +295,7 @@ func (b *book) write(text string) {
 	}
 }
 
-// violate records a violation. The run ends after the window.
+// violate records a violation. The run ends after the present window.
 func (b *book) violate(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,7 +318,7 @@ func (b *book) count(what string, n int) {
 	b.counts[what] += n
 }
 
-// greatest remembers the greatest of some numbers, longest that of some times.
+// greatest keeps the greatest of some numbers; longest does that for times.
 func (b *book) greatest(what string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,21 +17,21 @@ import (
 	"time"
 )
 
-// The workload of the cluster, and its budgets.
+// The jobs of the cluster and their sizes.
 const (
-	chaosMemory = 2 << 30 // bytes of each agent
+	chaosMemory = 2 << 30 // bytes of memory of each agent
 	chaosPort   = 18080
-	probedGroup = "web/http" // answers the probes
-	ledgerJob   = "ledger"   // no instances: its versions count acknowledged commands
+	probedGroup = "web/http" // the group that answers the probes
+	ledgerJob   = "ledger"   // has no instances; its versions count acknowledged writes
 )
 
 var (
-	exclusiveJobs = []string{"solo", "base"} // at most one holder of a slot: by fencing, by the home of a volume
+	exclusiveJobs = []string{"solo", "base"} // at most one holder of each slot: by fencing, or by the home of a volume
 	minReady      = map[string]int{probedGroup: 4, "pool/http": 2}
 	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
 )
 
-// stubborn: a process that is killed again and again is restarted each time.
+// stubborn makes a program restart each time, however often it is killed.
 const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n" +
 	"      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
 
@@ -54,25 +54,25 @@ const holderJob = `job %q {
 }
 `
 
-// workload is what people and programs do all the time: writes with known outcomes, rollouts, scaling, evictions,
-// drains.
+// workload is what users and programs do all the time: writes whose outcome is recorded, rollouts, scaling, evictions
+// and drains.
 type workload struct {
 	x     *chaos
-	gate  sync.RWMutex // held for writing in quiet phases
+	gate  sync.RWMutex // locked for writing in quiet phases
 	quit  chan struct{}
 	done  sync.WaitGroup
 	count atomic.Int64
-	specs map[string]map[string]any // by job
+	specs map[string]map[string]any // job specs, by job
 
 	mu     sync.Mutex
-	marks  map[string]mark // last write of each label
-	booked []string        // acknowledged requests of the ledger that are not checked yet
-	refuse []string        // refused ones
-	web    int             // the count that is wanted
-	churn  map[string]int  // the jobs that come and go
+	marks  map[string]mark // the last write to each label
+	booked []string        // acknowledged requests of the job ledger that are not checked yet
+	refuse []string        // refused requests of the job ledger
+	web    int             // the wanted count of the web service
+	churn  map[string]int  // jobs that come and go
 }
 
-// mark is a label that a single writer writes, with growing numbers.
+// mark is a label to which one writer writes growing numbers.
 type mark struct{ node, label, acked string }
 
 func newWorkload(x *chaos) *workload {
@@ -104,10 +104,10 @@ func newWorkload(x *chaos) *workload {
 	return w
 }
 
-// witness is the prefix of the files that the holders of an exclusive job write to.
+// witness returns the prefix of the files that the holders of an exclusive job write to.
 func (x *chaos) witness(job string) string { return filepath.Join(x.c.path("witness"), job) }
 
-// learn converts a job file to the body of an API request.
+// learn converts a job file into the body of an API request, and keeps it.
 func (w *workload) learn(name, text string) {
 	w.x.t.Helper()
 	var spec map[string]any
@@ -118,7 +118,7 @@ func (w *workload) learn(name, text string) {
 	w.specs[name] = spec
 }
 
-// spec is the body of a submission of a job under a name, different for each n.
+// spec returns the body that submits a job under a name. It is different for each n.
 func (w *workload) spec(of, name string, n int64) string {
 	spec := maps.Clone(w.specs[of])
 	spec["name"] = name
@@ -130,7 +130,7 @@ func (w *workload) spec(of, name string, n int64) string {
 		w.mu.Unlock()
 	}
 	spec["groups"] = []any{group}
-	text, _ := json.Marshal(map[string]any{"job": spec}) // of maps and texts
+	text, _ := json.Marshal(map[string]any{"job": spec}) // it can't fail: the body has only maps and texts
 	return string(text)
 }
 
@@ -149,7 +149,7 @@ func (w *workload) submitAll() {
 	}
 }
 
-// start begins all workers. Each has a separate random source.
+// start starts all workers. Each has its own random source.
 func (w *workload) start() {
 	for i, do := range []struct {
 		pause time.Duration
@@ -184,16 +184,16 @@ func (w *workload) stop() {
 	w.done.Wait()
 }
 
-// fate is the outcome of a command.
+// fate is the outcome of a write.
 type fate struct {
-	done    bool // acknowledged; if neither this nor unknown, it was refused
+	done    bool // acknowledged; a write that is neither done nor unknown was refused
 	unknown bool
 	request string
 	status  int
 	body    string
 }
 
-// order sends a write to one server after the other, always with the same request id, until its outcome is known.
+// order sends a write to one server after the other, with the same request id, until its outcome is known.
 func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	f := fate{request: fmt.Sprintf("chaos-%d", w.count.Add(1)), unknown: true}
 	w.x.book.count("commands", 1)
@@ -243,7 +243,8 @@ func (m *member) ask(method, path, body string, limit time.Duration) (answered, 
 	return ask(&http.Client{Transport: transport}, r)
 }
 
-// labeller writes growing numbers to one label of one node: in the end it must have the last acknowledged one.
+// labeller writes growing numbers to one label of one node. At the end the label must have the last acknowledged
+// number.
 func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	n := 0
 	return func(random *rand.Rand) {
@@ -260,7 +261,7 @@ func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	}
 }
 
-// keepLedger submits a version of the ledger: each acknowledged one is in the history once.
+// keepLedger submits a version of the job ledger. Each acknowledged one must be in the history once.
 func (w *workload) keepLedger(random *rand.Rand) {
 	f := w.order(random, http.MethodPost, "/v1/jobs", w.spec(ledgerJob, ledgerJob, w.count.Load()))
 	w.mu.Lock()
@@ -273,7 +274,6 @@ func (w *workload) keepLedger(random *rand.Rand) {
 	}
 }
 
-// churnJobs creates and removes small jobs.
 func (w *workload) churnJobs(random *rand.Rand) {
 	name := fmt.Sprintf("churn%d", random.IntN(3))
 	w.mu.Lock()
@@ -299,7 +299,7 @@ func (w *workload) churnJobs(random *rand.Rand) {
 	w.mu.Unlock()
 }
 
-// changeWeb starts a rollout of the web service, or changes its count.
+// changeWeb starts a rollout of the web service or changes its count.
 func (w *workload) changeWeb(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		if w.order(random, http.MethodPost, "/v1/jobs", w.spec("web", "web", w.count.Load())).done {
@@ -315,7 +315,7 @@ func (w *workload) changeWeb(random *rand.Rand) {
 	}
 }
 
-// evict requests the eviction of some instance; the budget decides.
+// evict requests the eviction of a random instance. Its budget decides.
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
 	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
@@ -328,7 +328,7 @@ func (w *workload) evict(random *rand.Rand) {
 	}
 }
 
-// drain empties a node, or makes all accept work again.
+// drain empties a node, or makes all nodes accept instances again.
 func (w *workload) drain(random *rand.Rand) {
 	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].Name
 	if random.IntN(3) > 0 {
@@ -346,7 +346,7 @@ func (w *workload) drain(random *rand.Rand) {
 	}
 }
 
-// checkLedger wants each acknowledged command of the ledger in the history once, and no refused one: S4.
+// checkLedger is S4: each acknowledged version of the job ledger is in the history once, and no refused one is.
 func (w *workload) checkLedger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -364,7 +364,7 @@ func (w *workload) checkLedger() {
 	w.booked, w.refuse = nil, nil
 }
 
-// wanted is how many instances each job should have now.
+// wanted returns how many instances each job should have now.
 func (w *workload) wanted() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// commandLimit bounds every command of the CLI.
+// commandLimit bounds the time of every command.
 const commandLimit = 2 * time.Minute
 
 // result is how a command ended.
@@ -31,8 +31,8 @@ func (r result) String() string {
 	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
 }
 
-// environment selects the cluster as a person would: over TLS with a certificate where the addresses are on this
-// machine, otherwise by the servers' sockets.
+// environment selects the cluster as a user would. If the addresses are on this machine, it uses TLS with a
+// certificate. Otherwise it uses the servers' sockets.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {
@@ -49,13 +49,13 @@ func (c *cluster) environment() []string {
 	}
 }
 
-// cli runs a command as a person would.
+// cli runs a command as a user would.
 func (c *cluster) cli(t testing.TB, args ...string) result {
 	t.Helper()
 	return c.cliWith(t, nil, args...)
 }
 
-// cliWith runs a command with some of the environment replaced.
+// cliWith is cli with some environment variables replaced.
 func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command(c.bin, args...)
@@ -76,7 +76,7 @@ func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
 	return r
 }
 
-// must runs a command that must succeed.
+// must runs a command that must succeed, and returns its output.
 func (c *cluster) must(t testing.TB, args ...string) string {
 	t.Helper()
 	r := c.cli(t, args...)
@@ -86,7 +86,7 @@ func (c *cluster) must(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// mustJSON runs a command that must succeed with --json and decodes its output.
+// mustJSON runs a command with --json that must succeed, and decodes its output.
 func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
 	t.Helper()
 	out := c.must(t, append(slices.Clone(args), "--json")...)
@@ -95,7 +95,7 @@ func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
 	}
 }
 
-// refused runs a command that must fail with this code, with each of the words on stderr.
+// refused runs a command that must fail with this exit code and with each of the words on stderr.
 func (c *cluster) refused(t testing.TB, code int, words []string, args ...string) result {
 	t.Helper()
 	r := c.cli(t, args...)
@@ -103,7 +103,7 @@ func (c *cluster) refused(t testing.TB, code int, words []string, args ...string
 	return r
 }
 
-// want asserts how a command failed: its exit code, and that stderr has each of the words.
+// want asserts the exit code of a command, and that its stderr contains each of the words.
 func (r result) want(t testing.TB, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -155,7 +155,7 @@ func ask(client *http.Client, r *http.Request) (answered, error) {
 	return answered{resp.StatusCode, resp.Header, text}, nil
 }
 
-// get reads a path of one member.
+// get reads a path from one member.
 func (m *member) get(path string, into any) error {
 	a, err := m.request(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -177,7 +177,7 @@ func (m *member) get(path string, into any) error {
 	return nil
 }
 
-// get reads a path of the first server that answers.
+// get reads a path from the first server that answers.
 func (c *cluster) get(path string, into any) error {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {
@@ -193,7 +193,7 @@ func (c *cluster) get(path string, into any) error {
 	return failed
 }
 
-// mustGet reads a path that must be answered within the time of an election.
+// mustGet reads a path. It must be answered within the time that an election takes.
 func (c *cluster) mustGet(t testing.TB, path string, into any) {
 	t.Helper()
 	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })

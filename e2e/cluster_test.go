@@ -19,35 +19,36 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// patience bounds every wait for an event that must happen but has no promised time. Two busy cores are slow.
+// patience bounds every wait for something that must happen but has no promised time. It is long because two busy cores
+// are slow.
 const patience = 45 * time.Second
 
-// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat its H.
+// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat is its H.
 const (
 	offlineAfter = 2 * time.Second
 	heartbeat    = offlineAfter / 6
 )
 
-// options are a test's requirements of its cluster.
+// options are what a test needs of its cluster.
 type options struct {
 	servers, agents int
-	namespaces      bool   // each member in a separate network namespace; needs root
-	memory          string // of each agent; default 2GiB
-	unhurried       bool   // the product's defaults: a node is offline after 60 s, and gossip is slow
+	namespaces      bool   // each member has its own network namespace; needs root
+	memory          string // memory of each agent; default 2GiB
+	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip is slow
 }
 
-// cluster is a whole cluster of real processes, removed when its test ends.
+// cluster is a whole cluster of real processes. It is removed when its test ends.
 type cluster struct {
 	name    string
 	dir     string
 	bin     string
 	options options
-	network *network // nil: loopback
+	network *network // nil: the cluster uses loopback
 	servers []*member
 	agents  []*member
 }
 
-// startCluster makes certificates, starts every member and waits until all nodes accept work.
+// startCluster makes certificates, starts every member and waits until all nodes accept instances.
 func startCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	c := newCluster(t, o)
@@ -58,7 +59,7 @@ func startCluster(t testing.TB, o options) *cluster {
 	return c
 }
 
-// newCluster prepares everything and starts nothing.
+// newCluster prepares a cluster and starts nothing.
 func newCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	if o.memory == "" {
@@ -101,8 +102,8 @@ func (c *cluster) member(name string) *member {
 	return nil
 }
 
-// makeCertificates makes the files that a user would with the program: a CA, a certificate for each process and one for
-// a person, and the gossip key.
+// makeCertificates makes the files that a user makes with the program: a CA, the gossip key, a certificate for each
+// process, and one for a person.
 func (c *cluster) makeCertificates(t testing.TB) {
 	t.Helper()
 	dir := c.path("tls")
@@ -118,8 +119,8 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it shows the
-// ends of the logs first.
+// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it first
+// shows the ends of the logs.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
 		m.Kill()
@@ -172,13 +173,13 @@ func (c *cluster) newMember(role, name, address string) *member {
 func (m *member) data() string   { return m.c.path(m.Name) }
 func (m *member) config() string { return m.c.path(m.Name + ".hcl") }
 
-// socket is the socket of the member's API, which works in any network.
+// socket returns the path of the member's API socket, which can be used from any network namespace.
 func (m *member) socket() string { return m.c.path(m.Name + ".sock") }
 
-// api is host:port of the member's API.
+// api returns the address of the member's API, as host:port.
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
 
-// settings are the contents of the member's file: the inside of each block, and name and data_dir.
+// settings returns the contents of the member's configuration file: the inside of each block, and name and data_dir.
 func (m *member) settings() map[string]string {
 	quoted := func(members []*member, port string) string {
 		var list []string
@@ -203,7 +204,7 @@ func (m *member) settings() map[string]string {
 		if !c.options.unhurried {
 			s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
 		}
-		s["limits"] = "requests_per_second = 1000" // the tests ask often
+		s["limits"] = "requests_per_second = 1000" // the tests send many requests
 		return s
 	}
 	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }",
@@ -211,7 +212,7 @@ func (m *member) settings() map[string]string {
 	return s
 }
 
-// configure writes the member's file.
+// configure writes the member's configuration file.
 func (m *member) configure(t testing.TB, settings map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -258,7 +259,7 @@ func (m *member) terminate(t testing.TB) int {
 	return m.exitCode(t)
 }
 
-// exitCode waits until the process has ended on its own.
+// exitCode waits until the process has ended by itself, and returns its exit code.
 func (m *member) exitCode(t testing.TB) int {
 	t.Helper()
 	if err := m.Wait(patience); err != nil {
@@ -267,7 +268,7 @@ func (m *member) exitCode(t testing.TB) int {
 	return m.ExitCode()
 }
 
-// die ends the agent and everything that it runs, as when a machine loses its power.
+// die ends the agent and everything that it runs, as when a machine loses power.
 func (m *member) die(t testing.TB) {
 	t.Helper()
 	m.Kill()
@@ -281,7 +282,7 @@ func (m *member) die(t testing.TB) {
 	})
 }
 
-// waitFor tries again every 25 ms until done returns nil; the last error shows what was missing.
+// waitFor calls done every 25 ms until it returns nil. After limit the test fails with done's last error.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {

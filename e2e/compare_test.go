@@ -27,8 +27,8 @@ type verifyView struct {
 
 // TestCompare starts a server on a snapshot that is well-formed but has a wrong state.
 //
-// proves S5 on real processes: the server finds out at its start, ends with a report, and does not come back with that
-// state; the others go on, and the command line tells it.
+// proves S5 on real processes: the server finds out when it starts, ends with a report, and does not come back with
+// that state. The others continue, and the command line reports the difference.
 func TestCompare(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 1})
@@ -36,7 +36,7 @@ func TestCompare(t *testing.T) {
 	c.waitVerified(t)
 	good := c.path("good.snap")
 	c.must(t, "server", "snapshot", "save", good)
-	c.must(t, "server", "snapshot", "restore", good, "--yes") // so that each server has a snapshot
+	c.must(t, "server", "snapshot", "restore", good, "--yes") // this makes each server have a snapshot
 	c.must(t, "settings", "resume", "restore")
 	c.waitVerified(t)
 
@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 		!strings.Contains(text, "it had another state than this server") {
 		t.Errorf("the status does not tell:\n%s", text)
 	}
-	for range 2 { // as a supervisor does
+	for range 2 { // as a supervisor would
 		wrong.start(t)
 		if code := wrong.exitCode(t); code != 7 {
 			t.Errorf("%s started again and ended with %d, want 7", wrong.Name, code)
@@ -91,7 +91,7 @@ func TestCompare(t *testing.T) {
 	c.waitVerified(t)
 }
 
-// waitVerified waits until server verify finds the states of all servers equal.
+// waitVerified waits until server verify finds that the states of all servers are equal.
 func (c *cluster) waitVerified(t *testing.T) {
 	t.Helper()
 	waitFor(t, "equal states", patience, func() error {
@@ -107,8 +107,8 @@ func (c *cluster) waitVerified(t *testing.T) {
 	})
 }
 
-// spoilSnapshot adds a snapshot that is listed before the newest one: another state under the same index, with correct
-// checksums.
+// spoilSnapshot adds a snapshot that is listed before the latest one. It has another state for the same index, with
+// correct checksums.
 func spoilSnapshot(t *testing.T, dir string) {
 	t.Helper()
 	store, err := raft.NewFileSnapshotStoreWithLogger(dir, 3, hclog.NewNullLogger())
@@ -150,7 +150,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	}
 }
 
-// reports asserts the report and the state that a wrong server leaves.
+// reports asserts that a server with a wrong state left a report and that state.
 func (m *member) reports(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(m.data(), "state-differs", "report.json"))
@@ -180,7 +180,7 @@ func (m *member) reports(t *testing.T) {
 	}
 }
 
-// emptyBut removes everything of a member's data directory but one name.
+// emptyBut removes everything from a member's data directory except one name.
 func (m *member) emptyBut(t *testing.T, name string) {
 	t.Helper()
 	entries, err := os.ReadDir(m.data())

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A full disk on one server (it steps aside) and on two (writes are refused, reads work, nothing is
-// corrupt once there is space again); S4.
+// A disk is full on one server, which steps aside, and on two, so that writes are refused and reads work. Nothing is
+// corrupt once there is space again (S4).
 func TestFullDisk(t *testing.T) {
 	require(t)
 	c := newCluster(t, options{servers: 3, agents: 1})
@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk gives a server a separate file system for its data.
+// smallDisk gives a server a small file system of its own for its data.
 func (m *member) smallDisk(t testing.TB) {
 	t.Helper()
 	if err := os.Mkdir(m.data(), 0o700); err != nil {
@@ -133,8 +133,8 @@ func (m *member) smallDisk(t testing.TB) {
 	})
 }
 
-// fillDisk takes all space of a server's file system, repeatedly, since the server frees some, until the returned
-// function frees it.
+// fillDisk takes all space of a server's file system until the returned function frees it. It does so repeatedly,
+// because the server frees some space.
 func (m *member) fillDisk(t testing.TB) (free func()) {
 	t.Helper()
 	path := filepath.Join(m.data(), "filler")

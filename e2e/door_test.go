@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestAgentUpgrade sends 50 requests a second, each over a new connection, to the port that an agent exposes, and holds
-// one more connection. The agent is killed, stopped, replaced by another version, and restarted while all servers are
-// dead. No request fails, and the connection is never cut.
+// TestAgentUpgrade sends 50 requests a second, each over a new connection, to a port that an agent exposes. It also
+// holds one more connection. The agent is killed, stopped, replaced by another version, and restarted while all servers
+// are dead. No request fails, and the held connection never breaks.
 func TestAgentUpgrade(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})
@@ -27,7 +27,7 @@ func TestAgentUpgrade(t *testing.T) {
 	newer := otherVersion(t, c.path("newer"))
 	line := c.holdLine(t, m, port)
 	requests := fifty(m, port)
-	pause := func() { time.Sleep(3 * time.Second) } // the test is about requests during this time
+	pause := func() { time.Sleep(3 * time.Second) } // requests are sent during this time
 
 	pause()
 	first := c.doorsOf(m)
@@ -100,7 +100,7 @@ func TestAgentUpgrade(t *testing.T) {
 	})
 }
 
-// otherVersion builds the program with another version.
+// otherVersion builds the program with another version and returns its path.
 func otherVersion(t *testing.T, path string) string {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=newer", "-o", path,
@@ -112,8 +112,7 @@ func otherVersion(t *testing.T, path string) string {
 	return path
 }
 
-// fifty sends 50 requests a second to an exposed port until the returned function is called, which returns their number
-// and the failures.
+// fifty sends 50 requests a second to an exposed port until stop is called. stop returns their number and the failures.
 func fifty(m *member, port int) (stop func() (int, []string)) {
 	done, began := make(chan struct{}), time.Now()
 	var mu sync.Mutex
@@ -147,7 +146,7 @@ func fifty(m *member, port int) (stop func() (int, []string)) {
 	}
 }
 
-// doorsOf are the processes that listen on the exposed ports of these agents.
+// doorsOf returns the processes that listen on the exposed ports of these agents.
 func (c *cluster) doorsOf(on ...*member) (pids []int) {
 	for pid, p := range procs.Descendants() {
 		args := strings.Split(p.Args(), "\x00")

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestWork does what a user does with a healthy cluster of three servers and four agents. The parts share it, one after
-// the other; each leaves it empty.
+// TestWork does what a user does with a healthy cluster of three servers and four agents. The parts run one after the
+// other on the same cluster; each leaves it empty.
 func TestWork(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 4})
 	for _, part := range []struct {
@@ -45,7 +45,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// A drain of a node with its share of 12 instances under min_ready; drains end.
+// A node with its share of 12 instances is drained under min_ready. The drain ends.
 // proves P4, P5, P6, P11, P14, P24, P34, B3, B9, R25, R48, S3
 func testDrain(t *testing.T, c *cluster) {
 	const count, minReady = 12, 11
@@ -97,13 +97,13 @@ func testDrain(t *testing.T, c *cluster) {
 	}
 }
 
-// ended is what the kernel showed of a node right after its drain was shown as ended.
+// ended is what the kernel showed of a node just after its drain was shown as ended.
 type ended struct {
 	processes []int
 	err       error
 }
 
-// watchEnd waits for the end of the next drain, and then counts at once what runs on the node.
+// watchEnd waits for the end of the next drain, and then immediately counts what runs on the node.
 func (c *cluster) watchEnd(m *member) <-chan ended {
 	result := make(chan ended, 1)
 	go func() {
@@ -128,8 +128,8 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 	return result
 }
 
-// checkDrainOrder checks the events of a drain: nothing was placed on the node after the reply, and each old instance
-// began to stop only after its single replacement was ready.
+// checkDrainOrder checks the events of a drain. Nothing was placed on the node after the reply. Each old instance began
+// to stop only after its single replacement was ready.
 func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]procs.Row) {
 	t.Helper()
 	drained := map[string]bool{}
@@ -168,7 +168,7 @@ func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string
 	}
 }
 
-// There is too little memory elsewhere.
+// The other nodes have too little memory for replacements.
 // proves P10, P30, P33, P37, B4, B10, B11, B12
 func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	c.run(t, job{name: "fat", count: 4, memory: "1200MiB"})
@@ -218,7 +218,7 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	}
 }
 
-// What ignores SIGTERM is killed after grace and reported.
+// A program that ignores SIGTERM is killed after its grace, and that is reported.
 // proves P13, P15, P36
 func testDrainStubborn(t *testing.T, c *cluster) {
 	c.run(t,
@@ -250,8 +250,7 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 	}
 }
 
-// An instance with a local volume stays, is listed with its volume, and ack-blockers
-// lets the drain end.
+// An instance with a local volume stays and is listed with its volume. After ack-blockers the drain can end.
 // proves P7, P8, P9, P10, P11
 func testDrainLocalVolume(t *testing.T, c *cluster) {
 	c.run(t,

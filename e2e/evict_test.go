@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Of two evicts at once with room for one exactly one is accepted, the other says what
-// it waits for.
+// Two evictions are requested at the same time, and there is room for one. Exactly one is accepted; the other request
+// is answered with what it waits for.
 // proves R20, R23, R33
 func testEvict(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4, args: []string{"--boot", "1s"}, more: "    budget { min_ready = 3 }"})
@@ -38,7 +38,7 @@ func testEvict(t *testing.T, c *cluster) {
 	}
 }
 
-// A rate's refusal tells the next time that is allowed.
+// If a rate refuses a stop, the refusal says when the next one is allowed.
 // proves R22
 func testEvictRate(t *testing.T, c *cluster) {
 	const window = 8 * time.Second

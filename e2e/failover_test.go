@@ -37,7 +37,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// revive starts every member that does not run, and waits until all servers vote and all nodes have returned.
+// revive starts every member that does not run. It waits until all servers have a vote and all nodes have returned.
 func (c *cluster) revive(t *testing.T) {
 	t.Helper()
 	for _, m := range c.members() {
@@ -49,7 +49,7 @@ func (c *cluster) revive(t *testing.T) {
 	c.waitHeard(t)
 }
 
-// waitHeard waits until all nodes are online and heard by their heartbeats, and no mass guard is in force.
+// waitHeard waits until all nodes are online and their heartbeats arrive, and no hold is active.
 func (c *cluster) waitHeard(t *testing.T) {
 	t.Helper()
 	waitFor(t, "heartbeats of all nodes", patience, func() error {
@@ -88,7 +88,7 @@ func (c *cluster) waitVoters(t *testing.T, count int) []memberView {
 	return seen
 }
 
-// Kill -9 of the leader in mid-drain: the drain goes on, and budgets hold across it.
+// The leader is killed with SIGKILL in the middle of a drain. The drain goes on, and budgets hold all the time.
 // proves B13, S3, S7
 func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	const count, minReady, window = 12, 11, 2 * time.Second
@@ -180,7 +180,7 @@ func (c *cluster) checkStops(t *testing.T, old map[string][]procs.Row, killed ti
 	}
 }
 
-// Kill -9 of all servers and restart: nothing acknowledged is lost, nothing running is disturbed.
+// All servers are killed with SIGKILL and restarted. Nothing acknowledged is lost, and nothing that runs is disturbed.
 // proves S4
 func testAllServersKilled(t *testing.T, c *cluster) {
 	port := c.freePort(t)
@@ -225,7 +225,8 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 	c.checkUndisturbed(t, "web", instances, events)
 }
 
-// checkUndisturbed asserts that a job has the same instances, and that none of them changed since an event.
+// checkUndisturbed asserts that a job has the same instances as before, and that none of them has changed since an
+// event.
 func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceView, event int) {
 	t.Helper()
 	for _, was := range before {
@@ -244,8 +245,7 @@ func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceVi
 	}
 }
 
-// writeUntil writes numbers to a label of n1, one after the other, and runs deed meanwhile. It returns the last number
-// whose write was acknowledged.
+// writeUntil writes growing numbers to a label of n1 while deed runs. It returns the last acknowledged number.
 func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	t.Helper()
 	enough, done := make(chan struct{}), make(chan struct{})
@@ -271,7 +271,8 @@ func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	return acknowledged
 }
 
-// proves the rolling restart of servers by SIGTERM: exit code 0, no failed request, nothing disturbed.
+// testRollingRestart restarts the servers one after the other with SIGTERM. Each ends with exit code 0, no request
+// fails, and nothing is disturbed.
 func testRollingRestart(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})

@@ -21,10 +21,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In TestFlood, a client with the certificate of one agent sends registrations of 1 MiB, registrations as large as
+// In TestFlood a client with an agent's certificate floods the servers. It sends registrations of 1 MiB and as large as
 // allowed, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows by more
-// than 100 MB, a person's writes succeed meanwhile, the log keeps nothing of those reports, and the servers count their
-// refusals.
+// than 100 MB, and a user's writes succeed meanwhile. The log keeps nothing of those reports, and the servers count
+// what they refuse.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})
@@ -78,7 +78,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// writeAllTheTime labels a node again and again until stop, which returns how long each write took.
+// writeAllTheTime labels a node repeatedly until stop is called. stop returns how long each write took.
 func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	var took []time.Duration
 	var writing sync.WaitGroup
@@ -103,7 +103,7 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	}
 }
 
-// agentClient is a client that poses as an agent.
+// agentClient returns a client that uses an agent's certificate.
 func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{
@@ -153,7 +153,7 @@ func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, r
 	return accepted, refused
 }
 
-// logBytes is the size of the leader's log and snapshots on disk.
+// logBytes returns the size of the leader's log and snapshots on disk.
 func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(c.leader(t).data(), func(_ string, d fs.DirEntry, err error) error {
@@ -172,7 +172,7 @@ func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	return sum
 }
 
-// registration is a registration of an agent, with a warning.
+// registration returns an agent's registration with a warning.
 func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
 	return transport.RegisterRequest{Node: model.NodeID(name), Name: name, Agent: model.AgentInfo{
 		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address,
@@ -202,7 +202,7 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 	return accepted, refused
 }
 
-// requestIDs makes an agent request n drains of its node, each with a different request id.
+// requestIDs makes an agent request n drains of its node, each with its own request id.
 func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refused int64) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name),
@@ -236,7 +236,7 @@ func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refuse
 
 var refusedSample = regexp.MustCompile(`(?m)^outspan_(?:requests|apply)_refused_total(?:\{[^}]*\})? (\S+)$`)
 
-// countedRefusals is the sum of the refusals that all servers have counted.
+// countedRefusals returns the number of refusals that all servers together have counted.
 func (c *cluster) countedRefusals(t *testing.T) (sum int64) {
 	t.Helper()
 	for _, s := range c.servers {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// tlsConfig is for a client with one of the cluster's certificates ("": none).
+// tlsConfig returns the configuration of a client with one of the cluster's certificates; with "" it has none.
 func (c *cluster) tlsConfig(t testing.TB, certificate string, protocols ...string) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(c.path("tls", "ca.pem"))
@@ -56,7 +56,7 @@ func (c *cluster) postTLS(t testing.TB, path, body string) answered {
 }
 
 // undisturbed asserts that deed disturbs nothing: the same processes run, the same server leads, every node stays
-// eligible, and no object has changed.
+// eligible, and no object changes.
 func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	t.Helper()
 	leader, running := c.leader(t), identities(c.instances())
@@ -77,7 +77,7 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	}
 }
 
-// Garbage on the raft, API and gossip ports, with and without a certificate.
+// Random bytes are sent to the raft, API and gossip ports, with and without a certificate.
 func testGarbage(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	c.undisturbed(t, func() {
@@ -102,7 +102,7 @@ func testGarbage(t *testing.T, c *cluster) {
 	})
 }
 
-// spit sends random bytes and ignores the result.
+// spit sends random bytes and ignores what happens.
 func (c *cluster) spit(t testing.TB, network, address string, size int) {
 	t.Helper()
 	noise := make([]byte, size)
@@ -127,13 +127,13 @@ func (c *cluster) spitText(t testing.TB, network, address, text string) {
 	}
 }
 
-// spitTLS does the same after a handshake, if the server accepts it.
+// spitTLS does the same after a TLS handshake, if the server accepts that.
 func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	t.Helper()
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	conn, err := tls.DialWithDialer(dialer, "tcp", address, c.tlsConfig(t, certificate, protocol))
 	if err != nil {
-		return // refused, which is as good
+		return // a refusal is fine too
 	}
 	defer conn.Close()
 	noise := make([]byte, 5000)
@@ -143,7 +143,7 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// 1,000 open connections don't keep clients with a certificate out.
+// 1,000 open connections don't keep out clients with a certificate.
 func testConnections(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})
@@ -183,7 +183,7 @@ func testConnections(t *testing.T, c *cluster) {
 	}
 }
 
-// proves that no secret of a job stands in an event or a log line.
+// testSecrets checks that no secret of a job is in an event or a log line.
 func testSecrets(t *testing.T, c *cluster) {
 	const secret = "correct-horse-battery-staple"
 	c.run(t, job{name: "vault", count: 2, more: fmt.Sprintf("    env = { PASSWORD = %q }", secret)})

@@ -12,15 +12,15 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// Limits of an idle server with the default settings. Faster detection costs more packets.
+// Limits for an idle server with the default settings. Faster detection would cost more packets.
 const (
-	idleCore = 0.02     // of one core
+	idleCore = 0.02     // share of one core
 	idleRSS  = 60 << 20 // bytes
 )
 
 // TestIdle watches a settled cluster for the time in OUTSPAN_IDLE (make idle: 10 min).
 //
-// A settled cluster writes nothing to its log, and its servers are small.
+// A settled cluster writes nothing to its log, and its servers use little CPU time and memory.
 func TestIdle(t *testing.T) {
 	text := os.Getenv("OUTSPAN_IDLE")
 	if text == "" {
@@ -78,7 +78,7 @@ func (c *cluster) waitSettled(t *testing.T) {
 	})
 }
 
-// written is the time of the last write to each file in the servers' data directories, from the file system.
+// written returns the time of the last write to each file in the servers' data directories.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// job is a job of a test: one group of the program's own demo workload.
+// job is a test's job: one group that runs demo-app, a subcommand of the outspan binary.
 type job struct {
 	name   string
 	count  int
-	args   []string // of demo-app
-	memory string   // default 32MiB
+	args   []string // arguments of demo-app
+	memory string   // default: 32MiB
 	expose int      // port of the service at every agent; 0: no service
-	more   string   // further blocks and keys of the group
+	more   string   // more blocks and keys of the group
 }
 
-// hcl is the job's file.
+// hcl returns the text of the job's file.
 func (j job) hcl(bin string) string {
 	memory, service := j.memory, ""
 	if memory == "" {
@@ -51,7 +51,7 @@ func (j job) hcl(bin string) string {
 `, j.name, j.count, bin, strings.ReplaceAll(args, `" "`, `", "`), memory, service, j.more)
 }
 
-// write writes the job's file into the cluster's directory.
+// write writes the job's file into the cluster's directory and returns its path.
 func (c *cluster) write(t testing.TB, j job) string {
 	t.Helper()
 	return c.writeText(t, j.name+".hcl", j.hcl(c.bin))
@@ -66,7 +66,7 @@ func (c *cluster) writeText(t testing.TB, name, text string) string {
 	return path
 }
 
-// run submits a job and waits until all of it is ready.
+// run submits a job and waits until all of its instances are ready.
 func (c *cluster) run(t testing.TB, j job) {
 	t.Helper()
 	c.must(t, "job", "run", c.write(t, j), "--detach")
@@ -87,7 +87,7 @@ func (c *cluster) run(t testing.TB, j job) {
 	})
 }
 
-// reset removes every job, ends every drain and makes every node accept work again, for the next test on the same
+// reset removes every job, ends every drain and makes every node accept instances, for the next test on the same
 // cluster.
 func (c *cluster) reset(t testing.TB) {
 	t.Helper()
@@ -112,7 +112,7 @@ func (c *cluster) reset(t testing.TB) {
 	c.waitEligible(t, c.agents...)
 }
 
-// freePort is a port that is free at every agent's address.
+// freePort returns a port that is free at every agent's address.
 func (c *cluster) freePort(t testing.TB) int {
 	t.Helper()
 	for port := 18080; port < 18180; port++ {

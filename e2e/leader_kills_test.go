@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestLeaderKills kills one leader after another (OUTSPAN_KILLS; default 20), every other one when another server has
-// just returned and has not caught up. Whatever a job's role is, and whether it has a lease, none of its programs ends,
-// as the kernel shows, and no acknowledged write is lost.
+// TestLeaderKills kills one leader after another; OUTSPAN_KILLS says how many, by default 20. For every second kill
+// another server has just returned and is still behind. Whatever a job's role, and with or without a lease, the kernel
+// shows that none of its programs ends. No acknowledged write is lost.
 func TestLeaderKills(t *testing.T) {
 	long(t)
 	kills := 20
@@ -63,7 +63,7 @@ func TestLeaderKills(t *testing.T) {
 	t.Logf("%d leaders killed in %s, %d writes acknowledged", kills, time.Since(began).Round(time.Second), acknowledged)
 }
 
-// writeOn writes growing numbers to a label until stop, which returns the last acknowledged one.
+// writeOn writes growing numbers to a label until stop is called. stop returns the last acknowledged number.
 func (c *cluster) writeOn(t *testing.T) (stop func() int) {
 	t.Helper()
 	acknowledged, done := 0, make(chan struct{})

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// pause stops a process as SIGSTOP does, and waits until all its threads stand still.
+// pause stops a process with SIGSTOP, and waits until all its threads stand still.
 func (m *member) pause(t testing.TB) {
 	t.Helper()
 	_ = m.Signal(syscall.SIGSTOP)
@@ -35,36 +35,37 @@ func (m *member) pause(t testing.TB) {
 	})
 }
 
-// unpause continues the process.
 func (m *member) unpause(t testing.TB) {
 	t.Helper()
 	_ = m.Signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay suffices for the leader to send each follower a heartbeat that is not answered (it sends one every
-// 100 to 200 ms), and is shorter than its lease.
+// heartbeatsUnderWay is long enough for the leader to send each follower a heartbeat that is not answered (it sends one
+// every 100 to 200 ms). It is shorter than the leader's lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
-// busyReads is how many connections keep the leader busy when it is paused. The order of its work when it continues
-// matters: the more work there is, the less often its timers come first.
+// busyReads is the number of connections that keep the leader busy when it is paused. The order of its work matters
+// when it continues: the more work there is, the less often its timers come first.
 const busyReads = 64
 
-// manyThreads makes this order as random as a few cores allow.
+// manyThreads makes that order as random as possible on few cores.
 const manyThreads = "32"
 
-// pendingReads is how many reads wait in the sockets of the paused leader when it continues.
+// pendingReads is the number of reads that wait in the sockets of the paused leader when it continues.
 const pendingReads = 64
 
-// TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It would not suffice
-// that the leader asks the others whether it still leads: their answers from before the pause are in its sockets. Each
-// cycle first stops the followers for a moment, so that heartbeats are under way, then the leader. The followers
-// continue, answer, elect one of them, and a newer value is acknowledged. Only then 64 reads are sent to the old
-// leader, and it continues. Every answer to a consistent read must have the newer value. The test proves this for this
-// build on real processes. It does not reliably detect VerifyLeader in place of a Barrier: that also depends on the
-// scheduler (4 of 135 cycles at first, none of 60 later). TestStandstill of package cluster detects it, in fake time.
+// TestPausedLeader reads from a leader that was paused while another leader was elected and wrote. The old leader can't
+// just ask the others whether it still leads, because their answers from before the pause are in its sockets. Each
+// cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The followers
+// continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to the old
+// leader, and it continues. Every answer to a consistent read must have the newer value.
+//
+// The test proves this for this build on real processes. It does not reliably detect VerifyLeader in place of a
+// Barrier, because that also depends on the scheduler. It did so in 4 of 135 cycles at first, and in none of 60 later
+// ones. TestStandstill of package cluster detects it, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
-	t.Setenv("GOMAXPROCS", manyThreads) // of the servers
+	t.Setenv("GOMAXPROCS", manyThreads) // threads of the servers
 	cycles := 5
 	if text := os.Getenv("OUTSPAN_LINEAR_CYCLES"); text != "" {
 		var err error
@@ -102,14 +103,14 @@ type pausing struct {
 	began   time.Time
 	key     linear.Key
 	value   int
-	index   uint64 // of the last write
+	index   uint64 // index of the last write
 
 	own, forwarded, refused, caught int
 }
 
 func (p *pausing) now() time.Duration { return time.Since(p.began) }
 
-// write writes the next value through a server, until it is acknowledged.
+// write writes the next value through a server, repeatedly until it is acknowledged.
 func (p *pausing) write(t *testing.T, s *member) {
 	t.Helper()
 	p.value++
@@ -135,7 +136,7 @@ func (p *pausing) write(t *testing.T, s *member) {
 	p.history.Add(o)
 }
 
-// cycle is one pause.
+// cycle pauses the leader once.
 func (p *pausing) cycle(t *testing.T) {
 	t.Helper()
 	c := p.c
@@ -147,7 +148,7 @@ func (p *pausing) cycle(t *testing.T) {
 	for _, s := range others {
 		s.pause(t)
 	}
-	time.Sleep(heartbeatsUnderWay) // only the leader could show that the condition holds
+	time.Sleep(heartbeatsUnderWay) // a sleep, because only the leader could show that the heartbeats are under way
 	old.pause(t)
 	for _, s := range others {
 		s.unpause(t)
@@ -208,7 +209,7 @@ func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 	}
 }
 
-// reader is one connection to a server's socket, opened before the pause.
+// reader is one connection to a server's socket. It is opened before the pause.
 type reader struct {
 	conn   net.Conn
 	client int
@@ -233,7 +234,7 @@ func (p *pausing) connect(t *testing.T, s *member) []*reader {
 	return all
 }
 
-// ask writes a request; the kernel takes it whether or not the server runs.
+// ask writes a request. The kernel takes it even if the server is paused.
 func (r *reader) ask(t *testing.T, now time.Duration) {
 	t.Helper()
 	r.begin = now
@@ -244,7 +245,7 @@ func (r *reader) ask(t *testing.T, now time.Duration) {
 	}
 }
 
-// answer reads an answer as an operation without times; a refusal has no index.
+// answer reads an answer and returns it as an operation without times. A refusal has no index.
 func (r *reader) answer(key linear.Key) (linear.Op, error) {
 	o := linear.Op{Client: r.client, Ask: linear.Ask{Key: key, Action: linear.Read, Level: linear.Consistent}}
 	resp, err := http.ReadResponse(bufio.NewReader(r.conn), nil)
@@ -278,8 +279,8 @@ func (r *reader) answer(key linear.Key) (linear.Op, error) {
 	return o, nil
 }
 
-// readFor is how long each connection repeats its read once the old leader continues: within a lease the leader detects
-// that it no longer leads.
+// readFor is how long each connection repeats its read after the old leader continues. The old leader notices within a
+// lease that it no longer leads.
 const readFor = 500 * time.Millisecond
 
 // collect takes the answers, repeats the reads for a moment, and records all of them.

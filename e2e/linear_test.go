@@ -17,11 +17,11 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// linearBounds are the bounds for real processes on few and busy cores: the process may check the lease of 500 ms late,
+// linearBounds are the bounds for real processes on few and busy cores. A process may check the lease of 500 ms late,
 // and an answer may wait in a socket for a while.
 var linearBounds = linear.Bounds{Default: 2 * time.Second, Slack: 2 * time.Second}
 
-// recording has what clients of all servers do and see, from startHistory to judge. Any faults may happen meanwhile.
+// recording is what clients of all servers do and see, from startHistory to judge. Any faults may happen meanwhile.
 type recording struct {
 	c       *cluster
 	load    *linear.Load
@@ -32,7 +32,8 @@ type recording struct {
 
 var recordings atomic.Int64
 
-// startHistory starts some clients in the background. seed decides their operations; the times depend on the machine.
+// startHistory starts some clients in the background. seed determines their operations; the times depend on the
+// machine.
 func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	t.Helper()
 	name := fmt.Sprintf("lin%d", recordings.Add(1))
@@ -51,7 +52,7 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	return r
 }
 
-// doors are the sockets of the servers: they work whatever happens to the network.
+// doors returns the sockets of the servers, which work whatever happens to the network.
 func (c *cluster) doors(connections int) []linear.Door {
 	var all []linear.Door
 	for _, s := range c.servers {
@@ -70,8 +71,8 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge ends the recording on a cluster that is whole again, and fails the test if no order explains what the clients
-// saw. It removes the jobs that were written.
+// judge ends the recording after all faults have ended. It fails the test if no order explains what the clients saw. It
+// removes the jobs that were written.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
 	r.end()
@@ -106,7 +107,7 @@ func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	return v.Figures
 }
 
-// linearSeed is OUTSPAN_SEED, or else the given seed.
+// linearSeed returns OUTSPAN_SEED, or the given seed if that is not set.
 func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	t.Helper()
 	seed := otherwise
@@ -121,7 +122,7 @@ func linearSeed(t testing.TB, otherwise uint64) uint64 {
 }
 
 // In TestLinear, clients read and write through all servers while each server is killed or paused in turn, the leader
-// most of all.
+// most often.
 func TestLinear(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})
@@ -148,7 +149,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// wait is a random time, at least a quarter of the longest.
+// wait sleeps for a random time of at least a quarter of longest.
 func wait(random *rand.Rand, longest time.Duration) {
 	time.Sleep(longest/4 + time.Duration(random.Int64N(int64(longest*3/4))))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// Kill -9 of the agent alone and restart: instances untouched, adopted, same ids. What ended while no
-// agent watched is reported by the next one.
+// The agent alone is killed with SIGKILL and restarted. Its instances are not touched, are adopted, and keep their ids.
+// An instance that ended while no agent watched is reported by the next agent.
 func testAgentRestart(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	n3 := c.agents[2]
@@ -58,7 +58,7 @@ func testAgentRestart(t *testing.T, c *cluster) {
 	c.waitReady(t, "web", 8)
 }
 
-// proves that a drain survives the sudden restart of the agent that it empties.
+// testAgentRestartInDrain checks that a drain survives the sudden restart of the agent that it empties.
 func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	const count, minReady = 8, 7
 	n1 := c.agents[0]
@@ -81,7 +81,8 @@ func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	c.checkDrainOrder(t, reply, old)
 }
 
-// Kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once.
+// The agent and its instances are killed with SIGKILL. The node is offline within T + 2H + 2 s, and its instances are
+// replaced immediately.
 // proves P17, P18, P22, P35, S7
 func testMachineDies(t *testing.T, c *cluster) {
 	const count = 8
@@ -118,7 +119,7 @@ func testMachineDies(t *testing.T, c *cluster) {
 	}
 }
 
-// waitOffline waits until a node that fell silent at the given time is offline, and asserts that this did not take too
+// waitOffline waits until a node that became silent at the given time is offline. It asserts that this did not take too
 // long.
 func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	t.Helper()
@@ -135,7 +136,7 @@ func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	}
 }
 
-// wentOffline is when a node was marked offline, by its event.
+// wentOffline returns when a node was marked offline, as its event says.
 func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Time {
 	t.Helper()
 	for _, e := range c.events(t) {
@@ -147,8 +148,8 @@ func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Tim
 	return time.Time{}
 }
 
-// checkReplacedOnce asserts that each lost instance has one replacement, which was placed as soon as the node was
-// offline.
+// checkReplacedOnce asserts that each lost instance has exactly one replacement, which was placed as soon as the node
+// was offline.
 func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
 	t.Helper()
 	offline := c.wentOffline(t, m, since)
@@ -191,8 +192,8 @@ const polite = `job "polite" {
 }
 `
 
-// An instance that was replaced while its node was cut off is asked to end when the node returns: clients may be
-// connected to it. It is not killed at once.
+// An instance is replaced while its node is cut off. When the node returns, the instance is asked to end and not killed
+// immediately, because clients may be connected to it.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
 	if err := errors.Join(os.WriteFile(asked, nil, 0o600),

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run makes this process the reaper of everything below it, removes what dead runs have left, runs the tests, and
-// leaves nothing, also when it is interrupted.
+// run makes this process the reaper of all processes below it, removes what dead runs have left, and runs the tests. It
+// leaves nothing behind, even if it is interrupted.
 func run(m *testing.M) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// cleanUp ends every process below this one and removes what belongs to this run.
+// cleanUp ends every process below this one and removes everything that belongs to this run.
 func cleanUp() {
 	if err := relatives.End(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -53,13 +53,13 @@ func cleanUp() {
 	sweepRun(os.Getpid())
 }
 
-// namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The
-// process id that follows shows a later run whether the earlier one is alive.
+// namePrefix begins the names of everything that a run makes outside its process: directories, namespaces and cgroups.
+// The process id follows it, so that a later run can see whether the earlier one still runs.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
 
-// runName returns a new name of this run.
+// runName returns a name of this run that was not used before.
 func runName() string {
 	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
 }
@@ -67,7 +67,7 @@ func runName() string {
 var nameCount atomic.Int64
 
 // program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Any user can enter its
-// directory, since instances of an agent that runs as root run as other users.
+// directory, because an agent that runs as root runs its instances as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)
@@ -76,7 +76,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
 		return "", err
 	}
 	path := filepath.Join(dir, "outspan")
@@ -97,7 +97,7 @@ func mustProgram(t testing.TB) string {
 	return path
 }
 
-// repository is the root of the source tree.
+// repository returns the root of the source tree.
 func repository(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.Abs("..")
@@ -132,7 +132,7 @@ func isTestBinary(pid int) bool {
 	return err == nil && strings.Contains(filepath.Base(exe), "e2e.test")
 }
 
-// sweepRun removes processes, mounts, namespaces, cgroups and directories of one run, by its name.
+// sweepRun removes the processes, mounts, namespaces, cgroups and directories of one run.
 func sweepRun(run int) {
 	prefix := fmt.Sprintf("%s%d-", namePrefix, run)
 	for range 100 {
@@ -162,7 +162,8 @@ func sweepRun(run int) {
 	}
 }
 
-// require skips the test, or fails it under OUTSPAN_E2E_REQUIRED=1, unless it runs as root and every tool is there.
+// require skips the test unless it runs as root and every tool exists. With OUTSPAN_E2E_REQUIRED=1 it fails the test
+// instead.
 func require(t testing.TB, tools ...string) {
 	t.Helper()
 	var missing []string

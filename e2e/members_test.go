@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// proves that leadership moves on request, that a wiped server comes back as a new one, and that servers are removed
-// and promoted without losing the majority; S4.
+// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server comes back as a new one,
+// and servers are removed and promoted while the majority remains.
 func testMembers(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	leader := c.leader(t)
@@ -62,8 +62,8 @@ func (c *cluster) memberID(t *testing.T, m *member) string {
 	return ""
 }
 
-// removeAndReturn removes a server, which then joins again with an empty directory.
-// Removing one of three where another is down is refused.
+// removeAndReturn removes a server, which then joins again with an empty directory. A second removal is refused while
+// another of the three servers is down.
 func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	t.Helper()
 	id := c.memberID(t, m)

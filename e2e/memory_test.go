@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Memory is a hard cap of the kernel's, and an instance that was killed for it is reported so.
+// The kernel enforces the memory limit, and an instance that was killed for it is reported with that reason.
 // proves P30, S1
 func testMemoryCap(t *testing.T, c *cluster) {
 	require(t)
@@ -47,7 +47,7 @@ func testMemoryCap(t *testing.T, c *cluster) {
 	}
 }
 
-// memoryCgroups are the directories of a memory cgroup, by its path below the root of the hierarchy.
+// memoryCgroups returns the directories of memory cgroups, by a pattern for their paths below the root of a hierarchy.
 func memoryCgroups(pattern string) []string {
 	var found []string
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
@@ -61,14 +61,14 @@ func memoryCgroups(pattern string) []string {
 	return found
 }
 
-// hasMemory reports whether a root of a hierarchy of cgroups accounts memory.
+// hasMemory reports whether the hierarchy of cgroups at root accounts for memory.
 func hasMemory(root string) bool {
 	controllers, _ := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	_, err := os.Stat(filepath.Join(root, "memory.usage_in_bytes"))
 	return err == nil || strings.Contains(string(controllers), "memory")
 }
 
-// memoryLimit is the hard cap of a cgroup in bytes; "" if there is none.
+// memoryLimit returns the memory limit of a cgroup in bytes; "" if there is none.
 func memoryLimit(dir string) string {
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {

@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// natsClient speaks as much of the NATS protocol as the test needs: one request after the other. It can't be used after
-// an error.
+// natsClient speaks as much of the NATS protocol as the test needs, one request at a time. It can't be used after an
+// error.
 type natsClient struct {
 	conn  net.Conn
 	in    *bufio.Reader
-	inbox string // subject of the answers
+	inbox string // subject to which answers are sent
 }
 
 const natsWait = 3 * time.Second
@@ -88,7 +88,7 @@ func (n *natsClient) request(subject string, question, answer any) error {
 	}
 }
 
-// natsCalls sends requests through the exposed port of any agent, over one connection as long as that works.
+// natsCalls sends requests through the exposed port of any agent. It keeps one connection as long as that works.
 type natsCalls struct {
 	c    *cluster
 	port int
@@ -111,7 +111,7 @@ func (a *natsCalls) request(subject string, question, answer any) (err error) {
 	return err
 }
 
-// watchMembers samples the kernel; stop returns the cases of two processes with one member id.
+// watchMembers samples the kernel. stop returns the cases in which two processes had one member id.
 func (c *cluster) watchMembers(job string) (stop func() []string) {
 	var twice []string
 	done := make(chan struct{})
@@ -142,12 +142,11 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 	return func() []string { close(done); wg.Wait(); return twice }
 }
 
-// TestNats runs three members of NATS JetStream with volumes, which find each other by OUTSPAN_PEERS, and publishes all
-// the time. Each machine is drained in turn, once with the leading server killed in the middle; one machine dies; all
-// servers are away for a while.
+// TestNats runs three members of NATS JetStream with volumes. They find each other by OUTSPAN_PEERS, and messages are
+// published all the time. Each machine is drained in turn, once with the leading server killed in the middle. One
+// machine dies, and all servers are away for a while.
 //
-// proves: no acknowledged message is lost, there are never fewer than two members, and never two processes of one
-// member.
+// No acknowledged message is lost, there are never fewer than two members, and a member never has two processes.
 func TestNats(t *testing.T) {
 	long(t)
 	require(t, "nats-server")
@@ -211,7 +210,7 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 	holder.start(t)
 	c.waitHeard(t)
-	// if the members' leader died, no member is current before they have elected another one
+	// if the members' leader died, no member is current until they have elected another one
 	never("a machine's death", 0)
 
 	stopSampling = c.sample("nats", "default")
@@ -219,7 +218,7 @@ func TestNats(t *testing.T) {
 		s.Kill()
 	}
 	acked := w.acked.Load()
-	time.Sleep(3 * offlineAfter) // the test is about this time
+	time.Sleep(3 * offlineAfter) // the test needs this time to pass
 	if more := w.acked.Load() - acked; more == 0 {
 		t.Error("no message was acknowledged while all servers were away")
 	}

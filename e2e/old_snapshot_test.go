@@ -10,9 +10,9 @@ import (
 )
 
 // An old state is restored, or recovered into three new servers with other names, while a client sends 50 requests a
-// second. Since it was saved, agents were restarted, a volume moved, instances were evicted, one of them with a copy of
-// data, and a job was submitted. The list of what the confirmation will stop is right, and nothing else is disturbed.
-// The volume is where it was moved to, and the servers' state agrees with what runs.
+// second. After that state was saved, agents were restarted, a volume moved, instances were evicted (one of them with a
+// copy of data), and a job was submitted. The list of what the confirmation will stop is right, and nothing else is
+// disturbed. The volume is where it was moved to, and the servers' state agrees with what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
 	t.Run("restored", func(t *testing.T) {
@@ -113,7 +113,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	confirmed := time.Now()
 	waitFor(t, "what the servers say to be what runs", 30*time.Second, func() error { return c.asTold(jobs) })
 	t.Logf("%s after the confirmation what the servers say is what runs", time.Since(confirmed).Round(10*time.Millisecond))
-	time.Sleep(time.Until(confirmed.Add(3 * time.Second))) // whatever the confirmation ends is gone by then
+	time.Sleep(time.Until(confirmed.Add(3 * time.Second))) // everything that the confirmation ends is gone by then
 	c.undisturbedPrograms(t, before, lost)
 	sent, failed := asks()
 	if len(failed) > 0 || sent < 50 {
@@ -126,7 +126,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	c.run(t, later)
 }
 
-// undisturbedPrograms asserts that the earlier programs still run, with some exceptions.
+// undisturbedPrograms asserts that the earlier programs still run, except those in except.
 func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, except map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -137,8 +137,8 @@ func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, 
 	}
 }
 
-// loseServers removes all servers' disks, and recovers a saved state into three new servers with other names at the
-// same addresses.
+// loseServers removes all servers' disks. It then recovers a saved state into three new servers with other names, at
+// the same addresses.
 func (c *cluster) loseServers(t *testing.T, saved string) {
 	t.Helper()
 	old := c.servers
@@ -167,7 +167,7 @@ func (c *cluster) loseServers(t *testing.T, saved string) {
 	c.waitVoters(t, 3)
 }
 
-// asTold returns an error where the servers' state differs from what the kernel shows, or from what the jobs want.
+// asTold returns an error if the servers' state differs from what the kernel shows or from what the jobs want.
 func (c *cluster) asTold(jobs []job) error {
 	var l struct{ Items []instanceView }
 	if err := c.get("/v1/instances", &l); err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPartitions cuts the network of a cluster of three servers and eight agents, each in a separate namespace.
+// TestPartitions cuts the network of a cluster of three servers and eight agents. Each member has its own namespace.
 func TestPartitions(t *testing.T) {
 	require(t, "ip", "iptables", "nsenter")
 	c := startCluster(t, options{servers: 3, agents: 8, namespaces: true})
@@ -31,14 +31,14 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// since returns the events after an index of the leader's state. The list itself may come from a server that lags a
-// little.
+// since returns the events after an index of the leader's state. The list may come from a server that is slightly
+// behind.
 func (c *cluster) since(t testing.TB, index uint64) []eventView {
 	t.Helper()
 	return slices.DeleteFunc(c.events(t), func(e eventView) bool { return e.Index <= index })
 }
 
-// calm asserts that no node went offline and no instance was touched in these events.
+// calm asserts that in these events no node went offline and no instance was touched.
 func calm(t *testing.T, events []eventView) {
 	t.Helper()
 	for _, e := range events {
@@ -48,8 +48,7 @@ func calm(t *testing.T, events []eventView) {
 	}
 }
 
-// The leader is cut off from all agents while the other servers see them: nobody is marked offline;
-// S13.
+// The leader is cut off from all agents while the other servers hear them. No node is marked offline (S13).
 func testLeaderBlind(t *testing.T, c *cluster) {
 	leader, before, running := c.leader(t), c.status(t).Index, identities(c.instances())
 	c.network.cut(t, []*member{leader}, c.agents)
@@ -79,9 +78,9 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
+// An agent that is cut off for longer than the threshold stops the replaced instances when it returns (S7, S9).
 func testAgentCutOff(t *testing.T, c *cluster) {
-	// without distinct, so that it can be replaced, and so that a node may be left with nothing
+	// without distinct, so that its instances can be replaced, and a node may be left empty
 	c.run(t, job{name: "web", count: 8})
 	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
 	old := c.instancesOf("web", lost)
@@ -123,8 +122,8 @@ func testAgentCutOff(t *testing.T, c *cluster) {
 	}
 }
 
-// 5 of 8 agents are cut off: HOLD, no eviction, visible in status, metrics and events; it ends by
-// itself when they are back; S12.
+// Five of eight agents are cut off. A hold begins and nothing is evicted. The hold is visible in status, metrics and
+// events. It ends by itself when the agents are back (S12).
 func testMassGuard(t *testing.T, c *cluster) {
 	waitFor(t, "all nodes online", patience, func() error {
 		for _, n := range c.nodes(t) {
@@ -143,7 +142,7 @@ func testMassGuard(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // all would be offline by then
+	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // without the hold, all would be offline by then
 	if n := c.status(t).Nodes["offline"]; n != 0 {
 		t.Errorf("%d nodes are offline", n)
 	}
@@ -181,8 +180,9 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent's TCP is lost while its UDP works: its heartbeats arrive, but it gets no answers. It is unreachable and gets
-// no work, and its instances keep running. It accepts work again once its requests are answered.
+// An agent's TCP packets are lost while its UDP packets arrive, so its heartbeats arrive but it gets no answers. The
+// node is unreachable and gets no new instances, and its instances keep running. It accepts instances again once its
+// requests are answered.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	deaf := c.agents[0]

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// database is the example of a primary with replicas that have copies, on a separate cluster.
+// database runs the example of a primary and replicas with copies of its data, on its own cluster.
 type database struct {
 	*cluster
 	port   int
 	writer *writer
 }
 
-// startDatabase runs two replicas and waits until both are in sync.
+// startDatabase runs the database with two replicas and waits until both are in sync.
 func startDatabase(t *testing.T) *database {
 	t.Helper()
 	require(t, "psql")
@@ -27,7 +27,7 @@ func startDatabase(t *testing.T) *database {
 	}
 	db := &database{cluster: startCluster(t, options{servers: 3, agents: 4})}
 	db.port = db.freePort(t)
-	apart := func(operator string) string { // the primary on n4, the replicas on the others
+	apart := func(operator string) string { // the primary runs on n4, the replicas on the other nodes
 		return fmt.Sprintf("    constraint {\n      attribute = \"node.name\"\n"+
 			"      operator  = %q\n      value     = \"n4\"\n    }\n", operator)
 	}
@@ -46,7 +46,7 @@ func startDatabase(t *testing.T) *database {
 	return db
 }
 
-// query queries the primary, through whichever agent answers.
+// query queries the primary, through any agent that answers.
 func (db *database) query(sql string) (string, error) {
 	var failed error
 	for _, a := range db.agents {
@@ -98,8 +98,8 @@ func (db *database) restore(t testing.TB, node string) {
 	db.waitInSync(t, 2)
 }
 
-// TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes,
-// once with the leading server killed.
+// TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes.
+// Once the leading server is killed.
 //
 // proves L1, L2, L4, L5, L6, L13, L17, L18
 func TestPolicies(t *testing.T) {
@@ -131,7 +131,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// testStoppedInPlace: another replica is protected, so the member is stopped in place and starts again there with its
+// testStoppedInPlace: another good replica exists, so the member is stopped in place and starts again there with its
 // copy.
 func testStoppedInPlace(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
@@ -150,8 +150,8 @@ func testStoppedInPlace(t *testing.T, db *database) {
 	}
 }
 
-// testBuiltElsewhere: every member is built elsewhere first, so the group is never degraded; the leading server dies
-// meanwhile.
+// testBuiltElsewhere: every member is built elsewhere first, so the group always has all its copies. The leading server
+// dies meanwhile.
 func testBuiltElsewhere(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	least := 2
@@ -167,7 +167,7 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 			}
 			var l struct{ Items []instanceView }
 			if db.get("/v1/instances?job=postgres&group=replica&consistency=stale", &l) != nil {
-				continue // between two leaders
+				continue // no leader was elected yet
 			}
 			n := 0
 			for _, i := range l.Items {
@@ -198,8 +198,8 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 	db.restore(t, old.Node)
 }
 
-// testLastBlocks: the last healthy replica blocks the drain; a change of the policy in the middle of the drain releases
-// it within 2 s.
+// testLastBlocks: the last healthy replica blocks the drain. When the policy is changed in the middle of the drain, the
+// replica is released within 2 s.
 func testLastBlocks(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	var reply drainReply

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// preemptView has the fields of an instance about preemption.
+// preemptView has those fields of an instance that are about preemption.
 type preemptView struct {
 	ID        string   `json:"id"`
 	Node      string   `json:"node"`
@@ -20,12 +20,12 @@ type preemptView struct {
 }
 
 const (
-	halfNode  = "400MiB" // with the overhead two of these fill a node of 1000 MiB, as one of wholeNode does
+	halfNode  = "400MiB" // with the overhead, two of these fill a node of 1000 MiB, and so does one of wholeNode
 	wholeNode = "864MiB"
 	slowStop  = "    stop {\n      grace       = \"3s\"\n      drain_delay = \"0s\"\n    }\n"
 )
 
-// runClass submits a job of a class, and waits until all of it is ready unless detached.
+// runClass submits a job of a class. Unless detached is true, it waits until all instances are ready.
 func (c *cluster) runClass(t *testing.T, class string, j job, detached bool) {
 	t.Helper()
 	c.must(t, "job", "run", c.writeClass(t, class, j), "--detach")
@@ -39,9 +39,9 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 	return c.writeText(t, j.name+".hcl", strings.Replace(j.hcl(c.bin), "{\n", fmt.Sprintf("{\n  class = %q\n", class), 1))
 }
 
-// Of two full nodes the one with two less important instances gives its
-// room, not the one with one that is more important. What takes it starts only when the kernel shows the others gone;
-// budgets hold.
+// Two nodes are full: one with two less important instances, the other with one instance that is more important than
+// those. The first node gives its room. The instance that takes it starts only when the kernel shows that the others
+// are gone. Budgets hold.
 // proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)
@@ -73,8 +73,8 @@ func TestPreempt(t *testing.T) {
 	c.checkBudgetKeeps(t, low, top)
 }
 
-// watchOverlap samples the kernel until it is stopped. The returned error shows an instance of one job that ran while
-// one of the other did. It reads the first job first: an instance of the second that it finds existed after that.
+// watchOverlap samples the kernel until stop is called. stop returns an error if instances of both jobs ran at the same
+// time. It reads the first job first, so an instance of the second that it finds existed after that.
 func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -102,8 +102,8 @@ func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	return func() error { close(done); return <-result }
 }
 
-// checkWaiting asserts, during the victims' grace, that the preemptor shows what it waits for, and the victims who
-// takes their room.
+// checkWaiting asserts that, during the victims' grace, the preemptor shows what it waits for and the victims show
+// which instance takes their room.
 func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	t.Helper()
 	var top preemptView
@@ -129,8 +129,8 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	}
 }
 
-// checkPreemption checks the events: both stops and the placement are in one entry, and the preemptor is booting only
-// after the end of both.
+// checkPreemption checks the events. Both stops and the placement are in one entry, and the preemptor is booting only
+// after both victims have ended.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID
@@ -176,8 +176,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	})
 }
 
-// checkBudgetKeeps makes the less important instances return, with a budget that allows no stop, and asserts that the
-// important one waits until the budget allows it.
+// checkBudgetKeeps makes the less important instances return, with a budget that allows no stop. It asserts that the
+// important one waits until the budget allows a stop.
 func (c *cluster) checkBudgetKeeps(t *testing.T, low, top job) {
 	t.Helper()
 	c.must(t, "job", "stop", "top", "--purge")

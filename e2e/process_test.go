@@ -16,7 +16,7 @@ import (
 // relatives are the processes below this one.
 var relatives = &procs.Family{}
 
-// output runs a command to its end, at most for limit, and returns all its output.
+// output runs a command for at most limit, and returns everything that it printed.
 func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -64,8 +64,8 @@ func environment(p procs.Row) map[string]string {
 	return env
 }
 
-// belonging returns the processes, except this one, that run the program of a directory or have it in their
-// environment.
+// belonging returns the processes that run a program from a directory or have the directory in their environment. This
+// process is left out.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range procs.Table() {

@@ -13,9 +13,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script.
-//
-// By hand as the quick start says, exit code 0 of the drain included.
+// TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script. Every command,
+// including the drain, must succeed.
 func TestQuickStart(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "quickstart.md"))
 	if err != nil {

@@ -21,7 +21,7 @@ type moveView struct {
 	} `json:"blocker"`
 }
 
-// sleepers are instances that only take room: they can't run twice, so they are not moved.
+// sleepers are instances that only take room. They can't run twice, so they are not moved.
 const sleepers = `job "sleepers" {
   group "main" {
     count = %d
@@ -39,8 +39,8 @@ const sleepers = `job "sleepers" {
 }
 `
 
-// A node that returns empty is refilled at most 5 moves a cycle, without a failed
-// request; it stops when nothing is gained any more; paused actuation shows what would be done, and does nothing.
+// A node that returns empty is filled again with at most 5 moves a cycle, and no request fails. The moves stop when
+// nothing can be gained any more. While actuation is paused, the moves are shown and none is made.
 // proves R49, R54, R56, R57
 func TestRebalance(t *testing.T) {
 	long(t)
@@ -102,7 +102,7 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
-// pausedShows asserts that paused actuation shows the moves that would begin and begins none.
+// pausedShows asserts that while actuation is paused the moves that would begin are shown, and none begins.
 func (c *cluster) pausedShows(t *testing.T, jobs int) {
 	t.Helper()
 	c.must(t, "settings", "pause")
@@ -131,7 +131,7 @@ func (c *cluster) wouldMove(t testing.TB) []moveView {
 	return l.Items
 }
 
-// moved lists the placements of the rescheduler, by their events, oldest first.
+// moved lists the placements that the rescheduler made, as their events show, the oldest first.
 func (c *cluster) moved(t testing.TB) []eventView {
 	t.Helper()
 	return slices.DeleteFunc(c.events(t), func(e eventView) bool {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Two of three servers are destroyed, and the remaining one had been away for a while: it lacks acknowledged changes,
-// and instances that run. None of these is stopped before a person has looked. Then the state decides again.
+// Two of three servers are destroyed, and the remaining one had been away for a while. It lacks acknowledged changes
+// and does not know all instances that run. None of these is stopped before a person has looked. After that the state
+// decides again.
 func TestRecover(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})
@@ -55,7 +56,7 @@ func TestRecover(t *testing.T) {
 	c.waitReady(t, "kept", 3)
 }
 
-// All servers are destroyed with their disks. A saved state is used by three servers with other names at the old
+// All servers are destroyed with their disks. Three servers with other names start from a saved state, at the old
 // addresses. The agents connect to them automatically, and no program or volume is disturbed.
 func TestTotalLoss(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// filled is a quorum whose members record at each start their identity and the data they found.
+// filled is a quorum whose members record, at each start, their identity and the data that they found.
 const filled = `job "agency" {
   group "main" {
     count = 3
@@ -31,9 +31,9 @@ const filled = `job "agency" {
 }
 `
 
-// The machine of a member with a local volume is confirmed dead: the same member is ready elsewhere, with an empty
-// volume. The machine returns: the member still runs once. Its old data is still on the machine, is listed, and is not
-// used.
+// The machine of a member with a local volume is confirmed dead. The same member becomes ready elsewhere with an empty
+// volume. When the machine returns, the member still runs only once. Its old data is still on the machine, is listed,
+// and is not used.
 //
 // proves A8, P2
 func TestRefill(t *testing.T) {

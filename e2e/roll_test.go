@@ -18,10 +18,11 @@ import (
 	"time"
 )
 
-// bootFile holds the member's substitute for its kernel's boot id, once it has been rebooted.
+// bootFile returns the file with the boot id that the member sees once it was rebooted.
 func (m *member) bootFile() string { return m.c.path(m.Name + ".boot") }
 
-// inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a separate mount namespace.
+// inOwnBoot returns args changed so that the command sees the member's own boot id instead of the machine's. It runs in
+// its own mount namespace.
 func (m *member) inOwnBoot(args []string) []string {
 	return append([]string{
 		"unshare", "--mount", "--propagation", "private", "sh", "-c",
@@ -29,7 +30,7 @@ func (m *member) inOwnBoot(args []string) []string {
 	}, args...)
 }
 
-// reboot ends everything of the member and starts it on a kernel with another boot id.
+// reboot ends everything of the member and starts it again with another boot id.
 func (m *member) reboot(t testing.TB, n int) {
 	t.Helper()
 	m.die(t)
@@ -40,16 +41,17 @@ func (m *member) reboot(t testing.TB, n int) {
 	m.start(t)
 }
 
-// reboots reboots the machines that the command of a roll requests, each as soon as the prober no longer uses it.
+// reboots reboots the machines that the command of a roll asks for. Each is rebooted as soon as the prober does not use
+// it any more.
 type reboots struct {
 	c    *cluster
 	dir  string
 	mu   sync.Mutex
-	done []string // names, in order
+	done []string // names of the rebooted machines, in order
 	out  map[string]bool
 }
 
-// script is the command of a roll: it requests a reboot and waits until it has happened.
+// script returns the command of a roll. It asks for a reboot and waits until that has happened.
 func (r *reboots) script() string {
 	return fmt.Sprintf("touch %[1]s/{node} && while [ -e %[1]s/{node} ]; do sleep 0.05; done", r.dir)
 }
@@ -90,9 +92,9 @@ func (r *reboots) order() []string {
 	return slices.Clone(r.done)
 }
 
-// TestRoll reboots four machines in turn under a service, and loses its caller in the middle.
+// TestRoll reboots four machines in turn under a service. In the middle its calling command is killed.
 //
-// Every node is done once, no request fails, and another caller goes on.
+// Every node is rebooted once, no request fails, and another caller continues.
 // proves P39, L23
 func TestRoll(t *testing.T) {
 	long(t)
@@ -169,7 +171,7 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// beginRoll starts the caller of a roll and does not wait for it.
+// beginRoll starts the command of a roll and does not wait for it.
 func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(c.bin, "node", "roll", "n1", "n2", "n3", "n4", "--exec", script, "--within", "40s")
@@ -182,7 +184,7 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	return cmd
 }
 
-// rollID finds the id of the only roll in its drains.
+// rollID returns the id of the only roll, which its drains have.
 func (c *cluster) rollID(t testing.TB) string {
 	t.Helper()
 	type drain struct {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A corrupt or newer snapshot is refused by name and leaves the state untouched; and that a good one
-// brings the state back while no instance is stopped before a person confirms it.
+// A corrupt or newer snapshot is refused with its name, and the state stays as it is. A good snapshot brings the state
+// back, and no instance is stopped before a person confirms the restore.
 func testSnapshots(t *testing.T, c *cluster) {
 	c.run(t, job{name: "kept", count: 2})
 	c.must(t, "node", "label", "n1", "when=before")
@@ -79,7 +79,7 @@ func testSnapshots(t *testing.T, c *cluster) {
 	c.waitReady(t, "kept", 2)
 }
 
-// newerFormat is a snapshot that claims to be from a later release, with a correct checksum.
+// newerFormat returns a snapshot that claims to be from a later release, with a correct checksum.
 func newerFormat(snapshot []byte) []byte {
 	newer := append([]byte{}, snapshot...)
 	const at = len("outspan\n")
@@ -114,8 +114,8 @@ func testForeignData(t *testing.T, c *cluster) {
 	})
 }
 
-// takeForeign starts a member with the data of a member of another cluster. It asserts that the member reports the
-// mistake, that a server ends (an agent keeps trying, and its instances keep running), and that nothing changes.
+// takeForeign starts a member with the data of another cluster's member. The member must report the mistake. A server
+// must end; an agent keeps trying, and its instances keep running. Nothing changes.
 func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	t.Helper()
 	settings := m.settings()

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// long marks a test that takes long: make test skips it, make systems runs it.
+// long marks a test that takes long. make test skips it, and make systems runs it.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -28,7 +28,8 @@ func long(t testing.TB) {
 	}
 }
 
-// example copies examples/NAME to where the nodes find it, and returns its job file with these words replaced.
+// example copies examples/NAME to a place where the nodes find it. It returns the path of its job file after replacing
+// these words.
 func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	t.Helper()
 	from, to := filepath.Join(repository(t), "examples", name), c.path(name)
@@ -52,15 +53,16 @@ func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	return c.writeText(t, name+".hcl", strings.NewReplacer(replace...).Replace(string(text)))
 }
 
-// writer writes one value after the other, each until it is acknowledged, while a test does something else.
+// writer writes one value after the other while a test does something else. Each value is written until it is
+// acknowledged.
 type writer struct {
 	write   func(n int) error
 	acked   atomic.Int64
 	retried atomic.Int64
-	longest atomic.Int64 // ms that one write took, its retries included
+	longest atomic.Int64 // longest time of one write, with its repetitions, in ms
 }
 
-// begin writes until the returned function is called.
+// begin writes until stop is called.
 func (w *writer) begin(t *testing.T) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -97,7 +99,7 @@ func (w *writer) String() string {
 		w.retried.Load(), w.longest.Load())
 }
 
-// factsOf returns the last facts of each living instance of a job.
+// factsOf returns the instances of a job that have not ended, with their latest facts.
 func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	t.Helper()
 	found := map[string]instanceView{}
@@ -107,7 +109,7 @@ func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	return found
 }
 
-// watchFacts records the last facts of each instance of a job, until the returned function is called.
+// watchFacts records the latest facts of each instance of a job until stop is called.
 func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]string) {
 	last := map[string]map[string]string{}
 	done := make(chan struct{})
@@ -121,7 +123,7 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 			}
 			var l struct{ Items []instanceView }
 			if c.get("/v1/instances?job="+job+"&consistency=stale", &l) != nil {
-				continue // between two leaders
+				continue // no leader was elected yet
 			}
 			for _, i := range l.Items {
 				if len(i.Facts) > 0 {
@@ -137,8 +139,8 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 	}
 }
 
-// drainLeading drains a node, kills the leading server as soon as the drain has begun, and returns when the drain is
-// over.
+// drainLeading drains a node and kills the leading server as soon as the drain has begun. It returns when the drain has
+// ended.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
 	var reply drainReply
@@ -152,10 +154,10 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 	dead.start(t)
 }
 
-// TestEtcd drains each node with a member of etcd in turn while a client writes, once with the leading server killed.
+// TestEtcd drains each node with a member of etcd in turn while a client writes. Once the leading server is killed.
 //
-// No acknowledged write is lost, the quorum never is, and no leader is stopped
-// before it moved.
+// No acknowledged write is lost, etcd always has its quorum, and no leader of etcd is stopped before another member
+// leads.
 // proves A8, R23
 func TestEtcd(t *testing.T) {
 	long(t)
@@ -207,7 +209,7 @@ func TestEtcd(t *testing.T) {
 			if old.Facts["leader"] == "true" {
 				led++
 			}
-			if i != 1 { // between two leaders the last facts may be missed
+			if i != 1 { // the latest facts may be missed while there is no leader
 				drained = append(drained, id)
 			}
 			if now := c.instance(t, id); now.Desired != "stopped" {
@@ -242,9 +244,9 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// TestRedis drains the node of the leader of a Redis group while a client writes, once with the leading server killed.
+// TestRedis drains the node of the leader of a Redis group while a client writes. Once the leading server is killed.
 //
-// A leader hands over before it is stopped and no acknowledged write is lost.
+// A leader hands over before it is stopped, and no acknowledged write is lost.
 // proves A10
 func TestRedis(t *testing.T) {
 	long(t)
@@ -258,7 +260,7 @@ func TestRedis(t *testing.T) {
 		out, err := exec.Command("redis-cli", append([]string{"-h", host, "-p", port, "-e"}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	// leads is where a client that asks any member finds the leader.
+	// leads returns where a client finds the leader by asking any member.
 	leads := func(n int) (host, at string, err error) {
 		text, err := redis(c.agents[n%len(c.agents)].address, strconv.Itoa(port), "get", "outspan:leader")
 		host, at, ok := strings.Cut(text, " ")
@@ -298,7 +300,7 @@ func TestRedis(t *testing.T) {
 			c.cli(t, "node", "drain", leader.Node).want(t, 0)
 		}
 		said := facts()
-		seen := round == 0 // between two leaders the last facts may be missed
+		seen := round == 0 // the latest facts may be missed while there is no leader
 		if now := c.instance(t, leader.ID); seen && said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
 			t.Errorf("the leader was stopped as %+v, and said last %v", now, said[leader.ID])
 		}

@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// What runs, as the kernel shows it: nothing here asks the product.
+// What runs, as the kernel shows it. Nothing in this file asks the product.
 
-// instances are the processes of each instance on these agents (none given: on all), by the environment that every
-// instance gets. Processes that have ended and wait to be reaped don't count.
+// instances returns the processes of each instance on these agents, or on all if none is given. It finds them by the
+// environment that every instance gets. A process that has ended and waits to be reaped doesn't count.
 func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	if len(on) == 0 {
 		on = c.agents
@@ -34,17 +34,17 @@ func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	return found
 }
 
-// instancesOf are the processes of one job's instances.
+// instancesOf returns the processes of each instance of one job.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]procs.Row {
 	found := c.instances(on...)
-	// A check that ran beside the program may have ended since: its environment is gone.
+	// A check that ran beside the program may have ended since, so its environment is gone.
 	maps.DeleteFunc(found, func(_ string, ps []procs.Row) bool {
 		return !slices.ContainsFunc(ps, func(p procs.Row) bool { return environment(p)["OUTSPAN_JOB"] == job })
 	})
 	return found
 }
 
-// shims are the shims of these agents (none given: of all).
+// shims returns the shims of these agents, or of all if none is given.
 func (c *cluster) shims(on ...*member) []int {
 	if len(on) == 0 {
 		on = c.agents
@@ -64,15 +64,15 @@ func (c *cluster) shims(on ...*member) []int {
 	return pids
 }
 
-// caged are the processes in the memory cgroups of these agents, if the agents use cgroups. The kernel itself counts
-// them there, whatever a process did to its environment.
+// caged returns the processes in the memory cgroups of these agents, if the agents use cgroups. The kernel counts them
+// there, whatever a process does to its environment.
 func (c *cluster) caged(on ...*member) []int {
 	var pids []int
 	for _, m := range on {
 		for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
 			_ = filepath.WalkDir(filepath.Join(root, c.name, m.Name), func(path string, d os.DirEntry, err error) error {
 				if err != nil || d.Name() != "cgroup.procs" {
-					return nil //nolint:nilerr // a cgroup that is gone holds nothing
+					return nil //nolint:nilerr // a cgroup that is gone has no processes
 				}
 				text, _ := os.ReadFile(path)
 				for _, word := range strings.Fields(string(text)) {
@@ -87,7 +87,7 @@ func (c *cluster) caged(on ...*member) []int {
 	return pids
 }
 
-// empty lists what still runs on these agents, by any of the kernel's views.
+// empty returns what still runs on these agents, as any view of the kernel shows it.
 func (c *cluster) empty(on ...*member) (left []int) {
 	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
 }
@@ -103,7 +103,7 @@ func pidsOf(instances map[string][]procs.Row) []int {
 	return pids
 }
 
-// identities identifies the processes of instances, to compare earlier ones with current ones.
+// identities returns the identity of each instance's processes, to compare earlier processes with later ones.
 func identities(instances map[string][]procs.Row) map[string]string {
 	all := map[string]string{}
 	for id, ps := range instances {

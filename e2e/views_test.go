@@ -116,7 +116,7 @@ type forecastView struct {
 	Blocker  string `json:"blocker"`
 }
 
-// drainReply is the answer to the start of a drain; result is how it ended, if the command followed it.
+// drainReply is the answer to the start of a drain. If the command followed the drain, result says how it ended.
 type drainReply struct {
 	Drain    string   `json:"drain"`
 	Index    uint64   `json:"index"`
@@ -180,7 +180,7 @@ type failure struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// failure decodes the error of a command that was run with --json.
+// failure decodes the error of a command that ran with --json.
 func (r result) failure(t testing.TB) failure {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(r.err), "\n")
@@ -244,7 +244,8 @@ func (c *cluster) drain(t testing.TB, id string) drainView {
 	return d
 }
 
-// events returns all kept events, the oldest first. It asks the leader, which has applied everything acknowledged.
+// events returns all events that the cluster still has, the oldest first. It asks the leader, which has applied
+// everything that was acknowledged.
 func (c *cluster) events(t testing.TB) []eventView {
 	t.Helper()
 	var all []eventView
@@ -270,7 +271,7 @@ func (c *cluster) events(t testing.TB) []eventView {
 	return all
 }
 
-// leader waits for a server that leads and returns it.
+// leader waits until a server leads, and returns it.
 func (c *cluster) leader(t testing.TB) *member {
 	t.Helper()
 	var found *member
@@ -286,7 +287,7 @@ func (c *cluster) leader(t testing.TB) *member {
 	return found
 }
 
-// waitEligible waits until these nodes accept work.
+// waitEligible waits until these nodes accept instances.
 func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("eligibility of %v", names(agents)), patience, func() error {
@@ -304,7 +305,7 @@ func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	})
 }
 
-// waitReady waits until a job has all instances that it wants, ready, and no others. Instances that were lost with
+// waitReady waits until a job has as many ready instances as it wants, and no others. Instances that were lost with
 // their node don't count.
 func (c *cluster) waitReady(t testing.TB, job string, count int) {
 	t.Helper()

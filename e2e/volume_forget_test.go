@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// remembering is a job whose program records at each start which data it found in its volume.
+// remembering is a job whose program records, at each start, which data it found in its volume.
 const remembering = `job "db" {
   group "http" {
     count = 1
@@ -29,14 +29,14 @@ const remembering = `job "db" {
 }
 `
 
-// A machine with a local volume is confirmed dead, the volume is restored elsewhere from a backup, the machine is
-// forgotten, returns with its old directory, and the second machine dies. No program is ever started on data older than
-// the newest of its volume, or on an empty directory. Only a person's --lose-data abandons the data.
+// A machine with a local volume is confirmed dead, and the volume is restored elsewhere from a backup. The machine is
+// forgotten, returns with its old directory, and then the second machine dies. No program ever starts on data that is
+// older than the volume's newest, or on an empty directory. Only a person's --lose-data gives the data up.
 func TestVolumeForgottenMachine(t *testing.T) {
 	long(t)
 	c, first, seen := startRemembering(t)
 	backup := c.generation(t, first, "one")
-	c.generation(t, first, "two") // not in the backup
+	c.generation(t, first, "two") // this is not in the backup
 
 	first.die(t)
 	c.must(t, "node", "status", first.Name, "--wait=offline", "--timeout", "60s")
@@ -70,7 +70,7 @@ func TestVolumeForgottenMachine(t *testing.T) {
 	seen.want(t, "one", "one", "three", "empty")
 }
 
-// starts is the file that the program of the remembering job writes.
+// starts is the path of the file that the program of the remembering job writes.
 type starts string
 
 func startRemembering(t *testing.T) (*cluster, *member, starts) {
@@ -93,13 +93,13 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 	c.must(t, "job", "run", c.writeText(t, "db.hcl", fmt.Sprintf(remembering, seen, c.path("place"))))
 	c.waitReady(t, "db", 1)
 	home := c.member(c.living(t, "db")[0].Node)
-	if err := os.Truncate(seen, 0); err != nil { // it was empty at first, as it should be
+	if err := os.Truncate(seen, 0); err != nil { // the data was empty at the first start, as it should be
 		t.Fatal(err)
 	}
 	return c, home, starts(seen)
 }
 
-// generation changes the volume's data to text; it returns a backup of it.
+// generation changes the volume's data to text and returns a backup of that.
 func (c *cluster) generation(t *testing.T, home *member, text string) string {
 	t.Helper()
 	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"),
@@ -138,7 +138,7 @@ func (s starts) want(t *testing.T, generations ...string) {
 	})
 }
 
-// stays asserts that there is no further start for some time.
+// stays asserts that there is no further start for the given time.
 func (s starts) stays(t *testing.T, during time.Duration) {
 	t.Helper()
 	before := s.read()

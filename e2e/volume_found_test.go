@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// movedSinceSnapshot saves a snapshot, and then moves the volume from one node to another.
+// movedSinceSnapshot saves a snapshot and then moves the volume from one node to another.
 func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen starts, saved string) {
 	t.Helper()
 	c, first, seen = startRemembering(t)
@@ -21,9 +21,9 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 	return c, first, second, seen, saved
 }
 
-// A volume moved after a snapshot was saved, and its instance does not run when the snapshot is restored. The restored
-// state knows only the old home: the instance is not started there, on a directory that is missing. The data can be
-// listed, and the command that is shown brings it into use.
+// A snapshot is saved and the volume moves. When the snapshot is restored, the volume's instance does not run. The
+// restored state knows only the old home, where the directory is missing, so the instance is not started there. The
+// data can be listed, and the command that is shown brings it into use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
 	c, _, second, seen, saved := movedSinceSnapshot(t)
@@ -58,7 +58,7 @@ func TestVolumeFound(t *testing.T) {
 	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.Name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
-	// the replaced data is kept as an old copy now
+	// the replaced data is now kept as an old copy
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
 	}
@@ -66,8 +66,9 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
-// A volume moved after a snapshot was saved, and the newer copy is gone when the snapshot is restored. In the restored
-// state the copy that the move put aside is in use. It is listed, and the command that is shown puts it back.
+// A snapshot is saved and the volume moves. When the snapshot is restored, the newer copy is gone. The restored state
+// uses the copy that the move put aside. That copy is listed, and the command that is shown puts it back into its
+// place.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
 	c, first, second, seen, saved := movedSinceSnapshot(t)
@@ -84,7 +85,7 @@ func TestVolumeFoundAside(t *testing.T) {
 	}
 }
 
-// attachCommand is the command that volume find shows for bringing the data on a node into use.
+// attachCommand returns the command that volume find shows for bringing the data on a node into use.
 func (c *cluster) attachCommand(t *testing.T, m *member) []string {
 	t.Helper()
 	var command []string

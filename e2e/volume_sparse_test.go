@@ -14,8 +14,8 @@ const sparseBytes = 100 << 30
 
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
-// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored on slow disks. In the middle of each
-// pass an agent is killed. At every moment exactly one copy is where instances find it, and in the end its content is
+// A volume of 100 GiB that is nearly all holes is moved, backed up and restored on slow disks. An agent is killed in
+// the middle of each pass. At every moment exactly one copy is where instances find it, and at the end its content is
 // intact.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
@@ -70,8 +70,8 @@ func TestVolumeSparse(t *testing.T) {
 	c.waitAttached(t, source)
 }
 
-// killAndStart kills an agent in the middle of a transfer and restarts it. Meanwhile the only copy that instances would
-// find is on home.
+// killAndStart kills an agent in the middle of a transfer and starts it again. It asserts that meanwhile the only copy
+// that instances would find is on home.
 func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	t.Helper()
 	victim.Kill()
@@ -88,7 +88,7 @@ func (m *member) slowDisk(t *testing.T) {
 	t.Cleanup(m.inject(t, "fsync,fdatasync,syncfs,sync_file_range", "delay_enter=250ms"))
 }
 
-// waitDone waits until a pass of a transfer has done the given number of bytes.
+// waitDone waits until a pass of a transfer has handled the given number of bytes.
 func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), 3*time.Minute, func() error {
@@ -140,7 +140,7 @@ func checkSparse(t *testing.T, path string) {
 	}
 }
 
-// at64 writes at a place of a file.
+// at64 writes at a position of a file.
 type at64 struct {
 	f  *os.File
 	at int64

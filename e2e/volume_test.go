@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// transferView has the fields of a transfer that the tests use.
+// transferView has those fields of a transfer that the tests use.
 type transferView struct {
 	ID      string `json:"id"`
 	Phase   string `json:"phase"`
@@ -43,7 +43,7 @@ type volumeView struct {
 
 const theVolume = "db/http/0/data"
 
-// startVolumes starts a cluster whose agents share a backup directory, and a job with a volume at the first of them.
+// startVolumes starts a cluster whose agents share a directory for backups, and a job with a volume on the first agent.
 func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	t.Helper()
 	c := newCluster(t, options{servers: 3, agents: agents})
@@ -67,14 +67,14 @@ func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	return c, home
 }
 
-// inVolumes is a path below the directory of a member's volumes.
+// inVolumes returns a path below the directory of a member's volumes.
 func (m *member) inVolumes(parts ...string) string {
 	return filepath.Join(append([]string{m.data(), "volumes"}, parts...)...)
 }
 
 func (m *member) large() string { return m.inVolumes(theVolume, "large") }
 
-// fillVolume writes a file of random data, and returns its SHA-256.
+// fillVolume writes a file of random data and returns its SHA-256.
 func fillVolume(t *testing.T, path string, size int64) string {
 	t.Helper()
 	f, err := os.Create(path)
@@ -106,7 +106,7 @@ func sumOf(t *testing.T, path string) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// waitTransfer waits for the end of a transfer, which must succeed.
+// waitTransfer waits for the end of a transfer. The transfer must succeed.
 func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 	t.Helper()
 	var v transferView
@@ -137,7 +137,7 @@ func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	})
 }
 
-// attached returns the members where instances would find the volume.
+// attached returns the members on which instances would find the volume.
 func (c *cluster) attached() (names []string) {
 	for _, m := range c.agents {
 		if _, err := os.Stat(m.inVolumes(theVolume)); err == nil {
@@ -147,7 +147,7 @@ func (c *cluster) attached() (names []string) {
 	return names
 }
 
-// waitAttached waits until exactly one member has the volume where instances find it.
+// waitAttached waits until instances would find the volume on exactly one member.
 func (c *cluster) waitAttached(t *testing.T, want *member) {
 	t.Helper()
 	waitFor(t, "one attached copy, on "+want.Name, patience, func() error {
@@ -158,8 +158,8 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 	})
 }
 
-// A volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end
-// there is exactly one attached copy, intact; the old one is kept aside.
+// A volume of 1 GiB is moved. In the middle first the source's agent and then the target's is killed. At the end
+// exactly one copy is attached and intact, and the old one is kept aside.
 func TestVolumeMigrate(t *testing.T) {
 	long(t)
 	c, source := startVolumes(t, 2)
@@ -218,7 +218,7 @@ func TestVolumeMigrate(t *testing.T) {
 		t.Errorf("volume: %+v", v)
 	}
 
-	c.must(t, "volume", "cancel", id) // the old copy is no longer wanted
+	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
 	waitFor(t, "the end of the old copy", patience, func() error {
 		if _, err := os.Stat(kept[0]); !errors.Is(err, os.ErrNotExist) {
 			return errors.Join(errors.New("it is still there"), err)
@@ -227,7 +227,7 @@ func TestVolumeMigrate(t *testing.T) {
 	})
 }
 
-// A backup brings the data back after the loss of the node; a damaged archive fails clearly and changes
+// After the loss of the node, a backup brings the data back. A damaged archive fails with a clear message and changes
 // nothing.
 // proves P20
 func TestVolumeBackupAndRestore(t *testing.T) {
@@ -262,7 +262,7 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	if got := c.attached(); len(got) != 1 || got[0] != home.Name {
 		t.Errorf("after a restore that failed the volume is attached on %v", got)
 	}
-	damage(t, archive, 17<<20) // whole again
+	damage(t, archive, 17<<20) // the second flip makes it whole again
 
 	c.must(t, "volume", "restore", backup, "--node", other.Name, "--attach")
 	c.waitReady(t, "db", 1)
@@ -274,12 +274,12 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	}
 	checkOwner(t, other)
 
-	home.start(t) // it returns, and its copy is the old one now
+	home.start(t) // its node returns, and its copy is now the old one
 	c.waitAttached(t, other)
 }
 
-// checkOwner asserts that the file which the test wrote as root on another node belongs to the slot's user here, as the
-// volume does.
+// checkOwner asserts that a file belongs to the slot's user on this node, as the volume does. The test wrote that file
+// as root on another node.
 func checkOwner(t *testing.T, m *member) {
 	t.Helper()
 	var owners [2]uint32

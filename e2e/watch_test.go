@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// sampled is the result of a sampler.
+// sampled is what a sampler saw.
 type sampled struct {
 	samples  int
-	failed   int // samples that no server answered
-	ready    int // the least ready count
-	alive    int // the least number of instances with a process, by the kernel
-	most     int // the greatest one
-	running  int // the greatest number of wanted instances
+	failed   int // number of samples that no server answered
+	ready    int // least number of ready instances
+	alive    int // least number of instances with a process, as the kernel shows
+	most     int // greatest number of instances with a process
+	running  int // greatest number of wanted instances
 	last     error
-	atLeast  string // the state when ready was least
+	atLeast  string // state at the sample with the fewest ready instances
 	longest  time.Duration
 	previous time.Time
 }
 
-// sample looks at a job every 50 ms until the returned function is called: through the API, from any server, and in the
-// kernel's process table.
+// sample looks at a job every 50 ms until stop is called: through the API of any server, and in the kernel's process
+// table.
 func (c *cluster) sample(name, consistency string) (stop func() sampled) {
 	ctx, cancel := context.WithCancel(context.Background())
 	seen := sampled{ready: 1 << 30, alive: 1 << 30}
@@ -96,14 +96,14 @@ func (p probed) String() string {
 	return fmt.Sprintf("%d of %d requests failed %v", p.failed, p.sent, p.errors)
 }
 
-// probe sends 50 requests a second to a service, each on a new connection and to the next of these agents, until the
-// returned function is called.
+// probe sends 50 requests a second to a service, each on a new connection and to the next of these agents, until stop
+// is called.
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	return c.probeExcept(port, func(string) bool { return false }, agents...)
 }
 
-// probeExcept is like probe, but leaves out the agents that except names at the moment, as people do with a machine
-// that they reboot.
+// probeExcept is probe, but leaves out the agents that except names at the time. People do that with a machine that
+// they reboot.
 func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -166,7 +166,7 @@ func fetch(client *http.Client, url string) error {
 	return nil
 }
 
-// perfect asserts that requests were sent and none failed.
+// perfect asserts that requests were sent and that none failed.
 func (p probed) perfect(t testing.TB) {
 	t.Helper()
 	if p.sent == 0 || p.failed > 0 {

@@ -15,11 +15,11 @@ agent {
     cpu    = 200
     memory = "256MiB" # for the machine itself
   }
-  # allow_users = ["postgres", "redis"] # job files may name these users alone; by default any but root
-  # min_uid     = 1000                  # and any from this number on
-  # instance_uids = "2000000-2065535"   # of instances whose job file names no user; by default 2100000000-2100065535, "off": they share nobody
-  # volume_paths = ["/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"] # where a volume's path is made when it is missing; this is the default
-  on_shutdown = "keep" # instances go on when the agent stops; "drain" empties the node first
+  # allow_users = ["postgres", "redis"] # job files may name only these users; default: any but root
+  # min_uid     = 1000                  # and users with this id or a higher one
+  # instance_uids = "2000000-2065535"   # for instances without a user in their job file; default: 2100000000-2100065535; "off": nobody
+  # volume_paths = ["/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"] # a missing path of a volume is made only here; this is the default
+  on_shutdown = "keep" # instances continue when the agent stops; "drain" empties the node first
 }
 
 listen {

@@ -1,5 +1,5 @@
-# A careful rollout: one canary first, promoted by a person (outspan deployment promote), then two at a time; back to the last good version by itself
-# if it makes no progress for five minutes.
+# A careful rollout: first one canary, which a person promotes with outspan deployment promote, then two instances at a
+# time. If the rollout makes no progress for five minutes, the job returns to the last good version by itself.
 job "checkout" {
   group "api" {
     count = 8

@@ -1,5 +1,5 @@
-# A database with one copy of its data, on one node. A drain leaves it running and names it, with its volume, as what blocks; acknowledge it with
-# outspan node ack-blockers NODE.
+# A database with one copy of its data, on one node. A drain leaves it running, and lists it and its volume as blockers.
+# Acknowledge it with outspan node ack-blockers NODE.
 job "ledger" {
   class = "critical"
 
@@ -19,8 +19,8 @@ job "ledger" {
 
     port "sql" { static = 5432 }
 
-    # Mounted at this path for this program and its checks alone; the data itself is in the agent's data_dir. Where the agent is not root,
-    # nothing is mounted: use the environment variable OUTSPAN_VOLUME_DATA, which names the right place in both cases.
+    # The data is in the agent's data_dir, and is mounted at this path only for this program and its checks. An agent
+    # without root can't mount it. OUTSPAN_VOLUME_DATA in the environment is the right path in both cases.
     volume "data" {
       kind = "local"
       path = "/srv/ledger"
@@ -38,7 +38,7 @@ job "ledger" {
     }
 
     stop {
-      signal = "SIGINT" # postgres: fast shutdown
+      signal = "SIGINT" # a fast shutdown of postgres
       grace  = "1m"
     }
   }

@@ -1,4 +1,4 @@
-// Package examples holds complete, commented files that a user can start from; each is loaded by a test.
+// Package examples holds complete, commented files that a user can start from. A test loads each of them.
 package examples
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// files are all that end in .hcl, those in subdirectories included.
+// files returns all files that end in .hcl, in subdirectories too.
 func files(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -53,8 +53,8 @@ func TestExamplesLoad(t *testing.T) {
 	}
 }
 
-// TestScriptsAreThere: the scripts that a job file names lie beside it and can be run, and none lies there that no job
-// file names. A file in a directory of its own names them where it says that they are to be copied: /opt/<directory>.
+// TestScriptsAreThere: the scripts that a job file uses are in its directory and can be executed, and that directory
+// has no other scripts. Job files use their scripts at the path to which they are to be copied: /opt/<directory>.
 func TestScriptsAreThere(t *testing.T) {
 	dirs := 0
 	for _, file := range files(t) {

@@ -1,4 +1,4 @@
-# One instance on every eligible node. A drain stops it last, or leaves it alone with --ignore-system.
+# One instance on every eligible node. A drain stops it last. With --ignore-system, a drain leaves it running.
 job "node-exporter" {
   class = "system"
 

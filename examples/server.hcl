@@ -1,4 +1,4 @@
-# One of three servers. Every server has the same file but for its name.
+# One of three servers. Their files differ only in name, address and certificate.
 #
 #   outspan server run --config /etc/outspan.d
 
@@ -6,7 +6,7 @@ name     = "s1"
 data_dir = "/var/lib/outspan"
 
 server {
-  bootstrap_expect = 3 # three new servers begin a cluster together
+  bootstrap_expect = 3 # three new servers found a cluster together
   retry_join       = ["10.0.0.1:7642", "10.0.0.2:7642", "10.0.0.3:7642"]
 }
 
@@ -35,7 +35,7 @@ gossip {
   profile  = "lan" # lan | wan | fast
 }
 
-# These seed the cluster's settings once; change them later with: outspan settings set
+# The cluster's first settings. Change them later with: outspan settings set
 settings {
   offline_after  = "60s"
   drain_deadline = "1h"

@@ -1,5 +1,5 @@
-# A server and an agent in one process, for one machine. tls { dir } makes its own certificates and gossip key there; only loopback can be
-# bound. The agent keeps its part in /var/lib/outspan-agent.
+# A server and an agent in one process, for one machine. With tls { dir }, certificates and the gossip key are made in
+# that directory, and only loopback addresses are allowed. The agent's data is in /var/lib/outspan-agent.
 #
 #   outspan server run --config single.hcl
 

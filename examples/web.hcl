@@ -1,4 +1,4 @@
-# A stateless web service: replacements are ready before old instances stop, and at least two stay ready whatever is drained.
+# A stateless web service. Replacements are ready before old instances stop, and at least two stay ready during drains.
 job "web" {
   class = "production"
 
@@ -15,7 +15,7 @@ job "web" {
     env = { LOG = "info" }
 
     resources {
-      cpu    = 250      # shares, soft
+      cpu    = 250      # shares: a promise, not a cap
       memory = "128MiB" # a hard cap
     }
 

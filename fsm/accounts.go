@@ -8,8 +8,8 @@ import (
 )
 
 // setInstance replaces an instance's row and updates every sum and index that depends on it: the node's usage, the
-// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for a
-// collected one. Every change of an instance goes through here, so no sum can be forgotten.
+// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for one
+// that is dropped. Every change of an instance goes through here, so no sum can be forgotten.
 func (s *State) setInstance(before, after *Instance) {
 	row := after
 	if row == nil {
@@ -125,7 +125,7 @@ func (s *State) renewServices(group model.GroupID) {
 	}
 }
 
-// Preparation is the number of the preparation that the agent is to run for the instance; 0: none.
+// Preparation is the number of the preparation that the agent must run for the instance; 0: none.
 func (i *Instance) Preparation() uint64 {
 	if !i.Eviction.Preparing {
 		return 0

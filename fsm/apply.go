@@ -8,16 +8,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total:
-// invalid input is a refusal. Only what can't happen in a healthy log (an entry of a newer format, an index that goes
-// back) panics, and that must end the server.
+// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. Invalid
+// input gives a refusal, never a panic. Apply panics only on what a healthy log can't contain (an entry of a newer
+// format, an index that goes back), and the panic must end the server.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 	f := s.fork()
 	results := f.applyNext(index, logTerm, e)
 	return f.publish(), results
 }
 
-// applyNext applies one more entry to a fork. What several entries touched adds up until the fork is published.
+// applyNext applies one more entry to a fork. The fork collects the touched topics of all its entries until it is
+// published.
 func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 	if e.Format > model.CurrentFormat {
 		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index,
@@ -109,7 +110,7 @@ func asRefusal(err error) *model.Error {
 	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
 }
 
-// publish ends the fork: the result can only be read.
+// publish ends the fork and returns it as a State that is only read from now on.
 func (s *State) publish() State {
 	s.entry = entryContext{}
 	return *s

@@ -13,12 +13,12 @@ const (
 	avoidNodes = 3          // a version that has failed on this many nodes avoids none of them
 )
 
-// AvoidEntry records that instances of a group failed on the node that has it. It is a preference of placement: the
-// node comes after all other nodes that fit, whatever speaks for it (R37, R40). Failures of one version don't count
-// against the next. Only a person's request, made with an eviction, holds for every version.
+// AvoidEntry records that instances of a group failed on the node whose row holds it. Placement then prefers every
+// other node that fits, whatever the scores (R37, R40). Failures of one version don't count against the next. An entry
+// for all versions is made only when a person asks for it with an eviction.
 type AvoidEntry struct {
 	Group model.GroupID `cbor:"1,keyasint"`
-	// ignored from then on; removed when the next entry is added to this node
+	// the entry is ignored from then on, and removed when this node gets its next entry
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
 	Version uint64     `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
@@ -72,9 +72,9 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidByWord makes every version of an instance's group avoid its node, as a person asked with an eviction. Without a
-// message the reason names the actor.
-func (s *State) avoidByWord(inst *Instance, message string) {
+// avoidOnRequest makes every version of an instance's group avoid the instance's node, because a person asked for it
+// with an eviction. Without a message the reason names the actor.
+func (s *State) avoidOnRequest(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
 }
 
@@ -96,9 +96,9 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
-// AvoidsByWord returns until when the group of an instance avoids its node because a person asked for it with an
+// AvoidedOnRequest returns until when the group of an instance avoids its node because a person asked for it with an
 // eviction; false if nobody did.
-func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) {
+func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
 		return 0, false
@@ -111,10 +111,10 @@ func (s *fleet) AvoidsByWord(inst *Instance, now model.Time) (model.Time, bool) 
 	return 0, false
 }
 
-// comeBack undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
+// undoEviction undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
 // eviction itself is withdrawn if the stop has not begun.
-func (s *State) comeBack(inst *Instance) *model.Error {
-	if _, avoids := s.AvoidsByWord(inst, s.Now); !avoids {
+func (s *State) undoEviction(inst *Instance) *model.Error {
+	if _, avoids := s.AvoidedOnRequest(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
 	}
 	node, _ := s.Nodes.Get(inst.Node)

@@ -14,7 +14,7 @@ const (
 	maxWarnings    = 32       // of an agent; the rest is dropped
 	maxDrainNodes  = 10_000
 	maxDrainErrors = 2 << 20  // bytes of last errors in one drain
-	maxDrainError  = 4 << 10  // bytes of one
+	maxDrainError  = 4 << 10  // bytes of one last error
 	maxSharers     = 10_000   // groups that name one shared budget
 	maxRefusal     = 1 << 10  // bytes of a refusal's message, and of its hint
 	maxEvent       = 16 << 10 // bytes of an event; the texts of a longer one are cut

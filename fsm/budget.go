@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// SharedBudget is a budget with a name that groups share. It counts the sum over all of them (R21). Ready and wanted
-// instances are read from the groups' rows; only the stops within the rate's window are kept here.
+// SharedBudget is a budget with a name that groups share. Its numbers limit all of their instances together (R21).
+// Ready and wanted instances are read from the groups' rows; only the stops within the rate's window are kept here.
 type SharedBudget struct {
 	Name     model.BudgetName `cbor:"1,keyasint"`
 	Spec     model.BudgetSpec `cbor:"2,keyasint"`

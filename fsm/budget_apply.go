@@ -83,7 +83,6 @@ func (s *State) emitBudget(subject string, before, after model.Budget) {
 	s.emit(e)
 }
 
-// rateText describes how many stops may begin within which time.
 func rateText(b model.Budget) string {
 	if b.RateMax == 0 {
 		return "none"
@@ -91,8 +90,8 @@ func rateText(b model.Budget) string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have. For a system group it is the number that it has on nodes that
-// are not offline, and those that are being replaced there.
+// Want is the number of instances a group should have. For a system group it is the number of its instances on nodes
+// that are not offline, including those that are being replaced there.
 func (g *Group) Want() int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced

@@ -31,7 +31,7 @@ func Check(s State) error {
 
 // checker collects what one state breaks.
 type checker struct {
-	rule   Invariant // of the findings of want; none in Check, S8 in CheckStep
+	rule   Invariant // the invariant that want reports: none in Check, S8 in CheckStep
 	s      *State
 	memory map[model.NodeID]Usage
 	waits  map[model.NodeID]int64
@@ -173,7 +173,7 @@ func (c *checker) slots() {
 	for _, row := range c.s.inGroup.All() {
 		i, ok := c.s.Instances.Get(row.ID)
 		if !ok {
-			continue // reported by indexes
+			continue // indexes reports it
 		}
 		if next := (place{i.Group, i.Slot}); next != at {
 			flush()

@@ -85,7 +85,7 @@ func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
 		if !ok {
-			return // forgotten
+			return // the node was forgotten
 		}
 		c.want(n.Assigned > before.Index,
 			"instance %s: what its agent is told changed after index %d, its node was last called at %d",
@@ -150,7 +150,7 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	between := b.Registrations > a.Registrations+1 // it also had a size that neither state shows
+	between := b.Registrations > a.Registrations+1 // the node also had a size that neither state shows
 	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room,
 		"node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
@@ -218,7 +218,8 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows checks that the entries in between created each new row: nothing that was deleted comes back.
+// newRows checks that each row that only the later state has was created in between: nothing that was deleted comes
+// back.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
 		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
@@ -228,7 +229,7 @@ func (c *checker) newRows(before *State) {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
+		if !before.Nodes.Has(id) { // a node that registered twice also had a size that neither state shows
 			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
 				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}

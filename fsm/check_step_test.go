@@ -97,7 +97,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
 	}
-	// the others S8
+	// the cases that are not listed break S8
 	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9}
 	start := busyState(t)
 	before, results := start.Apply(start.Index+1, 1,

@@ -296,7 +296,7 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 		t.Error(err)
 	}
 	broken := s.fork()
-	edit(broken.Instances, "i4", func(i *Instance) { i.Links.VolumeHome = true })
+	edit(broken.Instances, "i4", func(i *Instance) { i.Links.HasVolumes = true })
 	row, _ := broken.Instances.Get("i4")
 	broken.inGroup.put(inGroupKey(row), row)
 	wantFinding(t, Check(*broken), S2, "may use its volumes")

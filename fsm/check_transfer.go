@@ -73,7 +73,7 @@ func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.Tra
 		return
 	}
 	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // an instance of a version without volumes uses none
-		c.holds(S2, !inst.holdsClaims() || !inst.Links.VolumeHome, "transfer %s is %s and instance %s may use its volumes",
+		c.holds(S2, !inst.holdsClaims() || !inst.Links.HasVolumes, "transfer %s is %s and instance %s may use its volumes",
 			t.ID, t.Phase, inst.ID)
 	}
 }

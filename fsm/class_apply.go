@@ -7,12 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxClasses is the largest number of classes.
 const maxClasses = 64
 
-// ClassSet creates a class, or changes the given fields of an existing one. A new one needs Below or Above: the class
-// that it comes directly after or before in the order. They move an existing one. No instance is rewritten (R7). Codes:
-// invalid, unknown_class.
+// ClassSet creates a class, or changes the given fields of an existing one. A new class needs Below or Above, which
+// name the class that it comes directly after or before in the order. For an existing class they change its place. No
+// instance is rewritten (R7). Codes: invalid, unknown_class.
 type ClassSet struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
 	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important

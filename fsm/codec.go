@@ -36,7 +36,7 @@ type wireEntry struct {
 	Groups  [][]wireCommand `cbor:"8,keyasint"`
 }
 
-// wireCommand is a Command on disk: an array of three. Format is the one that a reader must know to understand the
+// wireCommand is a Command on disk: an array of three. Format is the format that a reader must know to understand the
 // body.
 type wireCommand struct {
 	_      struct{} `cbor:",toarray"`

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	partSize = 64 << 10 // of the parts that are written
-	maxPart  = 1 << 20  // of those that are read
+	partSize = 64 << 10 // bytes in a part that is written
+	maxPart  = 1 << 20  // most bytes in a part that is read
 	partHead = 4 + 4
 )
 
@@ -33,14 +33,13 @@ func packParts(w io.Writer, fill func(io.Writer) error) error {
 	if err == nil {
 		err = out.Flush()
 	}
-	_ = to.CloseWithError(err) // nil: the end
+	_ = to.CloseWithError(err) // a nil error means the end of the stream
 	if failed := <-packed; failed != nil {
 		return failed // the cause of fill's error, or the same error
 	}
 	return err
 }
 
-// packAll compresses everything in r.
 func packAll(w io.Writer, r io.Reader) error {
 	parts := partWriter{w: w}
 	deflate, err := flate.NewWriter(&parts, flate.BestSpeed)
@@ -96,13 +95,13 @@ func partSum(length, part []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
 }
 
-// partReader returns the bytes in the parts, after it has verified the checksum of each part. It ends where r ends
-// after a part.
+// partReader returns the bytes in the parts, after it has verified the checksum of each part. It returns io.EOF if r
+// ends right after a part.
 type partReader struct {
 	r    io.Reader
-	read int64 // bytes of r
+	read int64 // bytes taken from r
 	part []byte
-	rest []byte // of part
+	rest []byte // the end of part that Read has not returned yet
 }
 
 // prelude reads and checks the head of a snapshot, and returns the format.
@@ -165,7 +164,6 @@ func (p *partReader) next() error {
 	return nil
 }
 
-// fill reads all of b from r.
 func (p *partReader) fill(b []byte) error {
 	n, err := io.ReadFull(p.r, b)
 	p.read += int64(n)

@@ -30,7 +30,7 @@ type rowTable struct {
 	each func(s *State, visit func(body []byte) error) error
 	add  func(s *State, body []byte, texts sharing) *model.Error
 	size func(s *State) int
-	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
+	all  func(s *State) iter.Seq2[string, any] // rows with their keys as texts
 	diff func(a, b *State) []RowChange
 }
 

@@ -100,7 +100,6 @@ func filled(counts []TableCount) []TableCount {
 	return slices.DeleteFunc(slices.Clone(counts), func(c TableCount) bool { return c.Rows == 0 })
 }
 
-// frameWriter writes frames.
 type frameWriter struct {
 	out  io.Writer
 	head []byte

@@ -80,8 +80,8 @@ func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byt
 
 // frameReader reads frames into one buffer that grows to the largest.
 type frameReader struct {
-	packed *bufio.Reader // of the bytes in the parts
-	r      *bufio.Reader // of the frames
+	packed *bufio.Reader // the compressed stream, taken out of the parts
+	r      *bufio.Reader // the frames, unpacked
 	head   [frameHead]byte
 	body   []byte
 	read   int64
@@ -179,7 +179,6 @@ func notTheEnd(err error, what string) error {
 	return damaged("%s", what)
 }
 
-// fill reads all of p.
 func (f *frameReader) fill(p []byte) error {
 	_, err := io.ReadFull(f.r, p)
 	return readError(err)

@@ -10,7 +10,7 @@ import (
 const (
 	keptPerSlot   = 2    // terminal instances that stay visible in a slot
 	eventsAnEntry = 2000 // old events that one entry may drop; more if its own events take more room
-	eventBytes    = 400  // room for each event of the limit, on average; most take 200
+	eventBytes    = 400  // bytes that an event of the limit may take on average; most take 200
 )
 
 // dropOldEvents drops events that are too old, too many or too large. It does so while an entry is applied, so no entry
@@ -47,7 +47,7 @@ func (s *State) forgetOld(inst *Instance) {
 	}
 }
 
-// forgetVersions drops versions of a job that nothing runs, beyond the last ten.
+// forgetVersions drops versions of a job that no instance runs and that are older than the last ten.
 func (s *State) forgetVersions(name model.JobName) {
 	job, ok := s.Jobs.Get(name)
 	if !ok {

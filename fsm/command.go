@@ -19,8 +19,8 @@ type Entry struct {
 	Wall    int64           // Unix ms at the proposer, for people
 	Term    uint64          // the term the decision was made in; 0 = any (requests of users)
 	Actor   model.Actor     // who asked
-	Request model.RequestID // empty: not idempotent by id
-	Body    string          // hash of the request's body, with Request
+	Request model.RequestID // empty: a repeated request is not recognised
+	Body    string          // hash of the request's body; set with Request
 	Groups  [][]Command     // each group: all or none
 }
 

@@ -14,7 +14,7 @@ type Deployment struct {
 	Progress model.Time `cbor:"7,keyasint"`
 	Wall     int64      `cbor:"8,keyasint"`
 	Index    uint64     `cbor:"9,keyasint"`
-	// for something that is not the version's fault; the deadline stands still, and starts over afterwards
+	// it waits for something that is not the version's fault; the deadline stands still, and starts over afterwards
 	Waiting bool `cbor:"10,keyasint,omitempty"`
 }
 

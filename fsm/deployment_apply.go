@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deploy begins the deployment of a job's new version. A first version has nothing to compare with, so it needs no
-// canaries.
+// deploy begins the deployment of a job's new version. With update, the deployment waits for canaries if a group asks
+// for them and has instances of another version to compare them with. A first version has none.
 func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
 	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version,
@@ -28,8 +28,8 @@ func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.forgetDeployments(job.Name)
 }
 
-// hasOutdated reports whether a group has an instance of another version than its own, which canaries can be compared
-// with.
+// hasOutdated reports whether a group has an instance that should run, but is not of the group's present version.
+// Canaries are compared with such instances.
 func (s *State) hasOutdated(id model.GroupID) bool {
 	g, _ := s.Groups.Get(id)
 	for inst := range s.InstancesOf(id) {
@@ -40,14 +40,15 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 	return false
 }
 
-// triedBefore reports whether the last deployment of a job ended without success. Then a version with the same
-// instances needs a deployment of its own; without one it could never become the stable version.
+// triedBefore reports whether the last deployment of a job ended without success. Then even a new version that changes
+// no instance needs a deployment of its own. Without one it could never become the stable version.
 func (s *jobs) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
-// keepStable makes a version that changes no instance the stable one, as the version before it was.
+// keepStable makes a job's new version the stable one without a deployment. The new version changes no instance, and
+// the version before it was stable.
 func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
@@ -92,7 +93,8 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
-		// A version submitted meanwhile has the same instances: a revert must keep its counts and budgets.
+		// If a version with the same instances was submitted meanwhile, that version becomes the stable one: a revert must
+		// keep its counts and budgets.
 		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
@@ -217,7 +219,7 @@ func (s *jobs) forgetDeployments(job model.JobName) {
 }
 
 // SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their
-// counts and limits. False if one of them is gone.
+// counts and limits. It returns false if one of them is gone.
 func (s *jobs) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)

@@ -24,7 +24,7 @@ type Field struct {
 	Value any
 }
 
-// Fields is a struct or a map as named parts in a fixed order: that of the struct, or that of the map's keys.
+// Fields are the named parts of a struct, in its order, or of a map, in the order of its keys.
 type Fields []Field
 
 // MarshalJSON implements json.Marshaler: an object with its keys in order.

@@ -59,7 +59,7 @@ func Diff(a, b State) []RowChange {
 	return changes
 }
 
-// diffTable compares one table of two states. show turns a row into what is described.
+// diffTable compares one table of two states. show turns a row into the value that Describe gets.
 func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
 	if a.Same(b) {
 		return nil

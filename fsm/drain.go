@@ -29,7 +29,7 @@ type DrainNode struct {
 	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
-	// of Moved, those that have no replacement yet
+	// how many of Moved have no replacement yet
 	Unreplaced int `cbor:"12,keyasint,omitempty"`
 	// acknowledged instances that stayed when the node was drained or failed
 	Acked int `cbor:"13,keyasint,omitempty"`
@@ -100,7 +100,7 @@ type DrainEnd struct {
 	LastError string           `cbor:"4,keyasint,omitempty"`
 }
 
-// DrainPause pauses or resumes. The deadline goes on.
+// DrainPause pauses or resumes a drain. Its deadlines keep running meanwhile.
 type DrainPause struct {
 	ID     model.DrainID `cbor:"1,keyasint"`
 	Paused bool          `cbor:"2,keyasint"`

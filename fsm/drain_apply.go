@@ -60,7 +60,7 @@ func (c *DrainStart) apply(s *State) error {
 	return nil
 }
 
-// check refuses what is wrong with the command itself.
+// check refuses a command that is invalid in any state.
 func (c *DrainStart) check() *model.Error {
 	switch r := c.Options.Roll; {
 	case !model.ValidName(string(c.ID)):
@@ -189,8 +189,8 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
-// countMoved counts a stop for a drain. A part that has ended stays as it was reported, so a stop that was decided
-// before is not counted any more.
+// countMoved counts a stop for a drain. It no longer counts one that begins after the node's part has ended, because
+// that part stays as it was reported.
 func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {

@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts one to
-// use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
+// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts a volume
+// to use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
@@ -33,8 +33,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a move to a node has failed and is still wanted: the copy there is the one in use, and
-// nothing became ready on it.
+// waitsOn reports whether a transfer that moved a volume to a node has failed while its volume stays in use there: no
+// instance has been ready on it since.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&

@@ -15,9 +15,9 @@ type fleet struct {
 
 	nodeNames     Table[string, model.NodeID]
 	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring     Table[model.NodeID, present] // a restore left something open there
-	unheard       Table[model.NodeID, present] // see Node.unheard
-	leftOutEvents Table[string, present]       // by hushKey: nodes with an event that was left out; see SelfTold
+	restoring     Table[model.NodeID, present] // owe an inventory or have unknown instances since a restore
+	unheard       Table[model.NodeID, present] // owe an inventory since a restore and are not offline
+	leftOutEvents Table[string, present]       // nodes with an event that was left out (SelfEvents), by leftOutKey
 }
 
 func (s *fleet) fork(undo *undoLog) {
@@ -69,7 +69,7 @@ func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
 
 func (s *fleet) delDrain(id model.DrainID) { s.Drains.del(id) }
 
-// index derives the indexes of rows that were read. It refuses two nodes with the same name.
+// index derives the indexes of rows that were read from a snapshot. It refuses two nodes with the same name.
 func (s *fleet) index() error {
 	for id, n := range s.Nodes.All() {
 		if owner, taken := s.nodeNames.Get(n.Name); taken {

@@ -47,7 +47,7 @@ func (s *history) countRequest(actor model.Actor, by int) {
 	s.requestsOf.put(actor, n)
 }
 
-// index derives the indexes of rows that were read.
+// index derives the indexes of rows that were read from a snapshot.
 func (s *history) index() {
 	for _, r := range s.Requests.All() {
 		s.indexRequest(r)

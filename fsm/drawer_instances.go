@@ -54,7 +54,7 @@ func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) 
 	s.classUse.put(name, s.ClassUsage(name).plus(r, n))
 }
 
-// countUnheard adds n to the instances of a group that are ready only by the word of a restored state.
+// countUnheard adds n to the instances of a group that count as ready only because a restored state says so.
 func (s *instances) countUnheard(group model.GroupID, n int) {
 	if n == 0 {
 		return
@@ -67,8 +67,8 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 	}
 }
 
-// index derives the indexes of rows that were read. It collects what is on each node first, and writes one row for it.
-// It refuses two instances that hold the same port.
+// index derives the indexes of rows that were read from a snapshot. It collects what is on each node first, and writes
+// one row for it. It refuses two instances that hold the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
@@ -80,7 +80,7 @@ func (s *instances) index() error {
 			return err
 		}
 	}
-	for _, i := range s.Instances.All() { // an instance that waits for room owns those of its ports that its victims don't
+	for _, i := range s.Instances.All() { // an instance that waits for room owns those of its ports that no victim holds
 		if i.WaitsForRoom() {
 			if err := onNode[i.Node].load(i, true); err != nil {
 				return err

@@ -101,7 +101,7 @@ func (s *jobs) jobSum(job model.JobName) jobSum {
 	return sum
 }
 
-// index derives the indexes and sums of rows that were read.
+// index derives the indexes and sums of rows that were read from a snapshot.
 func (s *jobs) index() {
 	for _, g := range s.Groups.All() {
 		s.indexGroup(nil, g)

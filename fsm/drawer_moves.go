@@ -50,7 +50,7 @@ func (s *moves) putBackup(b *Backup) { s.Backups.put(b.ID, b) }
 
 func (s *moves) delBackup(id model.BackupID) { s.Backups.del(id) }
 
-// index derives the index of rows that were read.
+// index derives the index of rows that were read from a snapshot.
 func (s *moves) index() {
 	for _, v := range s.Volumes.All() {
 		s.indexVolume(nil, v)
@@ -61,7 +61,7 @@ func (v *Volume) replicated() bool { return v != nil && v.Kind == model.VolumeRe
 
 func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
 
-// attaching returns the running transfer that puts a restored copy to use.
+// attaching returns the running transfer that puts a restored copy to use. made is the transfer that restored the copy.
 func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {

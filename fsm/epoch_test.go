@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs fills in the epoch of reports and judgements that name none, as it will be when they are applied in the next
-// entry of s: that of an earlier registration in the entry, else that of the node's row.
+// atEpochs fills in the epoch of reports and NodeHealth commands that name none. It is the one that the node will have
+// when they are applied in the next entry of s: of an earlier registration in the entry, else of the node's row.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {

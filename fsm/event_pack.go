@@ -9,7 +9,7 @@ import (
 // like this, because they are the most numerous rows and the least read. One takes 190 bytes instead of 550, and a
 // snapshot or a digest copies it instead of encoding it again (100,000 of them: 0.2 s).
 //
-// The code here reads and writes it, not the CBOR library. So emitting an event allocates one object, and a search
+// This file encodes and decodes it without the CBOR library. So emitting an event allocates one object, and a search
 // through events none.
 type packedEvent string
 

@@ -91,8 +91,8 @@ func (t *EventTable) put(key EventKey, e *Event) {
 	t.putPacked(key, p)
 }
 
-// putPacked writes a row and updates the sum. The undo log does not cover the sum: it goes back with the State that has
-// it; see applyGroup.
+// putPacked writes a row and updates the sum. The undo log does not cover the sum; applyGroup restores it together with
+// the State.
 func (t *EventTable) putPacked(key EventKey, p packedEvent) {
 	before, _ := t.rows.Get(key)
 	t.rows.put(key, p)

@@ -38,7 +38,7 @@ func validValue(value string) bool {
 }
 
 // responds reports whether an instance can be asked: it runs, and its node is online. Its facts hold only as long as it
-// responds. Those in a restored state are from before the restore until the agent has sent its inventory.
+// responds. After a restore it does not respond until its agent has sent its inventory, because the facts are older.
 func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.InventoryOwed {
@@ -115,8 +115,8 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status only brings back the facts that a registration dropped, of an agent that was
-// running all the time.
+// restoresFacts reports whether a status only brings back the facts that a registration dropped. The agent was running
+// all the time, so the status has the same generation as the known one.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
 		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
@@ -206,7 +206,7 @@ func gateHint(g model.Gate, inst *Instance) string {
 
 // memberCounts counts the members of a group by their facts.
 type memberCounts struct {
-	wanted, ready   int // desired running; those of them that are ready and answer
+	wanted, ready   int // wanted: desired running; ready: those of them that are ready and report facts
 	leaders         int
 	followers       int // other than the instance that the gate is checked for
 	silent          int // running on an online node, with unknown facts

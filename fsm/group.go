@@ -5,7 +5,7 @@ import "github.com/outspan/outspan/model"
 // Group is the running state of a job's group, with sums that Apply maintains so that nothing has to be counted.
 type Group struct {
 	ID model.GroupID `cbor:"1,keyasint"`
-	// the job version at which the template last changed, which current instances run
+	// the job version that current instances run: the one at which the template last changed
 	Version uint64     `cbor:"2,keyasint"`
 	Count   int        `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
 	Role    model.Role `cbor:"4,keyasint"`
@@ -19,8 +19,8 @@ type Group struct {
 	Failures []Failure    `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
 	Removed  bool         `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
 	Held     int          `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
-	Lost     int          `cbor:"15,keyasint,omitempty"` // running ones on nodes that are offline
-	// being stopped for a cause after which a system group places another one on the node
+	Lost     int          `cbor:"15,keyasint,omitempty"` // running instances on nodes that are offline
+	// instances that are being stopped for a cause after which a system group places another one on the node
 	Replaced int `cbor:"16,keyasint,omitempty"`
 	// when the rescheduler last began to move one of its instances; 0 = never
 	MovedAt model.Time `cbor:"14,keyasint,omitempty"`

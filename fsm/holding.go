@@ -10,10 +10,10 @@ import (
 
 // NodeRestore is what a restore has left open on a node.
 type NodeRestore struct {
-	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
-	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
+	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent owes its inventory since the last restore
+	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent raised the incarnation after the last restore
 	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	// its agent registered knowing only an older incarnation, and has not sent its inventory since
+	// its agent knew only an older incarnation when it registered, and has not sent its inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
 	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
@@ -33,8 +33,9 @@ const maxHoldingName = 128
 // maxHoldingParts bounds the ports and volumes of a holding.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the agent has and the state does not is to stop. It is if a person has decided
-// so. It also is if the agent has followed this state: then no restore lost the row, and the state itself removed it.
+// Ends reports whether an instance that the agent has, but the state does not, must stop. It must if a person has
+// decided so. It also must if the agent has followed this state: then the state itself removed the row, and no restore
+// lost it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -42,15 +43,15 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether a restored state says that the node is online, and its agent has not reported since the
+// unheard reports whether a restored state says that the node is online, although its agent has not reported since the
 // restore what runs there.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }
 
 // late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
-// late, unless the node's inventory is owed since a restore. It is not late either if an agent that is behind reports
-// it, with its group, after a restore.
+// late, with two exceptions: its node owes an inventory since a restore; or, after a restore, an agent whose Behind is
+// set reports it with its group.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
@@ -63,7 +64,7 @@ func (n *Node) late(s *State, h model.Holding) bool {
 func (r *NodeRestore) pending() bool { return r.InventoryOwed || len(r.Unknown) > 0 }
 
 // holdsSlot reports whether instances of a group hold their slot although a restored state does not know them. They do
-// if only one may fill it, if it is never filled again, or if they hold data.
+// if the slot has one holder, if its instance is never replaced, or if they have data.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
@@ -105,10 +106,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		WithHint(owingHint, silent.Name)
 }
 
-// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the one with
-// the id but. An agent's report on slots of other nodes counts while a restore is open on its node, because the state
-// can't know better. Later it counts only for a group that has or had an instance or data on the node: an agent on its
-// own can't block the slots of the cluster.
+// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the instance
+// whose id is but. While a restore is open on the node, the agent's report counts even for groups that are not on it,
+// because the state can't know better. Later it counts only for a group that has or had an instance or data on the
+// node: one agent alone can't block the slots of the cluster.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -205,8 +206,8 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 }
 
 // Keeps reports whether an instance that the state does not know goes on running after the restore is confirmed. It
-// does if it holds its slot and no person has decided otherwise. It ends if the state has a row of it, or if its slot
-// was filled after the confirmation, when nobody knew of it.
+// does if it holds its slot and no person has decided otherwise. It ends if the state has a row with its id, or if its
+// slot was filled after the confirmation, when nobody knew of it.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -258,8 +259,8 @@ func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool
 	return list, whole
 }
 
-// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops those with names that
-// are too long, and the parts of those with too many parts.
+// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops holdings whose names
+// are too long. Of a holding with too many ports or copies, it keeps neither these nor the spec.
 func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.isUnknown(c, h.ID) {
@@ -275,7 +276,7 @@ func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 }
 
 // isUnknown reports whether the state has no such instance on the agent's node. An instance that the state considers
-// stopped counts as strange if the agent reports something newer.
+// stopped counts as unknown if the agent reports something newer.
 func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
@@ -356,7 +357,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
-		s.callAgent(n.ID) // it may now stop what is not to be kept
+		s.callAgent(n.ID) // the agent may now stop instances that are not kept
 	}
 }
 

@@ -7,11 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// callConcerned makes agents ask again after the unknown instances of a node changed: that of the node, and those with
-// an instance in a slot that a changed one may hold. Their instances may start or stop now.
+// callConcerned makes agents ask again after the unknown instances of a node changed, because their instances may start
+// or stop now. It calls the agent of the node, and those that have an instance in a slot that a changed unknown
+// instance may hold.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	// one without a group may hold any slot
+	// an unknown instance without a group may hold any slot
 	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return

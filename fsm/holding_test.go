@@ -12,7 +12,7 @@ import (
 
 const aloneGroup model.GroupID = "web/api"
 
-// aloneState returns a state with the one allowed instance on n1, and none on n2 and n3.
+// aloneState returns a state with one instance, on n1, of a slot with one holder. n2 and n3 are empty.
 func aloneState(t *testing.T) State {
 	t.Helper()
 	spec := webSpec()
@@ -331,8 +331,8 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	}
 }
 
-// What an agent reports about slots that were never on its node neither sets slots apart, which decisions would have to
-// visit, nor makes other agents ask again.
+// What an agent reports about slots that were never on its node neither adds to SlotsThatDiffer, whose slots decisions
+// must visit, nor makes other agents ask again.
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")

@@ -30,8 +30,9 @@ func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Inde
 func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnation, Index: s.Index} }
 
 // above returns an incarnation in which an agent obeys this state. Normally that is the current one. An agent that has
-// seen a newer state got it from entries that a restore lost. Until the restore is confirmed the incarnation then rises
-// above what the agent saw, once for each node, so that a lying agent can't use up the numbers. Code: conflict.
+// seen a newer state got it from entries that a restore lost. Until the restore is confirmed, the incarnation then
+// rises above what the agent saw. It rises once for each node, so that a lying agent can't use up the numbers. Code:
+// conflict.
 func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model.Error) {
 	switch {
 	case seen.Index >= 1<<mintBits:
@@ -70,7 +71,7 @@ func (c *RestoreMark) apply(s *State) error {
 	return nil
 }
 
-// callAgents makes every agent ask again what it must run, even if a request of it is on its way.
+// callAgents makes every agent ask again what it must run, even if its request is already on its way.
 func (s *State) callAgents() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

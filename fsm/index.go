@@ -62,8 +62,8 @@ func (s *instances) recountUnheard(before, after *Node) {
 	}
 }
 
-// ApplyNaming is Apply, and also returns a row of each instance whose row the entry wrote: a row that it wrote, or the
-// last row of an instance that is gone. An instance may be listed more than once.
+// ApplyNaming is Apply, and also returns each instance whose row the entry wrote: its new row, or its last one if it
+// was removed. An instance may be listed more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
 	f.entry.names, f.entry.written = true, nil

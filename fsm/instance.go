@@ -23,19 +23,19 @@ type Instance struct {
 type Links struct {
 	Replaces   model.InstanceID   `cbor:"1,keyasint,omitempty"`
 	ReplacedBy model.InstanceID   `cbor:"2,keyasint,omitempty"`
-	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
+	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when this grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
-	VolumeHome bool               `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
+	HasVolumes bool               `cbor:"5,keyasint,omitempty"` // its group has volumes, local or replicated
 	// it, or an earlier instance of its slot in the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
 	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
-	// Awaits lists the instances whose room this one takes and that have not stopped yet. Its agent gets it when the list
-	// is empty.
+	// Awaits lists the instances whose room this one takes and that have not stopped yet. The agent learns of this
+	// instance when the list is empty.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
-// Eviction is the request to stop one instance for a cause that is not its own job's. It flips with an event at each
-// flip, and never in between (L15). What it waits for is derived when it is shown.
+// Eviction is the request to stop one instance for a cause that is not its own job's. An event is emitted when
+// Requested changes, and for no other change (L15). What the request waits for is derived when it is shown.
 type Eviction struct {
 	// The small fields stand together, so that a row has 512 bytes and stays in that size class.
 	Requested bool `cbor:"1,keyasint,omitempty"`
@@ -50,14 +50,14 @@ type Eviction struct {
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
 	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation
-	// while preparing: when it must be done; after an aborted one: when the next may begin
+	// while preparing: when the preparation must be done; after an aborted one: when the next may begin
 	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last preparation was aborted
 }
 
 // Claims are what an instance takes from its node until it is confirmed stopped.
 type Claims struct {
-	Resources model.Resources `cbor:"1,keyasint"` // the overhead included
+	Resources model.Resources `cbor:"1,keyasint"` // including Settings.InstanceOverhead
 	Ports     model.Ports     `cbor:"2,keyasint,omitzero"`
 }
 
@@ -68,7 +68,8 @@ type Marks struct {
 	CreatedWall int64      `cbor:"2,keyasint"`
 	StartedWall int64      `cbor:"3,keyasint,omitempty"`
 	ReadySince  model.Time `cbor:"4,keyasint,omitempty"` // 0 while not ready
-	// when it became failed, lost or unready; 0 otherwise
+	// when it was created or stopped being ready; set again when it fails or is lost, and when a preemptor gets its room;
+	// 0 while ready
 	UnreadySince  model.Time      `cbor:"5,keyasint,omitempty"`
 	StopBegan     model.Time      `cbor:"6,keyasint,omitempty"`
 	StopGrace     model.Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
@@ -115,18 +116,19 @@ type InstancePlace struct {
 	Ports    model.Ports      `cbor:"6,keyasint,omitzero"`
 	Replaces model.InstanceID `cbor:"7,keyasint,omitempty"`
 	Cause    model.Cause      `cbor:"8,keyasint"`
-	// Awaits makes it a preemptor: it lists the instances on the node that the same group of commands stops for it.
-	// NodeVersion is the version of the node when it was chosen. It is required with Awaits; a placement is refused with
-	// stale if the version has changed.
+	// Awaits lists the instances on the node that the same group of commands stops to make room for the new one, which is
+	// then a preemptor. NodeVersion is the version of the node when the node was chosen. Awaits requires NodeVersion. The
+	// placement is refused with stale if the version has changed.
 	Awaits      []model.InstanceID `cbor:"9,keyasint,omitempty"`
 	NodeVersion uint64             `cbor:"10,keyasint,omitempty"`
 }
 
 // InstanceStop begins a stop. A running instance becomes draining. One that is pending, failed or lost becomes stopped
-// at once. Budgets are checked here (B14). Codes: not_found, invalid, stopping (it stops already, or is not prepared),
-// stale (the reason no longer holds), conflict, role_never, volume_local, the code of a gate, last_copy,
-// replica_evicting, replacement_pending, budget_min_ready, budget_rate, actor_rate, restore_unconfirmed,
-// inventory_missing.
+// at once. If a person stops an instance that must be prepared, the command begins the preparation instead. An instance
+// that runs on a node but is unknown to a restored state is ended by its agent. Budgets are checked here (B14). Codes:
+// not_found, invalid, stopping (it stops already, or is not prepared), stale (the reason no longer holds), conflict,
+// role_never, volume_local, the code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready,
+// budget_rate, actor_rate, restore_unconfirmed, inventory_missing.
 type InstanceStop struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -136,7 +138,8 @@ type InstanceStop struct {
 	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
 	// Facts lists the generations of facts that the decision depends on, by node; refused with stale if one has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
-	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn.
+	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn. By
+	// and Grace are then those of the eviction as it is when the stop is applied.
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -146,14 +149,16 @@ type FactsRef struct {
 	Gen  uint64       `cbor:"2,keyasint"`
 }
 
-// InstanceKill marks a draining instance as stopped once its grace is over (P15); see State.StopDue. Codes: not_found,
-// conflict if it is not draining, grace_running during the grace unless Now is set.
+// InstanceKill marks a draining instance as stopped once its grace is over (P15); see State.StopDue. With Now it does
+// not wait for the grace, and also ends the grace of an instance for which State.InGrace is true. It changes nothing if
+// the desired state is stopped already. Codes: not_found, conflict if the instance should run, grace_running during the
+// grace.
 type InstanceKill struct {
 	ID  model.InstanceID `cbor:"1,keyasint"`
 	Now bool             `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline
 }
 
-// InstanceMark flips the eviction request of an instance.
+// InstanceMark sets or withdraws the eviction request of an instance.
 type InstanceMark struct {
 	ID        model.InstanceID `cbor:"1,keyasint"`
 	Requested bool             `cbor:"2,keyasint"`
@@ -161,13 +166,15 @@ type InstanceMark struct {
 	By        string           `cbor:"4,keyasint,omitempty"`
 	// Automatic: requested by the node drain policy. Refused with stale if the policy doesn't ask for it.
 	Automatic bool `cbor:"5,keyasint,omitempty"`
-	// Surge: requested by a person; the instance is stopped when its replacement is ready. Its group must replace first,
-	// and it must not be a replica; refused with invalid otherwise. It is refused with conflict if the instance is to be
-	// evicted for another reason, and with the same codes as a stop by its role and gates.
+	// Surge: requested by a person; the instance is stopped when its replacement is ready. The command is refused with
+	// invalid if the group does not replace first, its slots have one holder, or the instance is a replica. It is refused
+	// with conflict if another eviction of the instance is requested. Role and gates refuse it with the codes with which
+	// they refuse a stop.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
 	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid, with Surge: its group avoids the node for an hour. Without Requested it withdraws that, also for an instance
-	// that is stopping or has stopped; refused with conflict if nobody asked for it.
+	// Avoid: the instance's group avoids the node for an hour. Without Requested, Avoid ends an avoidance that a person
+	// requested, even if the instance is stopping or has stopped. That is refused with conflict if there is no such
+	// avoidance.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 

@@ -78,9 +78,9 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The state is then from before
-// that instance began, and still waits for the end of the transfer. The instance was started on the attached data, or
-// on newer data after the transfer had ended. newest refuses older data.
+// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The state is then older than
+// the instance, and still waits for the end of the transfer. The instance was started on the attached data, or on newer
+// data after the transfer had ended. newest refuses older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
@@ -165,7 +165,7 @@ func (i *Instance) untold() *model.Error {
 		WithHint("try again; its agent tells within seconds")
 }
 
-// adoptVolumes makes the data that an adopted instance uses the data of its volumes.
+// adoptVolumes records that the volumes of an adopted instance hold the data that it runs on.
 func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })

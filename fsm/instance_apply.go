@@ -81,7 +81,7 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal := c.heldBack(s, old); refusal != nil {
 		return refusal
 	}
-	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.ended(old)); refusal != nil {
+	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.endedByPlacing(old)); refusal != nil {
 		return refusal
 	}
 	s.place(c, g, node, spec, old, claims)
@@ -105,7 +105,7 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 }
 
 // HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if a replacement has begun on
-// an online node whose intent is no longer active: that one still has to move elsewhere.
+// an online node whose intent is no longer active, because that replacement must move on to another node.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -118,9 +118,9 @@ func (s *State) HoldsBack(lost *Instance) bool {
 	return !ok || n.Health != model.HealthOnline || n.Intent == model.IntentActive
 }
 
-// ended returns the replaced instance if the placement itself ends it: a failed one does not count toward the quota
-// beside the new one.
-func (c *InstancePlace) ended(old *Instance) *Instance {
+// endedByPlacing returns the replaced instance if it has failed, or nil. The placement stops a failed instance at once,
+// so the quota must not count that instance.
+func (c *InstancePlace) endedByPlacing(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
 	}
@@ -206,7 +206,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	inst := &Instance{ // its texts share memory with those of other rows where possible
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
 		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
-		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0,
+		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, HasVolumes: len(spec.Volumes) > 0,
 			Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
@@ -225,7 +225,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		s.setInstance(old, &replaced)
 		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
 			replaced.Status.Observed == model.ObservedUnready {
-			// Also if it recovers before it is stopped: otherwise an instance that keeps recovering is replaced forever.
+			// The failure counts even if the instance recovers before it is stopped. Otherwise an instance that keeps recovering
+			// is replaced forever.
 			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
@@ -245,7 +246,7 @@ func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Ca
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
-// moveDesired is setDesired with a text that only the event has.
+// moveDesired is setDesired with a text that only the event gets.
 func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
@@ -336,8 +337,8 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report takes one status from the agent in its epoch. It ignores late and repeated ones, and never changes a terminal
-// instance.
+// report stores one status of an instance that its agent sent in an epoch. It ignores a late or repeated status, and
+// never changes a terminal instance.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.takes(status) {
@@ -346,20 +347,22 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
 		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
 		if status.Observed == observed { // only the servers set pending and lost
-			status.Observed = observed // the constant, not the bytes of the entry
+			status.Observed = observed // so the row holds the constant, and does not keep the entry's bytes in memory
 			s.accept(inst, status)
 			return
 		}
 	}
 }
 
-// takes reports whether an agent's status of an instance is newer than the known one.
+// takes reports whether an agent's status of an instance replaces the known one. A newer status does. One of the same
+// generation does if the instance was lost, or if the status only restores facts. A terminal instance and one that
+// waits for room take no status.
 func (i *Instance) takes(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||
 		status.Observed == model.ObservedLost:
-		// only the servers set those two
+		// only the servers set pending and lost
 		return false
 	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch
@@ -371,8 +374,9 @@ func (i *Instance) takes(status model.InstanceStatus) bool {
 	return true
 }
 
-// accept writes what an agent or its inventory says of an instance. If an instance that should run has ended, it is
-// failed, unless it ended in entries that a restore lost. If it should not run, it is stopped.
+// accept writes what an agent or its inventory says of an instance. An instance that should run and has stopped becomes
+// failed. If it stopped in entries that a restore lost (ReasonEnded), it stays stopped. An instance that should not run
+// and has failed becomes stopped.
 func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"

@@ -59,8 +59,8 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// The grace of a stop is bounded, even for an operator: a lease lasts longer by it, and a sum that overflows would end
-// it at once.
+// The grace of a stop is bounded, even for an operator: the wait for the end of a lease includes it, and a sum that
+// overflows would end that wait at once.
 // proves S2
 func TestGraceOfAStopIsBounded(t *testing.T) {
 	spec := webSpec()

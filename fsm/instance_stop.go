@@ -22,6 +22,7 @@ func (c *InstanceStop) apply(s *State) error {
 	if inst.Desired != model.DesiredRunning {
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
+	c = c.asAskedNow(inst)
 	if c.Cause == model.CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
 		return s.prepareFirst(inst, c)
 	}
@@ -44,7 +45,7 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkStop(inst, c, EveryGate)
 }
 
-// checkStop is mayStop without the check for a preparation, which begins under the same conditions.
+// checkStop is mayStop without the check that the stop is prepared. A preparation begins under the same conditions.
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
@@ -214,7 +215,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	desired := model.DesiredDraining
 	switch inst.Status.Observed {
@@ -239,7 +240,8 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// checkGrace bounds the grace that a stop asks for like that of a job file, because leases add it. Code: invalid.
+// checkGrace refuses a grace that a job file could not have, because the wait for the end of a lease includes it. Code:
+// invalid.
 func checkGrace(grace *model.Duration) *model.Error {
 	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
 		return model.Refuse(model.CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, model.MaxGrace)
@@ -297,8 +299,8 @@ func (c *InstanceKill) apply(s *State) error {
 }
 
 // InGrace reports whether an instance was replaced while its node was silent and may still run there. It may serve
-// clients, so its agent ends it with its grace. There is no such grace for an instance of which only one may run, and
-// after a stop that set the grace to 0.
+// clients, so its agent ends it with its grace. It has no such grace if its slot has one holder, or if its stop set the
+// grace to 0.
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
@@ -306,8 +308,8 @@ func (s *jobs) InGrace(inst *Instance) bool {
 		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor ends that grace at once, as a person asked. A shorter grace is refused, because nobody knows how much is
-// left. Code: stopping.
+// endGraceFor ends at once the grace of an instance for which InGrace is true, as a person asked. A shorter grace is
+// refused, because nobody knows how much is left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping,
@@ -318,7 +320,7 @@ func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// endGrace makes the agent of an instance in that grace kill it.
+// endGrace makes the agent kill an instance for which InGrace is true.
 func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
@@ -335,7 +337,7 @@ func (c *InstanceMark) apply(s *State) error {
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
 	case !c.Requested && c.Avoid:
-		return asError(s.comeBack(inst))
+		return asError(s.undoEviction(inst))
 	case inst.Desired != model.DesiredRunning:
 		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	case c.Requested && !c.Cause.Valid():
@@ -352,6 +354,9 @@ func (c *InstanceMark) apply(s *State) error {
 	}
 	if c.Requested && c.Surge {
 		return asError(s.markSurge(inst, c))
+	}
+	if c.Requested && c.Avoid {
+		s.avoidOnRequest(inst, c.By)
 	}
 	s.markFor(inst, c)
 	return nil
@@ -374,7 +379,6 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	}
 }
 
-// mark sets or clears the eviction request.
 func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
 	switch {
 	case !requested:
@@ -391,7 +395,7 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 		return
 	}
 	next := *inst
-	if inst.Eviction.Surge && inst.Marks.GraceOverride != nil {
+	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
 		next.Marks.GraceOverride = nil // it was for the stop that is canceled
 		defer s.callAgent(inst.Node)
 	}

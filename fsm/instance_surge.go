@@ -2,16 +2,14 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// markSurge requests that an instance is stopped once its replacement is ready, as a person asked.
+// markSurge requests that an instance is stopped once its replacement is ready, as a person asked. Requested again, it
+// adds the avoidance and the grace that it has.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
 	}
-	if inst.Eviction.Surge {
-		return nil // already requested
-	}
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	s.flip(inst, Eviction{Requested: true, Surge: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionUserRequested")
 	if c.Grace != nil {
@@ -52,19 +50,30 @@ func (s *State) ReplacesFirst(inst *Instance) bool {
 	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
 }
 
-// surged refuses to stop an instance of a group that replaces first before its replacement is as far as the surge waits
-// for.
+// surged refuses to stop an instance of a group that replaces first until the replacement has reached the state that
+// the surge waits for.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {
 		return nil
 	}
 	next, ok := s.Successor(inst)
-	if !ok && s.NoSurge(inst) != nil {
+	if !ok && s.MustStopFirst(inst) != nil {
 		return nil // the class's quota has no room for a surge
 	}
 	if !ok || !s.covers(next) {
 		return model.Refuse(model.CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	return nil
+}
+
+// asAskedNow returns a leader's stop for an eviction that a person requested, with the message and the grace that the
+// eviction has now. The person may have withdrawn the one that the leader saw, and requested another.
+func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
+	if !c.Asked {
+		return c
+	}
+	now := *c
+	now.By, now.Grace = inst.Eviction.By, inst.Marks.GraceOverride
+	return &now
 }

@@ -76,3 +76,93 @@ func TestStopForAPersonIsStillAskedFor(t *testing.T) {
 		wantCode(t, tt.name, refusal, tt.want)
 	}
 }
+
+// A leader's stop for an eviction takes the grace and the message of the eviction that is requested when it is applied.
+// The one that the leader saw may have been withdrawn, and another requested.
+func TestStopForAPersonTakesTheGraceOfNow(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	s := leaseState(t, spec, 6*model.Second)
+	atOnce := model.Duration(0)
+	surge := &InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "ann", Grace: &atOnce}
+	again := &InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "bob"}
+	next := placed("i3", aloneGroup, 0, "n2", 20002)
+	next.Replaces = "i1"
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, surge, next,
+		observed("n2", "i3", model.ObservedReady), &InstanceMark{ID: "i1"}, again)
+	s, refusal := attempt(s, s.Now,
+		&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann", Grace: &atOnce, Asked: true})
+	wantCode(t, "the stop decided for the first eviction", refusal, "")
+	inst, _ := s.Instances.Get("i1")
+	if want := s.graceOf(inst, nil); inst.Marks.GraceOverride != nil || inst.Marks.StopGrace != want {
+		t.Errorf("it stops with a grace of %s (%v), want its group's, %s", inst.Marks.StopGrace, inst.Marks.GraceOverride,
+			want)
+	}
+	if _, e, _ := s.Events.Max(); e.Data["reason"] != "bob" {
+		t.Errorf("the last event names %q: %+v", e.Data["reason"], e)
+	}
+}
+
+// So does the preparation of that stop.
+func TestPreparationForAPersonTakesTheGraceOfNow(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	spec.Groups[0].Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/resign"},
+		Timeout: 30 * model.Second}}
+	s := leaseState(t, spec, 6*model.Second)
+	atOnce := model.Duration(0)
+	mark := &InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "ann"}
+	next := placed("i3", aloneGroup, 0, "n2", 20002)
+	next.Replaces = "i1"
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, mark, next,
+		observed("n2", "i3", model.ObservedReady))
+	s, refusal := attempt(s, s.Now,
+		&InstancePrepare{ID: "i1", Cause: model.CauseUser, By: "ann", Grace: &atOnce, Asked: true})
+	wantCode(t, "the preparation decided for an eviction with a grace of 0s", refusal, "")
+	if inst, _ := s.Instances.Get("i1"); !inst.Eviction.Preparing || inst.Marks.GraceOverride != nil {
+		t.Errorf("it is prepared as %+v with a grace of %v, want its group's", inst.Eviction, inst.Marks.GraceOverride)
+	}
+}
+
+// A second request for a replacement adds the avoidance and the grace that it has to the first one.
+func TestSurgeRequestedAgainAddsWhatItAsks(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	s := leaseState(t, spec, 6*model.Second)
+	grace := 3 * model.Second
+	s = run(t, s, 1000, &InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "ann"})
+	events := s.Events.Len()
+	s = run(t, s, 2000, &InstanceMark{ID: "i1", Requested: true, Surge: true, Cause: model.CauseUser, By: "bob",
+		Avoid: true, Grace: &grace})
+	inst, _ := s.Instances.Get("i1")
+	if _, avoids := s.AvoidedOnRequest(inst, s.Now); !avoids {
+		t.Error("the group does not avoid the node")
+	}
+	if g := inst.Marks.GraceOverride; g == nil || *g != grace {
+		t.Errorf("the grace is %v, want %s", g, grace)
+	}
+	if inst.Eviction.By != "ann" || inst.Eviction.Since != 1000 || s.Events.Len() != events {
+		t.Errorf("the eviction itself changed: %+v", inst.Eviction)
+	}
+}
+
+// The grace of an eviction that a person takes back does not outlive it: the next stop has its group's.
+func TestGraceEndsWithItsEviction(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 2
+	spec.Groups[0].Hooks = []model.HookSpec{{Name: model.HookBeforeStop, Exec: []string{"/bin/resign"},
+		Timeout: 30 * model.Second}}
+	s := leaseState(t, spec, 6*model.Second)
+	atOnce := model.Duration(0)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, placed("i2", aloneGroup, 1, "n2", 20001),
+		observed("n2", "i2", model.ObservedReady),
+		&InstanceStop{ID: "i1", Cause: model.CauseUser, By: "ann", Grace: &atOnce, Avoid: true})
+	inst, _ := s.Instances.Get("i1")
+	if !inst.Eviction.Preparing || inst.Marks.GraceOverride == nil {
+		t.Fatalf("the hook does not run before a stop with a grace: %+v", inst)
+	}
+	s = run(t, s, 2000, &InstanceMark{ID: "i1", Avoid: true})
+	if inst, _ = s.Instances.Get("i1"); inst.Eviction.Requested || inst.Marks.GraceOverride != nil {
+		t.Errorf("taken back, it has the eviction %+v and the grace %v", inst.Eviction, inst.Marks.GraceOverride)
+	}
+}

@@ -15,10 +15,10 @@ const (
 	S1  Invariant = "S1"  // memory and ports of a machine are never given away twice
 	S2  Invariant = "S2"  // one holder of an exclusive volume at a time
 	S3  Invariant = "S3"  // no voluntary stop goes past a budget or its rate
-	S4  Invariant = "S4"  // what was acknowledged is there exactly once, what was refused never
+	S4  Invariant = "S4"  // an acknowledged write is there exactly once, a refused one never
 	S5  Invariant = "S5"  // servers at the same index have the same state
 	S6  Invariant = "S6"  // no member with data is stopped without a reason that still holds
-	S7  Invariant = "S7"  // no storms
+	S7  Invariant = "S7"  // never more instances than the count and its surge, also when a machine returns
 	S8  Invariant = "S8"  // states move along declared edges; indexes, epochs and time never go back
 	S9  Invariant = "S9"  // what was deleted does not come back
 	S10 Invariant = "S10" // a decision counts only in its term
@@ -26,19 +26,19 @@ const (
 	S12 Invariant = "S12" // nothing involuntary begins during a HOLD
 	S13 Invariant = "S13" // a machine that a majority has just heard is never marked offline
 	S14 Invariant = "S14" // what should run runs, or says why not
-	S15 Invariant = "S15" // an agent changes nothing but what it saw on its own node
+	S15 Invariant = "S15" // an agent's report changes only what the agent saw on its own node
 	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
 	S17 Invariant = "S17" // nothing that runs ends because servers can't be heard, unless it has a lease
-	S18 Invariant = "S18" // a write changes only what its name names
+	S18 Invariant = "S18" // a write changes only the object that it names
 )
 
-// The rules that hold once the outside is quiet.
+// The rules that hold once faults and requests have ended.
 const (
-	L1 Invariant = "L1" // a majority that was healed has a leader
+	L1 Invariant = "L1" // there is a leader soon after a majority is connected again
 	L2 Invariant = "L2" // drains end
 	L3 Invariant = "L3" // a settled cluster writes nothing
-	L4 Invariant = "L4" // a dead machine is found
-	L5 Invariant = "L5" // the log takes every plan
+	L4 Invariant = "L4" // a dead machine is detected
+	L5 Invariant = "L5" // the log accepts every plan
 	L6 Invariant = "L6" // a version that works reaches every node that takes it
 )
 

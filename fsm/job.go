@@ -26,10 +26,10 @@ type JobVersion struct {
 	Index   uint64        `cbor:"6,keyasint"`
 	Wall    int64         `cbor:"7,keyasint"`
 
-	// the version whose spec it repeats; the version before it is then abandoned. 0: it is no revert
+	// for a revert, the version whose spec it repeats; the version before the revert is then abandoned. 0: no revert
 	Reverts uint64 `cbor:"10,keyasint,omitempty"`
 
-	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout completed, or it needed none after one that did
+	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout completed, or it changes no instance of such a version
 
 	// groups whose count was changed by a scale, in this version or an earlier one
 	Scaled []string `cbor:"8,keyasint,omitempty"`

@@ -12,7 +12,7 @@ type surroundings struct {
 	statics map[int]model.GroupID // by port: the group of another job whose instances have it as their static port
 	largest *int64                // the most memory that a node offers
 	full    map[rankedPort]bool   // whether a static port is taken on every node
-	free    model.NodeID          // the node on which the last port that was asked for is free
+	free    model.NodeID          // the node on which the last port that was looked up is free
 	wanted  map[model.ClassName]demand
 
 	read int // rows visited
@@ -134,8 +134,8 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if what it may not preempt
-// holds its static port on every node.
+// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if instances that it may
+// not preempt hold its static port on every node.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil

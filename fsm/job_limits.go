@@ -92,8 +92,8 @@ func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 }
 
 // checkBytes refuses a new version for which the kept versions of its job, or of all jobs, leave no room. It never
-// refuses a version that takes no more than those that it ends, nor one that would change nothing. It is not called for
-// a scale, which makes no version. Codes: too_large, quota_exceeded:job_bytes.
+// refuses a version that is no larger than the old ones that are dropped for it, nor one that would change nothing. It
+// is not called for a scale, which makes no version. Codes: too_large, quota_exceeded:job_bytes.
 func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *model.Error {
 	next := JobVersion{
 		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,

@@ -185,7 +185,7 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	for i := range 30 { // only ten and a few are kept
 		g.must(&JobSubmit{Spec: longJob("web", large+i)})
 	}
-	for v := range 4 { // ten of 1 MiB go as these come, but not at once
+	for v := range 4 { // the ten of 1 MiB are dropped as these come, but not at once
 		g.must(&JobSubmit{Spec: longJob("web", large*3/2+v)})
 	}
 	var refusal *model.Error

@@ -83,8 +83,8 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses next, which is now with other counts, if its counts are invalid. If now itself fails a check,
-// only the counts are checked: that version runs, and was accepted by a program without the check.
+// checkScaled refuses the spec next, which differs from now only in counts, if its counts are invalid. If now itself
+// fails a check, only the counts are checked: the job runs that spec, and a program without the check accepted it.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {

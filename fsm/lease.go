@@ -13,8 +13,8 @@ func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 }
 
 // LeaseEnd returns when the lease has certainly ended a lost instance, whatever the network does: lease, grace and a
-// margin after the offline entry. Before that entry a majority agreed to answer the node no more. Never: it runs under
-// no lease, so no time makes sure that it has ended.
+// margin after the offline entry. Before that entry, a majority agreed to stop answering the node. It returns Never for
+// an instance without a lease, because no time makes sure that it has ended.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -54,8 +54,7 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to treat everything on an offline node as stopped while an instance of which only one may run may
-// run there.
+// mayStillRun refuses to treat everything on an offline node as stopped while the only holder of a slot may run there.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

@@ -48,8 +48,8 @@ func offline(s State, id model.NodeID) Command {
 	return &NodeHealth{ID: id, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
-// S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says
-// otherwise.
+// S2: until lease, grace and margin are over, a partitioned agent may still run the only holder of a slot. Until then
+// only a forced confirm-dead is accepted.
 func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"))

@@ -8,7 +8,7 @@ import (
 )
 
 // Ledger is one budget that applies to instances of a group, and the numbers that it is compared with. All but Stops is
-// derived from rows, so nothing can leak from it.
+// derived from rows, so the numbers can't drift.
 type Ledger struct {
 	Name   string // of the group or the shared budget
 	Shared bool
@@ -18,8 +18,8 @@ type Ledger struct {
 	Held   int // ready instances whose stop is being prepared
 	Stops  []model.Time
 
-	// Unheard is the part of Ready that only a restored state calls ready, because their agents have not reported yet. It
-	// does not include held ones.
+	// Unheard is how many of Ready are ready only by the restored state, because their agents have not reported yet. It
+	// leaves out held ones.
 	Unheard int
 }
 
@@ -76,9 +76,9 @@ func (l *Ledger) Allowed(now model.Time) int {
 // AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
-// BlockingBudget returns the name of a budget of a group that never lets one of its instances be stopped first, and
-// whether it was declared with blocking. Only the forced deadline of a drain overrides it (R26). The name is empty if
-// there is none.
+// BlockingBudget returns the name of a budget of a group that never lets an instance be stopped before its replacement
+// is ready, and whether it was declared with blocking. Only the forced deadline of a drain overrides it (R26). The name
+// is empty if there is none.
 func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
@@ -196,7 +196,7 @@ func (s *State) until(t model.Time) model.Duration {
 }
 
 // checkReady checks inst against one budget. A unit that inst holds itself is not counted against it. Instances that
-// are ready only by the word of a restored state don't count as ready.
+// are ready only according to a restored state don't count as ready.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
@@ -208,7 +208,7 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	}
 	stay := l.Ready - held - l.Unheard
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
-		stay-- // it is one of them
+		stay-- // inst is one of them
 	}
 	refused := func(format string, wait int) *model.Error {
 		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)

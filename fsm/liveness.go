@@ -28,7 +28,7 @@ type Liveness struct {
 	// node.
 	Paused bool
 	// Silent says that every condition of the offline rule holds except the mass guard: the leader is fit to judge, a
-	// majority of voters agree, nobody vetoes, and gossip does not see the node.
+	// majority of voters agree, no server vetoes, and gossip does not see the node.
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy model.ServerID

@@ -32,7 +32,7 @@ type publication struct {
 	next  chan struct{}
 }
 
-// waiter is one channel for all who wait for the same thing.
+// waiter is the channel that wakes all callers that wait for the same thing.
 type waiter struct {
 	woken chan struct{}
 	users int
@@ -74,7 +74,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	// for further calls if applying panics
+	// later calls return this if applying panics
 	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied",
 		entries[0].Index, entries[0].Term)
 	results, err := next.applyLogged(entries)

@@ -75,8 +75,9 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	return nil
 }
 
-// MayMove returns nil if an instance may be moved only because another node is better, or what forbids it however long
-// one waits: its role, its data, its budget, or a group that is not at rest.
+// MayMove returns nil if an instance may be moved only because another node is better. Otherwise it returns what
+// forbids it: its role, its data, its budget, or a group that is not at rest. Limits that only time lifts are up to
+// MoveWaits.
 func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	group, ok := s.Groups.Get(inst.Group)
 	policy, known := s.Policy(inst.Group)
@@ -129,8 +130,9 @@ func (s *State) checkReserve(g *Group) *model.Error {
 	return nil
 }
 
-// MoveWaits returns nil if an instance may be moved now as far as time goes, or actor_rate and when it may. The limits
-// are its age, its group's cool-down, and, unless an operator asked, the moves of this cycle.
+// MoveWaits returns nil if no limit of time forbids a move now. Otherwise it returns actor_rate, and when the move is
+// allowed. The limits are the instance's age, its group's cool-down, and, unless an operator asked, the moves of this
+// cycle.
 func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time) {
 	r := s.Settings.Rescheduling()
 	group, ok := s.Groups.Get(inst.Group)

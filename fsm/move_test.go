@@ -112,7 +112,7 @@ func codeOf(err error) model.Code {
 	return ""
 }
 
-// proves R49, R55, R57: a move is refused when anything that it rests on is no longer so.
+// proves R49, R55, R57: a move is refused when anything that it was planned on has changed.
 func TestMoveIsRefused(t *testing.T) {
 	edit := func(s *State, id model.NodeID, change func(*Node)) {
 		n, _ := s.Nodes.Get(id)
@@ -181,7 +181,8 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 }
 
-// proves R57: while something is down the share of the budget that is to stay untouched holds a move's stop back.
+// proves R57: while something is down, a move's stop is refused if it would use the share of the budget that must stay
+// untouched.
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
@@ -274,8 +275,8 @@ func (s *State) revive(t *testing.T) {
 	}
 }
 
-// proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the
-// next one.
+// proves R37, R39: a node's avoid list is bounded, with one entry for each group. An expired entry is ignored at once,
+// and removed when the next one is added.
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
 	fail := func(group model.GroupID) {
@@ -372,7 +373,7 @@ func TestAvoidIsTakenBack(t *testing.T) {
 	if err := (&InstanceStop{ID: "i0", Cause: model.CauseUser, By: "ann", Avoid: true}).apply(s); err != nil {
 		t.Fatal(err)
 	}
-	if until, ok := s.AvoidsByWord(inst, s.Now); !ok || until != s.Now.Add(model.Hour) {
+	if until, ok := s.AvoidedOnRequest(inst, s.Now); !ok || until != s.Now.Add(model.Hour) {
 		t.Errorf("avoided until %d, %v", until, ok)
 	}
 	if err := back.apply(s); err != nil {
@@ -390,7 +391,7 @@ func TestAvoidIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	surge, _ := s.Instances.Get("i1")
-	if _, avoids := s.AvoidsByWord(surge, s.Now); avoids || surge.Eviction.Requested {
+	if _, avoids := s.AvoidedOnRequest(surge, s.Now); avoids || surge.Eviction.Requested {
 		t.Errorf("avoids %v, to be evicted %v", avoids, surge.Eviction.Requested)
 	}
 }

@@ -99,7 +99,8 @@ type NodeRegister struct {
 
 // NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if the
 // boot id or epoch changed, because the silence was that of an earlier registration. Other changes of the node, like a
-// label, say nothing about its health. It covers online <-> degraded and * -> offline; only NodeRegister ends offline.
+// label, say nothing about its health. It changes the health between online, degraded and unreachable, and from these
+// to offline; only NodeRegister ends offline.
 type NodeHealth struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Health model.Health `cbor:"2,keyasint"`
@@ -108,9 +109,9 @@ type NodeHealth struct {
 	Reason string       `cbor:"5,keyasint,omitempty"`
 }
 
-// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state has there
-// and the inventory lacks is gone. It is idempotent by epoch and each instance's generation. Code: stale for an older
-// epoch.
+// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: an instance that the state
+// has there, and the inventory lacks, is gone. It is idempotent by epoch and each instance's generation. Code: stale
+// for an older epoch.
 type NodeReport struct {
 	ID        model.NodeID           `cbor:"1,keyasint"`
 	Epoch     uint64                 `cbor:"2,keyasint"`
@@ -121,7 +122,7 @@ type NodeReport struct {
 	// Holds, in a full report, lists all instances that the agent has and that are not known to have stopped.
 	Holds []model.Holding `cbor:"7,keyasint,omitempty"`
 	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore, a full report with an
-	// older one proves nothing.
+	// older incarnation proves nothing.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
 	// Self is the agent's report on its own machine. nil: unchanged, or in a full report, that the agent makes none.
 	Self *model.SelfReport `cbor:"9,keyasint,omitempty"`
@@ -149,8 +150,8 @@ type NodeAck struct {
 }
 
 // NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped.
-// Codes: not_found, conflict (it is not offline). Without Force also lease_held (an instance of which only one may run
-// may run there under its lease) and node_offline_unconfirmed_stop (it has no lease, so no time ends it).
+// Codes: not_found, conflict (it is not offline). Without Force also lease_held (the only holder of a slot may still
+// run there under its lease) and node_offline_unconfirmed_stop (it has no lease, so no time ends it).
 type NodeConfirmDead struct {
 	ID    model.NodeID `cbor:"1,keyasint"`
 	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded

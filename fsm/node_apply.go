@@ -10,7 +10,7 @@ import (
 
 // How long a node that keeps going offline gets no new placements.
 const (
-	flapWindow = 10 * model.Minute // outages closer than this are flapping
+	flapWindow = 10 * model.Minute // outages closer together than this are flapping
 	flapHold   = 30 * model.Second
 	flapMax    = 30 * model.Minute
 )
@@ -42,8 +42,9 @@ func (n *Node) stateEvent(before string) Event {
 		After: string(n.State()), Data: data}
 }
 
-// assignedAnew reports whether the node's own row changes what its agent must run or know, so that the agent's waiting
-// request is to be answered. A label does not: waking the agent for it would cost a request for each write.
+// assignedAnew reports whether a change of the node's own row changes what its agent must run or know. The agent's
+// pending poll must then be answered. A new label does not count: waking the agent for it would cost a request for each
+// write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
@@ -95,7 +96,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // then an agent that is behind opens nothing again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // its inventory is in, so Behind is not set again
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
@@ -207,7 +208,7 @@ func (c *NodeReport) apply(s *State) error {
 	return nil
 }
 
-// takeFactsGen records the generation of the facts of a node that the state has now.
+// takeFactsGen records which generation of a node's facts the state has now.
 func (s *State) takeFactsGen(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if c.FactsGen <= n.FactsGen {
@@ -219,8 +220,8 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. What
-// the rows of s do not decide counts as news, because s may be older than what the agent has seen.
+// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. A
+// report counts as news if the rows of s can't decide that, because s may be older than what the agent has seen.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {

@@ -37,7 +37,7 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// its row may be another by now: one that waited for others got their room when they stopped
+		// the row may have changed: an instance that waited for others got their room when they stopped
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -70,7 +70,6 @@ func (n *nodeInstances) claim(i *Instance, holds bool) {
 	}
 }
 
-// add lists an instance.
 func (n *nodeInstances) add(id model.InstanceID) {
 	at, there := slices.BinarySearch(n.ids, id)
 	if there {
@@ -104,7 +103,6 @@ func (n *nodeInstances) own(port int, id model.InstanceID) {
 	}
 }
 
-// free removes the owner of a port.
 func (n *nodeInstances) free(port int) {
 	if at, taken := n.find(port); taken {
 		n.ports = slices.Delete(n.ports, at, at+1)
@@ -125,7 +123,8 @@ func (n *nodeInstances) ownerOf(port int) (model.InstanceID, bool) {
 	return n.ids[n.ports[at].owner], true
 }
 
-// load lists an instance that was read. If owns, the instance also becomes the owner of its ports.
+// load adds an instance that was read from a snapshot. If owns is true, it also makes the instance the owner of its
+// ports. It refuses a port of another owner, except for a victim for whose room the instance waits.
 func (n *nodeInstances) load(i *Instance, owns bool) error {
 	n.add(i.ID)
 	if !owns {

@@ -29,8 +29,8 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	return nil
 }
 
-// takesOver refuses a registration by another machine than the last one, while an instance of which only one may run
-// may run there. It also refuses a copy of the data directory that was refused before: the first agent may just be
+// takesOver refuses a registration from another machine than the last one, while the only holder of a slot may still
+// run there. It also refuses a copy of the data directory that was refused before, because the first agent may just be
 // restarting. Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *model.Error {
 	if !old.Agent.OtherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {

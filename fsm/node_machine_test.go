@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A registration by another machine is refused while an instance of which only one may run may run on the first one. A
-// registration after a reboot of the same machine is not refused.
+// A registration by another machine is refused while the only holder of a slot may run on the first one. A registration
+// after a reboot of the same machine is not refused.
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
@@ -15,8 +15,8 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		agent model.AgentInfo
-		free  bool // it runs nothing of which only one may run
-		dead  bool // a person has confirmed that
+		free  bool // what it runs may run twice
+		dead  bool // the first machine is confirmed dead
 		known bool // known to be a copy: it was refused before
 		want  model.Code
 	}{

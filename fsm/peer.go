@@ -37,7 +37,8 @@ func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// movePeers records that a node's name or address changed, for those who follow the groups with instances there.
+// movePeers records that a node's name or address changed, in the groups with instances there. Readers of their peers
+// wake up.
 func (s *State) movePeers(node model.NodeID) {
 	for i := range s.InstancesOn(node) {
 		if group, ok := s.Groups.Get(i.Group); ok && group.PeersAt != s.Index {

@@ -6,10 +6,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mayPreempt checks a stop for the cause preempted by the rules of docs/model.md, "Preemption". It is in one group of
-// commands with the placement that it makes room for. The class of the instance is strictly lower (or equal, where that
-// is fair), and its role lets it go. The caller checks budgets. Only lower classes are ever stopped, and equal ones
-// only if the shares become more equal, so no chain of preemptions comes back to where it began.
+// mayPreempt checks a stop for the cause preempted by the rules of docs/model.md, "Preemption". The stop must be in one
+// group of commands with the placement that it makes room for. The class of the instance must be strictly lower (or
+// equal, where that is fair), and its role must allow the stop. The caller checks budgets. Only lower classes are ever
+// stopped, and equal ones only if the shares become more equal, so no chain of preemptions comes back to where it
+// began.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {

@@ -181,9 +181,9 @@ func (w world) preemption() []Command {
 	return group
 }
 
-// preemptionHolds looks at an entry of one group: what it stopped for the room of another stands in the same group as
-// that one, is of a strictly lower class (or equal, where the largest share gets smaller), and is all that the other
-// awaits. That a refused one leaves no trace is held elsewhere (S11).
+// preemptionHolds checks an entry of one group of commands. The instances that it stopped for a preemptor are of a
+// strictly lower class (or equal, where the largest share gets smaller). The group also places the preemptor, which
+// awaits exactly these instances. Another check is that a refused group leaves no trace (S11).
 func preemptionHolds(t fatal, before, after State, e Entry, results []Result) int {
 	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return 0

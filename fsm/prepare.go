@@ -103,8 +103,8 @@ func (s *jobs) evictionGates(inst *Instance) []string {
 	return policy.Eviction.When
 }
 
-// forced reports whether a drain with force asks for a stop. It also stops instances whose role says that they must
-// stay.
+// forced reports whether a drain with force asks for a stop. Such a drain also stops instances whose role says that
+// they must stay.
 func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
@@ -184,17 +184,35 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. The group
-// avoids the node from now on, as with a surge.
+// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. With Avoid,
+// the group avoids the node from now on, as with a surge. An eviction that waits for something else becomes the
+// person's.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
 		return err
 	}
+	if !c.Asked {
+		c.takeOver(s)
+	}
 	if c.Avoid {
-		s.avoidByWord(inst, c.By)
+		s.avoidOnRequest(inst, c.By)
 	}
 	return nil
+}
+
+// takeOver makes an earlier eviction request of an instance, of whatever cause, that of the person who stops it now. It
+// counts as the same request (L8). So the stop no longer waits for what the other one waited for, such
+// as a replacement. The eviction of a member stays as it is: it also decides where its copy goes.
+func (c *InstanceStop) takeOver(s *State) {
+	inst, _ := s.Instances.Get(c.ID)
+	if _, member := s.MemberOf(inst); member || inst.Eviction.Cause == c.Cause && !inst.Eviction.Surge {
+		return
+	}
+	next := *inst
+	next.Eviction.Cause, next.Eviction.By, next.Eviction.Surge = c.Cause, c.By, false
+	next.Marks.GraceOverride = c.Grace
+	s.setInstance(inst, &next)
 }
 
 // soleOfRate allows one preparation at a time in a group whose stops have a rate. A second instance would be refused
@@ -227,7 +245,7 @@ func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 	next.Eviction.Seq++
 	next.Eviction.RetryAt = s.Now.Add(s.prepareTime(inst) + prepareSlack)
 	next.Status.Hook = nil
-	if c.Grace != nil {
+	if c.Grace != nil && !c.Asked { // an eviction that was requested before has its grace in the row
 		next.Marks.GraceOverride = c.Grace
 	}
 	s.setInstance(inst, &next)
@@ -284,8 +302,8 @@ func (i *Instance) runs() bool {
 	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// keepReported fills in the rest of a reported status: facts while the instance runs, and the result of its
-// preparation.
+// keepReported bounds what an agent reported in a status. It keeps facts only while the instance runs. If the status
+// has no result of a preparation, the known one stays.
 func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {

@@ -112,8 +112,8 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	h.first = after
 }
 
-// budgetHolds looks at the stops that came alone: an accepted one that was not declared to bypass the budget left
-// enough that are ready (S3), and none was of an instance that must stay (S6).
+// budgetHolds checks stops that came alone in an entry. An accepted one that does not bypass the budget left enough
+// instances ready (S3), and none was of an instance that must stay (S6).
 func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

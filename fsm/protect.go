@@ -17,8 +17,8 @@ func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
 
-// Member is a replica of a replicated group: a copy of its data on a node. An instance uses the copy, or it was kept
-// where its instance stopped.
+// Member is a replica of a replicated group: a copy of its data on a node. Either an instance uses the copy, or the
+// copy was kept where its instance stopped.
 type Member struct {
 	Group    model.GroupID
 	Slot     int
@@ -37,7 +37,7 @@ func (m *Member) running() bool {
 // MemberOf returns the member that an instance is; false if its group isn't replicated.
 func (s *State) MemberOf(inst *Instance) (Member, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
 		return Member{}, false
 	}
 	i := slices.IndexFunc(spec.Volumes, func(v model.VolumeSpec) bool { return v.Kind == model.VolumeReplicated })
@@ -181,8 +181,9 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. An offline or
-// unknown node evicts nothing. Nor does one that is not drained, unless it is cordoned and cordons trigger evictions.
+// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. On an offline or
+// unknown node no policy acts. On a node that is not drained, it acts only if the node is cordoned and cordons trigger
+// evictions.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
@@ -257,8 +258,8 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	return model.Refuse(model.CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
 }
 
-// covers reports whether an instance is as far as a surge of its group waits for. A replica must be in sync, unless the
-// one that it replaces never held data.
+// covers reports whether a replacement has reached the state that a surge of its group waits for. A replica must be in
+// sync, unless the instance that it replaces never held data.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -307,7 +308,7 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 	return nil
 }
 
-// UnknownMember finds an instance of a group on a node that holds its slot and that a restore has lost from the state.
+// UnknownMember finds an instance of a group on a node that a restore has lost from the state, but that holds its slot.
 func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {

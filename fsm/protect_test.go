@@ -67,8 +67,8 @@ func (s *State) mustInstance(id model.InstanceID) *Instance {
 	return inst
 }
 
-// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others
-// are not.
+// TestProtected: a member is protected until one of its conditions is gone. Its peer on n1 is last when neither of the
+// others is protected.
 // proves L16
 func TestProtected(t *testing.T) {
 	for _, tt := range []struct {

@@ -55,9 +55,9 @@ func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	}
 }
 
-// CheckQuota returns nil if the class of a job may have one more instance that takes r now. Codes:
-// quota_exceeded:memory, quota_exceeded:instances. gone, which may be nil, is an instance that the new one replaces and
-// that then no longer counts.
+// CheckQuota returns nil if the quota of a job's class has room now for one more instance, which takes r. gone may be
+// nil. Otherwise the new instance replaces gone, so gone does not count. Codes: quota_exceeded:memory,
+// quota_exceeded:instances.
 func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance) *model.Error {
 	row, ok := s.Jobs.Get(job)
 	if !ok {
@@ -74,7 +74,7 @@ func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance)
 	return exceeded(class, used, used.plus(r, 1))
 }
 
-// exceeded refuses the usage after if it is above the class's quota and higher than before.
+// exceeded refuses a change of a class's usage if the new usage is above the class's quota and higher than the old one.
 func exceeded(c Class, before, after Usage) *model.Error {
 	hint := func(e *model.Error) *model.Error {
 		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
@@ -100,8 +100,9 @@ func IsQuota(c model.Code) bool {
 	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
 }
 
-// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now. Of two changes of which
-// only one fits, the first one in the log wins. A change that wants no more than before is never refused.
+// checkWanted refuses a job if the jobs of its class would then want more than the class's quota. It does not matter
+// what runs now. If only one of two changes fits, the first one in the log wins. A change that wants no more than
+// before is never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	return s.around(spec.Name).checkWanted(spec)
 }
@@ -128,11 +129,15 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// NoSurge says why the replacement of an instance can't be created beside it: the quota of its class has room for it
-// only after the instance is gone. Then the surge is given up and the instance is stopped first, under its budget;
-// otherwise a drain or a rollout could never end. It returns nil if there is room, if there is a replacement already,
-// if another surge of the group will give its room back, or if stopping the instance first would not help either.
-func (s *State) NoSurge(inst *Instance) *model.Error {
+// MustStopFirst says why an instance must be stopped before its replacement is created: only then does the quota of its
+// class have room for the replacement. Without such a stop, a drain or a rollout could never end. The stop still needs
+// the instance's budget. NoSurge returns nil for an instance of a system group, and in these cases:
+//
+//   - The quota has room for the replacement now.
+//   - There is a replacement already.
+//   - Another surge of the group goes on, and will give its room back.
+//   - Even after the stop there would be no room.
+func (s *State) MustStopFirst(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
 		return nil
@@ -166,7 +171,7 @@ func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	if order != model.OrderSurge {
 		return ""
 	}
-	if refusal := s.NoSurge(inst); refusal != nil {
+	if refusal := s.MustStopFirst(inst); refusal != nil {
 		return "stopped before it is replaced: " + refusal.Message
 	}
 	return ""

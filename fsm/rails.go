@@ -29,14 +29,14 @@ type Rail struct {
 	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first
 }
 
-// Tick is how many began at one moment.
+// Tick is the number of stops or moves that began at one moment.
 type Tick struct {
 	At model.Time `cbor:"1,keyasint"`
 	N  int        `cbor:"2,keyasint"`
 }
 
-// begun returns how many began within the window before now, and when the oldest of them leaves it; Never if there is
-// none.
+// begun returns how many stops or moves began within the window before now, and when the oldest of them leaves the
+// window; Never if there is none.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
@@ -51,7 +51,7 @@ func (s *State) begun(name RailName, window model.Duration) (n int, next model.T
 	return n, next
 }
 
-// spendRail counts one more that begins now, and forgets those that have left the window.
+// spendRail counts one more stop or move, which begins now, and forgets those that have left the window.
 func (s *State) spendRail(name RailName, window model.Duration) {
 	next := Rail{Name: name}
 	if rail, ok := s.Rails.Get(name); ok {
@@ -65,7 +65,7 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	s.putRail(&next)
 }
 
-// unordered reports whether a stop is one without an order.
+// unordered reports whether a stop is without an order; see RailStops.
 func (c *InstanceStop) unordered() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxAside bounds what a volume's row remembers of data that it left behind. Older data stays on its node's disk, and
-// can be found by asking the nodes.
+// maxAside is the length of a volume's list of data left behind. Data that no longer fits in the list stays on its
+// node's disk. Then only the node knows of it.
 const maxAside = 8
 
 // AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again
@@ -19,10 +19,11 @@ type AsideData struct {
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may start again, with empty volumes, on another node than the home of its data. The
-// group must allow it, the home must be out of use, and enough of the other members must be ready to fill the new one.
-// The placement checks that the slot's last instance has stopped. Codes: volume_locality_no_node if it goes on where
-// its data is, volume_in_use, quorum_not_healthy.
+// MayRefill returns nil if a slot may start with empty volumes on a node other than the home of its data, or if its
+// data has no home. The group must allow it. If a program ran on the volumes, their home must be out of use. If the
+// slot ever had data, enough of the other members must be ready to fill the new one. The placement checks that the
+// slot's last instance has stopped. Codes: volume_locality_no_node if the slot must stay where its data is,
+// volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
@@ -55,8 +56,9 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). If
-// none ran, nothing is left behind: the instance failed to start or waited for room, or its node was lost before.
+// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). A
+// slot on which no program ran leaves nothing behind. Its instance failed to start or waited for room, or the node was
+// lost before the start.
 func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
@@ -77,8 +79,8 @@ func (s *fleet) emptiedByDrain(n *Node) bool {
 	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
-// fillers returns how many other members must be ready before one starts empty: a majority of the group, or all others
-// if there are just two.
+// fillers returns how many other members must be ready before one starts empty: a majority of the group, or all the
+// others if they are fewer than that. It is at least 1.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
 // readyBeside counts the other slots of a group that have a ready instance on an online node. An instance that reports
@@ -95,8 +97,8 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	return len(ready)
 }
 
-// leaveBehind makes the node of an instance that starts empty the home of its slot's volumes. The old data stays where
-// it is, under its epoch.
+// leaveBehind moves the home of a slot's volumes to the node of inst, which starts with empty ones. The old data stays
+// where it is, under its epoch.
 func (s *State) leaveBehind(inst *Instance) {
 	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
 		if v.Home == "" || v.Home == inst.Node {
@@ -116,18 +118,19 @@ func (s *State) leaveBehind(inst *Instance) {
 	}
 }
 
-// withoutAside returns v without the data left behind on a node: that of one epoch, or all with epoch 0.
+// withoutAside returns v without the data that it left behind on a node: the data of one epoch, or all of it if epoch
+// is 0.
 func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool {
 		return a.Node == node && (epoch == 0 || a.Epoch == epoch)
 	})
 	if len(v.Aside) == 0 {
-		v.Aside = nil // as it is decoded
+		v.Aside = nil // a decoded row has nil, too
 	}
 	return v
 }
 
-// forgetAside forgets the data that was left on a node that is being forgotten.
+// forgetAside removes a node that is being forgotten from the volumes' lists of data left behind.
 func (s *State) forgetAside(node model.NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -137,16 +140,17 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 	for _, v := range rows {
 		next := v.withoutAside(node, 0)
-		if next.Home != "" { // otherwise the loss is recorded already; an older old copy may be the last one now
+		if next.Home != "" { // for a volume without a home, the loss is already recorded
+			// After the loss, the old copy that a transfer left may be the last one, so it must be kept; see gaveUp.
 			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
 		}
 		s.putVolume(&next)
 	}
 }
 
-// SlotsThatDiffer lists, in order, the slots of a group that may differ from slots that never had an instance: those
-// with volumes. For a group whose instances hold their slots, it lists all slots below count while an unknown instance
-// may be in any of them. It is never nil.
+// SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. These
+// are the slots with volumes. If instances of the group hold their slots (see holdsSlot), and one that the state does
+// not know may be in any slot, the list has all slots below count. It is never nil.
 func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {

@@ -122,7 +122,7 @@ func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
 	return a.Len() == b.Len()
 }
 
-// S9: what an inventory did not have any more does not come back by an older report that lay in a socket, whatever
+// S9: an instance that is missing in an inventory does not come back by an older report that arrives late, whatever
 // facts are in it.
 func TestLateReportBringsNothingBack(t *testing.T) {
 	m := gateWorld(t, model.RoleLeaderFollower, 1)

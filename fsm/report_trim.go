@@ -35,7 +35,7 @@ func (c *NodeReport) NamesUnknown(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops the parts of a report that no state from s on would take: what is not of the node, duplicates, and what
+// Trim drops the parts of a report that no state from s on would take: parts about other nodes, duplicates, and what
 // exceeds bounds. The log keeps the rest. s must not be older than what the agent has seen.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)
@@ -129,7 +129,7 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	return list
 }
 
-// boundedParts reports whether the ports and volumes of a holding are within the bounds of an instance's.
+// boundedParts reports whether a holding has no more ports and volumes, and no longer names, than an instance can have.
 func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {

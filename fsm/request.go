@@ -12,6 +12,21 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
+// Conflict refuses to answer an actor's request with the stored outcome of this one, unless both are the same request
+// of the same actor. Whoever learns another actor's request id must not learn what came of it. body is the hash of the
+// new request. Code: request_id_conflict.
+func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
+	how := "for another request"
+	switch {
+	case r.Actor != actor:
+		how = "by another caller"
+	case r.Body == body:
+		return nil
+	}
+	return model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d %s", r.ID, r.Index, how).
+		WithHint("choose a new request id")
+}
+
 // Told returns the refusal that answers a repeated request; nil if the first was not refused.
 func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {

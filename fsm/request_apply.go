@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // of all actors in requestMinimum
-	// of one actor; if all actors have more than that, requests older than requestMinimum are forgotten
+	maxRequests = 100_000 // requests of all actors within requestMinimum
+	// of one actor; once more than this are kept for all actors, those older than requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
-	// always allowed for each actor, however many others have; above it the texts of refusals are not kept
+	// always allowed for each actor, however many others made; for an actor with more, texts of refusals are not kept
 	minRequestsOfActor = 1_000
 	requestMinimum     = 10 * model.Minute // how long every request is remembered
 )
 
-// replay answers a request that was seen before: the same body gets the stored outcome, another body a conflict.
+// replay answers a request id that was seen before: the same request of the same actor gets the stored outcome, any
+// other one a conflict.
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
@@ -24,10 +25,8 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 		}
 		return nil, false
 	}
-	if old.Body != e.Body {
-		return refuseAll(e.Groups,
-			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d with another body", e.Request,
-				old.Index).WithHint("choose a new request id")), true
+	if refusal := old.Conflict(e.Actor, e.Body); refusal != nil {
+		return refuseAll(e.Groups, refusal), true
 	}
 	results := refuseAll(e.Groups, old.Told())
 	for i := range results {

@@ -56,6 +56,10 @@ func TestRequestsFull(t *testing.T) {
 	if _, replay := ask("cli:alice", full, "cli:alice0"); !replay {
 		t.Error("the oldest request was carried out again")
 	}
+	refusal, replay := ask("cli:mallory", full, "cli:alice0")
+	if refusal == nil || refusal.Code != model.CodeRequestConflict || replay {
+		t.Errorf("another actor with the same request: %v, replayed %v; want a conflict", refusal, replay)
+	}
 	fill("cli:bob", maxRequests-maxRequestsOfActor)
 	fill("cli:carol", minRequestsOfActor)
 	busy("cli:bob", full)

@@ -131,7 +131,7 @@ func (s *State) keepPromises(id model.NodeID) {
 	}
 }
 
-// roomWith is Room after the awaited instances have stopped.
+// roomWith is Room as if the awaited instances had stopped.
 func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {

@@ -43,7 +43,8 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	}
 }
 
-// L4: a node is silent whatever is written about it meanwhile, and not silent once it has registered again.
+// L4: a verdict on a node's health counts whatever else is written about the node meanwhile, but not once the node has
+// registered again.
 func TestHealthIsOfARegistration(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -10,7 +10,7 @@ import (
 )
 
 // How many events an agent's reports on its own machine may make, so that they don't push out the events of others. A
-// report that comes below the limit still emits all of its events: at most three, and two for each instance above its
+// report that arrives below the limit still emits all of its events: at most three, and two for each instance above its
 // disk limit.
 const (
 	selfEvents = 128
@@ -25,12 +25,12 @@ type SelfEvents struct {
 	Since  model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Told counts
 	Told   int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
 	Untold int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
-	// what the last events said where newer ones were left out; nil: none were
+	// what the last emitted events said, where newer ones were left out; nil: none were left out
 	Last *SelfTold `cbor:"4,keyasint,omitempty"`
 }
 
-// SelfTold is what the last emitted events said of a node, for each kind of which newer events were left out. A field
-// is empty if none was left out.
+// SelfTold holds, for each kind of event that was left out, what the last emitted event of that kind said of the node.
+// A field is empty if none was left out.
 type SelfTold struct {
 	State  string `cbor:"1,keyasint,omitempty"`
 	Checks string `cbor:"2,keyasint,omitempty"`
@@ -107,7 +107,8 @@ func (s *State) tellPresent(id model.NodeID) {
 	if last.Checks != "" && last.Checks != n.Self.checks() {
 		s.emit(n.checksEvent(last.Checks))
 	}
-	if last.Ports != "" && last.Ports != portCodes(n.Self.Ports) {
+	// with the same codes, other ports may be closed
+	if now := portCodes(n.Self.Ports); last.Ports != "" && (last.Ports != now || len(n.Self.Ports) > 0) {
 		s.emit(n.portsEvent(last.Ports, n.Self.Ports, nil))
 	}
 }

@@ -200,7 +200,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("with the next event the events say last: %v", told())
 	}
 
-	// What another event has said meanwhile is not repeated. What is again as last emitted needs no event.
+	// A value that another event has shown meanwhile is not repeated. A value that is again the last emitted one needs no
+	// event.
 	report(s.Now, false)
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
@@ -224,5 +225,53 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	s = run(t, s, hour, &HoldSet{Active: true, Reason: "another entry"})
 	if n := s.Events.Len() - before; n != 1 {
 		t.Errorf("%d events after it was forgotten, want only that of the hold", n)
+	}
+}
+
+// After the hour the events also say which ports are closed if others were when they were last told, for the same
+// reason.
+func TestPresentPortsAreToldAfterTheHour(t *testing.T) {
+	s := oneNode(t, model.DefaultSettings())
+	gen := uint64(1)
+	report := func(at model.Time, ports ...int) {
+		t.Helper()
+		gen++
+		said := &model.SelfReport{Gen: gen, Measured: true}
+		for _, port := range ports {
+			said.Ports = append(said.Ports, model.PortProblem{Port: port, Code: model.PortTaken})
+		}
+		s = run(t, s, at, &NodeReport{ID: "n1", Self: said})
+	}
+	for range selfEvents / 2 {
+		report(2000, 80)
+		report(2000)
+	}
+	report(2000, 81)
+	n, _ := s.Nodes.Get("n1")
+	if n.Self.Events.Last == nil {
+		t.Fatalf("nothing is left out: %+v", n.Self.Events)
+	}
+	last := func() string {
+		_, e, _ := s.Events.Max()
+		return fmt.Sprintf("%s %s>%s closed=%s", e.Type, e.Before, e.After, e.Data["closed"])
+	}
+	hour := n.Self.Events.Since.Add(selfWindow)
+	s = run(t, s, hour, &HoldSet{Active: true})
+	if got, want := last(), "node.port_changed ok>port_taken closed=81"; got != want {
+		t.Fatalf("after the first hour the last event says %q, want %q", got, want)
+	}
+
+	for range selfEvents / 2 {
+		report(hour, 80)
+		report(hour)
+	}
+	report(hour, 82)
+	n, _ = s.Nodes.Get("n1")
+	if n.Self.Events.Last == nil || n.Self.Events.Last.Ports != "port_taken" {
+		t.Fatalf("the last event does not say that a port is closed: %+v", n.Self.Events)
+	}
+	s = run(t, s, n.Self.Events.Since.Add(selfWindow), &HoldSet{})
+	if got, want := last(), "node.port_changed port_taken>port_taken closed=82"; got != want {
+		t.Errorf("after the second hour the last event says %q, want %q", got, want)
 	}
 }

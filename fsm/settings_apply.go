@@ -129,8 +129,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// noteCalm records since when the reason of the hold has been gone, so that the next leader goes on counting, or that
-// it is there again. It emits no event, because the hold goes on.
+// noteCalm records since when the reason of the hold has been gone, so that the next leader goes on counting. If the
+// reason is back, it clears that time. It emits no event, because the hold goes on.
 func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:

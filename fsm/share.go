@@ -14,7 +14,8 @@ func share[K ~string](texts sharing, p *K) {
 	}
 }
 
-// shareTexts shares the texts that many rows have in common. It leaves texts of its own, such as its id.
+// shareTexts shares the texts that many rows have in common. Texts that only this row has, such as its id, stay its
+// own.
 func (i *Instance) shareTexts(texts sharing) {
 	if i.Status.ID == i.ID {
 		i.Status.ID = i.ID

@@ -67,7 +67,7 @@ func NewState() State {
 	return *s.fork()
 }
 
-// fork returns a State that can be written while s stays as it is. It costs about a microsecond.
+// fork returns a State that can be written while s stays as it is. It costs about half a microsecond.
 func (s State) fork() *State {
 	s.undo = new(undoLog)
 	s.fleet.fork(s.undo)

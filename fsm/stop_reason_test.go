@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: an agent that reports as stopped what should run reports a failure, and the slot stays
-// wanted.
+// TestWhatEndsByItselfHasFailed: if an agent reports an instance as stopped that should run, the instance has failed
+// and its slot stays wanted.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
@@ -46,7 +46,8 @@ func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	}
 }
 
-// TestPurgeEndsWithTheLastInstance: whether the last one is reported stopped or the operator confirms it.
+// TestPurgeEndsWithTheLastInstance: a purge ends when the last instance is reported stopped, or when the operator
+// confirms that its node is dead.
 func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		m := NewMachine()

@@ -77,8 +77,8 @@ func (t Table[K, V]) Max() (key K, row V, ok bool) {
 // Same reports whether t and u are the same version. It only compares pointers.
 func (t Table[K, V]) Same(u Table[K, V]) bool { return t.tree == u.tree }
 
-// fork returns a table that can be written while t stays as it is. The library's own copy writes to its source, which
-// would be a race on a published table. So fork copies a local header, and t is never written again.
+// fork returns a table that can be written while t stays as it is. The library's Copy writes to its source, which would
+// be a race on a published table. So fork calls Copy on a local copy of the header, and leaves t untouched.
 //
 // undo, which may be nil, records the writes to the fork.
 func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {

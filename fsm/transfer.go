@@ -18,7 +18,7 @@ type Transfer struct {
 	// where the volumes are; for a restore, where the ones that it replaces are
 	From    model.NodeID    `cbor:"6,keyasint,omitempty"`
 	To      model.NodeID    `cbor:"7,keyasint,omitempty"` // empty for a backup
-	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // the one to restore
+	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // the backup to restore
 	Options TransferOptions `cbor:"9,keyasint"`
 
 	Phase   model.TransferPhase `cbor:"10,keyasint"`
@@ -37,7 +37,7 @@ type Transfer struct {
 
 // TransferOptions are the choices made when a transfer was asked for.
 type TransferOptions struct {
-	Live    bool             `cbor:"1,keyasint,omitempty"` // back up a running instance: at best as after a power cut
+	Live    bool             `cbor:"1,keyasint,omitempty"` // of a running instance; the data is as after a power cut
 	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore replaces the volume in use
 	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
 	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // how long the replaced copy is kept
@@ -62,7 +62,7 @@ type TransferFailure struct {
 type TransferLeft struct {
 	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
 	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when it is kept
-	Drop     bool         `cbor:"3,keyasint,omitempty"` // its agent should remove it
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove it
 	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
 	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }
@@ -83,7 +83,7 @@ type Backup struct {
 	Group model.GroupID  `cbor:"2,keyasint"`
 	Slot  int            `cbor:"3,keyasint"`
 	Names []string       `cbor:"4,keyasint"`
-	Node  model.NodeID   `cbor:"5,keyasint"` // the one that wrote it
+	Node  model.NodeID   `cbor:"5,keyasint"` // the node that wrote it
 	Bytes int64          `cbor:"6,keyasint"`
 	Sum   string         `cbor:"7,keyasint"` // SHA-256 of its manifest
 	Live  bool           `cbor:"8,keyasint,omitempty"`
@@ -138,11 +138,11 @@ func (t *Transfer) DetachedID(name string) model.VolumeID {
 	return model.NewVolumeID(t.Group, t.Slot, name) + "@" + model.VolumeID(t.ID)
 }
 
-// TransferStart begins work on the volumes of a slot. Volume is the one in use. For an attach it is the restored one,
-// or VOLUME@TRANSFER for an old copy. For a restore it is the one that the backup becomes, which need not exist. Found
-// lets an attach take data that is on the disk of To and that the state does not know, as after a restore; Volume is
-// then the one that the data becomes. Codes: not_found, volume_in_use (another transfer, or an instance that is not
-// known to have stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched,
+// TransferStart begins work on the volumes of a slot. Volume names the volume in use, with exceptions. For an attach it
+// is the restored volume, or VOLUME@TRANSFER for an old copy. For a restore it is the volume that the backup becomes,
+// which need not exist. With Found, an attach takes data on the disk of To that the state does not know, as after a
+// restore; Volume is then what the data becomes. Codes: not_found, volume_in_use (another transfer, or an instance that
+// is not known to have stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched,
 // conflict, invalid, busy.
 type TransferStart struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
@@ -168,7 +168,7 @@ type TransferStep struct {
 }
 
 // TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead. If the transfer has
-// ended, it removes what that left: a restored copy that is not in use, or an old copy before its time. Codes:
+// ended, it removes what the transfer left: a restored copy that is not in use, or an old copy before its time. Codes:
 // not_found, conflict.
 type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`

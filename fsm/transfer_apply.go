@@ -41,7 +41,7 @@ func (s *moves) slotVolumes(group model.GroupID, slot int) []*Volume {
 // Leaving returns the transfer that takes an instance away from its node, if there is one. The instance then counts as
 // moving.
 func (s *moves) Leaving(inst *Instance) (*Transfer, bool) {
-	if !inst.Links.VolumeHome {
+	if !inst.Links.HasVolumes {
 		return nil, false
 	}
 	t, ok := s.TransferOf(inst.Group, inst.Slot)

@@ -136,8 +136,8 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	}
 }
 
-// A transfer in a restored snapshot may have ended in the lost entries. Nothing replaces data that an instance may use
-// which the state does not know.
+// A transfer in a restored snapshot may have ended in the lost entries. While an instance that the state does not know
+// may use a volume, no data replaces the volume's.
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)

@@ -116,9 +116,9 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 	return nil
 }
 
-// transferUnsettled refuses to stop an instance for a transfer, to copy, and to replace volumes, while an instance that
-// a restore has lost may use newer ones. A restored snapshot may contain a transfer that had ended. Codes: those of
-// SlotUnsettled.
+// transferUnsettled refuses to stop an instance for a transfer, to copy volumes, and to replace them, while an instance
+// that a restore has lost may use newer volumes. A restored snapshot may contain a transfer that had ended. Codes:
+// those of SlotUnsettled.
 func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
 	backup := to == model.TransferRunning && t.Kind == model.TransferBackup && !t.Options.Live
@@ -179,7 +179,7 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
-		// the data was put aside, so it replaces nothing
+		// the found data is the volume's own, which was put aside, so it replaces nothing
 		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i]
 		if next.Home != "" {
 			t.From = next.Home
@@ -359,7 +359,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	}
 }
 
-// after returns d with the numbers of the state before, if d has none.
+// after returns d; if d has no numbers, with those that were reported before.
 func (d TransferSide) after(before TransferSide) TransferSide {
 	if d.Total == 0 {
 		d.Bytes, d.Total, d.Sum = before.Bytes, before.Total, before.Sum

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Volume is per-instance data on a node. A local volume has a single copy, on its home node. For a replicated one each
-// member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was kept
-// where its instance stopped is still a member.
+// Volume is per-instance data on a node. A local volume has a single copy, on its home node. Of a replicated volume,
+// each member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was
+// kept where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
@@ -28,7 +28,7 @@ type Volume struct {
 	// Aside lists data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the one that works on it now
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the transfer that works on it now
 	// for a restored volume that is not in use: the transfer that made it
 	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }
@@ -166,7 +166,7 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 // has used: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome {
+	if !ok || !inst.Links.HasVolumes {
 		return nil, nil
 	}
 	epochs = map[string]uint64{}
@@ -187,7 +187,7 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 // on, and replaces the older ones of its slot.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
 		return
 	}
 	if inst.Eviction.Automatic && !inst.holdsClaims() {
@@ -205,7 +205,7 @@ func (s *State) noteCopies(inst *Instance) {
 // noteUse records that a program runs on an instance's local volumes.
 func (s *State) noteUse(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if ok && inst.Links.VolumeHome && spec.HasVolume(model.VolumeLocal) &&
+	if ok && inst.Links.HasVolumes && spec.HasVolume(model.VolumeLocal) &&
 		oneOf(inst.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
 		s.holdCopies(inst)
 	}

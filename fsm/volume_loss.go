@@ -31,7 +31,7 @@ func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 }
 
 // homeMissing says why the copy in use of a transfer's volumes can't be relied on now: it is lost, or its home is not
-// online or has not reported yet what it has. nil: it can.
+// online or has not reported yet what it has. It returns nil if the copy can be relied on.
 func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -101,7 +101,7 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 func (s *State) provenCopy(t *Transfer) bool {
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
 		for _, v := range s.slotVolumes(t.Group, t.Slot) {
-			if inst.Ready() && inst.Links.VolumeHome && inst.Node == v.Home {
+			if inst.Ready() && inst.Links.HasVolumes && inst.Node == v.Home {
 				return true
 			}
 		}
@@ -139,7 +139,6 @@ func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	return nil
 }
 
-// groupOfVolume returns the group in the id of a volume.
 func groupOfVolume(id model.VolumeID) model.GroupID {
 	parts := strings.SplitN(string(id), "/", 3)
 	return model.GroupID(parts[0] + "/" + parts[1])

@@ -19,7 +19,7 @@ type WallDoubt struct {
 }
 
 // tellTime takes the clocks of an entry. Cluster time only grows. Wall clocks are unreliable, so one that jumps does
-// not change what later entries show. Nothing is decided by it, so it does not change what is kept either.
+// not change what later entries show. How long rows are kept depends on cluster time alone.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)
@@ -42,7 +42,7 @@ func (s *State) tellTime(e Entry, newTerm bool) {
 	}
 }
 
-// WallAt returns what the wall clock shows at a cluster time from now on.
+// WallAt returns what the wall clock shows at a cluster time that is not before s.Now.
 func (s *State) WallAt(now model.Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
 
 // doubted reports whether a wall clock agrees with the one that is in doubt.

@@ -21,10 +21,10 @@ const (
 	wordySteps     = 150
 )
 
-// TestHistoriesInWords tells what each command of a few random histories does, row by row, and compares it with a
-// file. Servers of two versions apply the same log, so a difference means that they would part (S5), unless the
-// new version does so by the cluster's format only. If that is meant and no release has it yet, -rewrite writes
-// the files, and the diff shows a reviewer what every command does otherwise.
+// TestHistoriesInWords writes down what each command of a few random histories does, row by row, and compares it with a
+// file. Servers of two versions apply the same log. So a difference means that their states would differ (S5), unless
+// the new behaviour depends on the cluster's format. If a difference is intended, and no release has the old behaviour,
+// -rewrite writes the files. Their diff shows a reviewer what each command does differently.
 func TestHistoriesInWords(t *testing.T) {
 	for n := range wordyHistories {
 		t.Run(fmt.Sprintf("history%d", n), func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobKeys lists the keys of a job file. The same tables decode a file, print one and make the reference.
+// jobKeys lists the keys of a job file. The same tables decode a file, print one and generate the reference.
 func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	return []hclfile.Field{hclfile.Block("job",
 		hclfile.Label(&spec.Name),
@@ -16,7 +16,8 @@ func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	).Required()}
 }
 
-// groupKeys lists the keys in the order of the reference. A printed job begins with what runs and how it is reached.
+// groupKeys lists the keys of a group in the order of the reference. In a printed job, the program and its ports come
+// first.
 func groupKeys(g *model.GroupSpec) []hclfile.Field {
 	return hclfile.PrintFirst([]hclfile.Field{
 		hclfile.Label(&g.Name),
@@ -195,7 +196,7 @@ func hookKeys(h *model.HookSpec) []hclfile.Field {
 	}
 }
 
-// leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false is none.
+// leaseOrNot is the short form of the block exclusive: true means a lease of the default length, false none.
 func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	return hclfile.Attribute("exclusive", "true or false", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Flag(a, `exclusive { lease = "1m" }`); ok && v {

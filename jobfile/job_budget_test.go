@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An attribute names a shared budget, a block defines the job's own, and a job may have both.
+// The attribute budget names a shared budget, and the block budget defines the group's own. A group may have both.
 func TestParseJobBudgets(t *testing.T) {
 	tests := []struct {
 		name, keys string

@@ -92,7 +92,8 @@ func TestParseJob(t *testing.T) {
 	}
 }
 
-// Each mistake is reported with its place and, where possible, the intended word. Nothing is converted or ignored.
+// Each mistake is reported with its place and, if possible, with the intended word. Values are never converted, and
+// unknown keys never ignored.
 func TestParseJobMistakes(t *testing.T) {
 	group := func(lines string) string {
 		return "job \"web\" {\n  group \"http\" {\n    exec { command = \"/bin/true\" }\n" + lines + "\n  }\n}\n"
@@ -215,7 +216,7 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 }
 
-// The settings of a group about its role, and the defaults that each role gives.
+// The settings of a group that depend on its role, and the defaults of each role.
 func TestParseRole(t *testing.T) {
 	const src = `
 job "store" {
@@ -277,7 +278,7 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 	}
 }
 
-// For a file of another kind, the error says which kind it is.
+// If the file is of another kind, the error says which kind it is.
 func TestFilesOfAnotherKind(t *testing.T) {
 	hint := func(err error) string {
 		var refusal *model.Error

@@ -9,9 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Parse reads a job file. name is only used in error messages. The result has no defaults filled in;
-// model.JobSpec.Expand does that. Errors are *model.Error with code invalid or not_supported, and list every mistake, a
-// line each.
+// Parse reads a job file. name is only used in error messages. Defaults are not filled in; model.JobSpec.Expand does
+// that. Errors are *model.Error with the code invalid or not_supported, and list every mistake, one per line.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
 	if err != nil {
@@ -37,15 +36,13 @@ func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
 	return spec, d, nil
 }
 
-// Print writes a job as a job file that states everything. For an expanded spec, Parse of the result returns the same
-// spec.
+// Print writes a job as a job file that states every value. If spec is expanded, parsing the result gives spec again.
 func Print(spec model.JobSpec) (string, error) {
 	p := hclfile.Printer{Filled: filledIn}
 	return p.Print(jobKeys(&spec)...)
 }
 
-// noJobFile returns a hint for a file that is not a job file; "" if it looks like one. The body is nil if the file
-// could not be parsed.
+// noJobFile returns a hint if a file is not a job file, else "". body is nil if the file could not be parsed.
 func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
 	const example = "a job file is HCL; for an example: outspan job init"
 	switch {

@@ -20,13 +20,13 @@ var pieces = []string{
 	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
 }
 
-// generator makes values in which no field is empty: this shows any field that the tables of keys leave out.
+// generator makes values in which no field is empty. So the test finds fields that the tables of keys lack.
 type generator struct {
 	rand  *rand.Rand
 	count int
 }
 
-// text returns a text that differs from every earlier one.
+// text returns a text that is different each time.
 func (g *generator) text() string {
 	g.count++
 	text := fmt.Sprintf("t%d", g.count)
@@ -47,7 +47,7 @@ func (g *generator) fill(v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int:
-		v.SetInt(1 + g.rand.Int64N(65535)) // ports, and numbers no larger
+		v.SetInt(1 + g.rand.Int64N(65535)) // small enough for a port
 	case reflect.Int64:
 		v.SetInt(1 + g.rand.Int64N(1<<31))
 	case reflect.Uint64:
@@ -77,13 +77,13 @@ func (g *generator) fill(v reflect.Value) {
 	}
 }
 
-// Every field of a job survives being printed as a file and read again.
+// If a job is printed as a file and read again, every field keeps its value.
 func TestPrintKeepsEveryField(t *testing.T) {
 	for seed := range uint64(100) {
 		g := &generator{rand: rand.New(rand.NewPCG(seed, 0))}
 		var spec model.JobSpec
 		g.fill(reflect.ValueOf(&spec).Elem())
-		spec.Class = "batch" // a name: outside of groups nothing is filled in
+		spec.Class = "batch" // a name; outside groups, templates are not replaced
 		// A command may name a port of its group.
 		group := &spec.Groups[0]
 		group.Ports[0].Name = "http"
@@ -105,7 +105,7 @@ func TestPrintKeepsEveryField(t *testing.T) {
 	}
 }
 
-// Zero values survive, too: a key that is left out of the file has its zero value.
+// Zero values are kept too: a key that is left out of the file has its zero value.
 func TestPrintKeepsDefaults(t *testing.T) {
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
 		Name: "http", Exec: model.ExecSpec{Command: "/bin/web"}, Ports: []model.PortSpec{{Name: "http"}},
@@ -129,7 +129,7 @@ func TestPrintKeepsDefaults(t *testing.T) {
 	}
 }
 
-// PrintFirst changes only the order of printing: hclfile.Keys keeps the reference's order.
+// PrintFirst only changes the order of printing. hclfile.Keys keeps the order of the reference.
 func TestPrintOrder(t *testing.T) {
 	text, err :=
 		Print(model.JobSpec{Name: "web",
@@ -157,7 +157,7 @@ func TestPrintOrder(t *testing.T) {
 	}
 }
 
-// What job validate prints means the same as the file that it read, whatever its texts contain.
+// The job that job validate prints means the same as the file that it read, whatever the texts contain.
 func TestPrintKeepsTexts(t *testing.T) {
 	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},

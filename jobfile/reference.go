@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Other attributes and blocks that the examples need.
+// Attributes and blocks that some examples need in addition.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""
@@ -63,8 +63,8 @@ func allTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// blockTexts has the texts of the blocks of a job file, by path. Three files have the tables: what runs, where it runs
-// and when it may stop, and how it changes.
+// blockTexts has the texts of the blocks of a job file, by path. The tables are in three files: reference_run.go,
+// reference_place.go and reference_change.go.
 var blockTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

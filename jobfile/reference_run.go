@@ -95,7 +95,7 @@ var serviceTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// checkTexts are about the checks that make an instance ready.
+// checkTexts are about the checks that decide whether an instance is ready.
 var checkTexts = map[string]hclfile.KeyText{
 	"type": {
 		Means:   "`http` (2xx or 3xx is well), `tcp` (it connects) or `exec` (exit code 0)",
@@ -153,7 +153,7 @@ var volumeTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// roleCheckTexts are about the source of facts.
+// roleCheckTexts are about role checks, which report facts.
 var roleCheckTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "prints one flat JSON object of facts",

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobWith is the smallest job in which a line of a block may stand.
+// jobWith returns the smallest job that has a line in the block at path.
 func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
 	text := line + "\n" + k.Beside + "\n"
@@ -44,7 +44,7 @@ func parsed(t *testing.T, path, text string) model.JobSpec {
 	return spec.Expand()
 }
 
-// The reference has every key that the decoder accepts, its examples are accepted, and its defaults are the true ones.
+// The reference has every key that the decoder accepts. Its examples are accepted, and its defaults are correct.
 func TestJobReference(t *testing.T) {
 	texts := allTexts()
 	for _, key := range allKeys() {

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/internal/hclfile"
 )
 
-// agentVariables are the names that an expression of a group may use. The value of each is its own template, such as
-// "${port.http}", which the agent replaces.
+// agentVariables returns the names that an expression of a group may use. The value of each name is its own template,
+// such as "${port.http}". The agent replaces the template later.
 func agentVariables(d *hclfile.Decoder, body hcl.Body) *hcl.EvalContext {
 	ports := map[string]cty.Value{}
 	if syntax, ok := body.(*hclsyntax.Body); ok {
@@ -32,8 +32,8 @@ func agentVariables(d *hclfile.Decoder, body hcl.Body) *hcl.EvalContext {
 	}}
 }
 
-// wantPorts reports expressions that refer to a port which the group lacks. It adds the port, so that it is reported
-// only once.
+// wantPorts reports expressions that refer to a port which the group lacks. It adds the port to ports, so that each is
+// reported only once.
 func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Value) {
 	known := slices.Sorted(maps.Keys(ports))
 	_ = hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {
@@ -55,7 +55,7 @@ func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Va
 	})
 }
 
-// filledIn reports whether the agent fills in "${name}".
+// filledIn reports whether the agent replaces "${name}" by a value.
 func filledIn(name string) bool {
 	return strings.HasPrefix(name, "port.") || name == "slot" || name == "node.id" || name == "node.name"
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ActorKind is a part of the system, or a person, that has its own rate of stops (R27).
+// ActorKind is the kind of origin of a stop: one of three parts of the system, or an operator. Each kind has its own
+// rate limit (R27).
 type ActorKind string
 
 // The kinds of actors.
@@ -32,7 +33,7 @@ func (k ActorKind) String() string { return string(k) }
 // Setting returns the name of the setting that holds the actor's rate.
 func (k ActorKind) Setting() string { return "rate_" + string(k) }
 
-// StoppedBy returns whose rate a stop for this cause uses; "" if it uses none.
+// StoppedBy returns the kind of actor whose rate limit counts a stop for this cause; "" if none does.
 func (c Cause) StoppedBy() ActorKind {
 	switch c {
 	case CauseNodeDraining:
@@ -47,8 +48,8 @@ func (c Cause) StoppedBy() ActorKind {
 	return ""
 }
 
-// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value is no
-// limit. In JSON and files it is a text: "5/1m", or "none".
+// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value means
+// no limit. JSON and files have a rate as a string: "5/1m", or "none".
 type ActorRate struct {
 	Max    int      `cbor:"1,keyasint,omitempty"`
 	Window Duration `cbor:"2,keyasint,omitempty"`

@@ -10,8 +10,9 @@ type Amount struct {
 	Percent bool `cbor:"2,keyasint,omitempty"`
 }
 
-// BudgetSpec is what a set of instances can lose at once and per window. At most one of MinReady and MaxDown is given.
-// With neither, a group has its class's default, and a shared budget limits only the rate.
+// BudgetSpec limits how many of a set of instances may be down at once, and how many may be stopped per window. At most
+// one of MinReady and MaxDown is given. With neither, a group has its class's default, and a shared budget limits only
+// the rate.
 type BudgetSpec struct {
 	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
 	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
@@ -37,8 +38,8 @@ type Budget struct {
 // maxRate bounds how many stops in a window are remembered.
 const maxRate = 10_000
 
-// Of resolves an amount for a count. up rounds a percentage up, which is right for what must be ready; what may be down
-// is rounded down. So rounding never allows more.
+// Of returns the number for a count. A percentage is rounded up if up is true, otherwise down. Callers round min_ready
+// up and max_down down, so rounding never lets more instances be down.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -81,7 +82,7 @@ func (a Amount) Valid() bool {
 	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
 }
 
-// Check refuses a budget that can't be right for any group. Code: invalid.
+// Check refuses a budget that would be invalid for every group. Code: invalid.
 func (b *BudgetSpec) Check() *Error {
 	switch {
 	case b.MinReady != nil && b.MaxDown != nil:
@@ -95,7 +96,7 @@ func (b *BudgetSpec) Check() *Error {
 }
 
 // ResolveBudget turns a budget into numbers for a count. spec may be nil. If it has neither min_ready nor max_down, def
-// says how many may be down.
+// decides how many may be down.
 func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	down := def.Of(count)
 	var b Budget

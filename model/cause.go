@@ -9,8 +9,8 @@ func (c Cause) Valid() bool {
 	return ok
 }
 
-// Known returns the cause as a constant of this program, and whether it is in the closed set. A row with the constant
-// does not keep the decoded bytes in memory.
+// Known returns the cause as a constant of this program, and whether it is in the closed set. Store the constant in
+// rows: the cause as it was decoded keeps the entry's bytes in memory.
 func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser,
@@ -32,7 +32,6 @@ func (c Cause) Voluntary() bool {
 	switch c {
 	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
 		CauseNodeNotReady, CauseCheckFailed:
-		// a stop of a failed instance is not charged to a rate
 		return true
 	}
 	return false

@@ -38,7 +38,8 @@ func (m MaxDown) String() string {
 // DefaultMaxDown returns the default of the class production, and of a new class without one.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
-// Quota limits a class. Every instance that is not stopped counts, its memory with the overhead. Zero means no limit.
+// Quota limits the instances of a class that are not stopped: their memory with the overhead, and their number. Zero
+// means no limit.
 type Quota struct {
 	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
 	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`

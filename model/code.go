@@ -142,7 +142,7 @@ const (
 	CauseDrainTimeout Cause = "drain_timeout"
 	CauseJobStopped   Cause = "job_stopped"
 	CauseFenced       Cause = "fenced"
-	CauseRestored     Cause = "restored" // it had ended in the entries that a restore lost
+	CauseRestored     Cause = "restored" // the instance had ended in entries that a restore lost
 
 	CausePreempted       Cause = "preempted"
 	CauseRebalance       Cause = "rebalance"

@@ -21,7 +21,7 @@ type DrainOptions struct {
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
 	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
-	// the rolling maintenance of which this drain is a step
+	// the rolling maintenance that this drain is a step of
 	Roll *Roll `cbor:"8,keyasint,omitempty" json:"roll,omitempty"`
 }
 
@@ -54,8 +54,8 @@ type DrainRefusal struct {
 	Message string `cbor:"3,keyasint" json:"message"`
 }
 
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from
-// ending (L1).
+// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether these members keep
+// the drain from ending (L1).
 type DrainPolicy string
 
 // The policies. A member is last if no other member of its group is protected on another node; docs/drain-policies.md

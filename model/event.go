@@ -1,6 +1,6 @@
 package model
 
-// EventType names, in a closed set, what happened.
+// EventType is the kind of an event: what happened. The set is closed.
 type EventType string
 
 // The events (docs/model.md, "Codes").
@@ -9,7 +9,7 @@ const (
 	EventNodeState      EventType = "node.state_changed"
 	EventNodeChecks     EventType = "node.checks_changed"        // results of the agent's checks of its own machine
 	EventNodePort       EventType = "node.port_changed"          // its agent can't listen on a port, or can again
-	EventNodeAck        EventType = "node.blockers_acknowledged" // instances keep running on it while it is drained
+	EventNodeAck        EventType = "node.blockers_acknowledged" // an operator agreed that instances stay on it
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"

@@ -11,14 +11,15 @@ const (
 )
 
 // ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers
-// answers the node's heartbeats. At its end the node kills the instance on its own. So another node may start the next
-// one without an operator.
+// answers the node's heartbeats. When it ends, the node kills the instance on its own. Another node may then start the
+// replacement, and no operator has to confirm anything.
 type ExclusiveSpec struct {
 	// default 1 min, at least 10 s; its length does not depend on offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
-// Fenced reports whether instances run only while their node holds the group's lease. No role or volume implies that.
+// Fenced reports whether the group's instances run only while their node holds a lease. Only the exclusive block asks
+// for a lease; no role or volume does.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
 // OneHolder reports whether a slot may have only one instance that is not confirmed stopped. Two would share a volume,

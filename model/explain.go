@@ -41,9 +41,9 @@ type Forecast struct {
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
 	// time alone does not remove the blocker: the drain can't finish without a person
 	Never bool `json:"never,omitempty" cbor:"8,keyasint,omitempty"`
-	// what differs from the group's policy: a surge given up for a quota
+	// a remark for people, such as why it is stopped first although the group's order is surge
 	Note  string   `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
-	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // when it will have gone, about; 0 = not known
+	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // about how long until it is gone; 0 = not known
 }
 
 // NodeRemaining is one instance that is still on a draining node.

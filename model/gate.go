@@ -29,7 +29,7 @@ type Gate struct {
 // The facts that the gates of presets and of this file use.
 const (
 	FactLeader      = "leader"       // this member leads
-	FactLeaderName  = "leader_name"  // the member that this one takes for the leader
+	FactLeaderName  = "leader_name"  // the member that this one considers to be the leader
 	FactIndex       = "index"        // how far it has got in the log of its own system
 	FactInSync      = "in_sync"      // its copy is complete
 	FactDrained     = "drained"      // it holds nothing any more
@@ -118,8 +118,8 @@ func (g Gate) Code() Code {
 }
 
 // HoldsFor returns nil if a gate on the member's own facts holds for these facts. Otherwise it returns the reason:
-// facts_unknown if they don't say, or the gate's own code. The agent asks it right before a stop. facts may be nil.
-// Other gates count as holding, since an agent can't evaluate them.
+// facts_unknown if the fact is missing, or the gate's own code. The agent calls it right before a stop. facts may be
+// nil. Other gates count as holding, since an agent can't evaluate them.
 func (g Gate) HoldsFor(facts map[string]string) *Error {
 	switch g.Subject {
 	case GateSelf:

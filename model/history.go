@@ -50,8 +50,7 @@ func (h History) Lineage() string {
 	return h.Lineages[len(h.Lineages)-1]
 }
 
-// Replaces reports whether h began with a recovery that left older behind: the cluster is the same, and older's lineage
-// is in the past of h.
+// Replaces reports whether h is a later lineage of the same cluster: a recovery replaced the lineage of older.
 func (h History) Replaces(older History) bool {
 	if h.Cluster != older.Cluster || len(h.Lineages) == 0 {
 		return false
@@ -65,8 +64,8 @@ func (h History) Same(other History) bool {
 	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
 }
 
-// Recovered returns h with a new lineage. The new lineage also replaces the others given, of a recovery that was given
-// up for this one.
+// Recovered returns h with a new lineage. others are lineages of recoveries that were given up; the new lineage
+// replaces them too.
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}

@@ -6,8 +6,8 @@ type Holding struct {
 	ID    InstanceID `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: unknown, as the agent lost its journal
 	Slot  int        `cbor:"3,keyasint,omitempty"`
-	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person decided so, or no restore lost its row
-	// first reported when no restore was open on its node: it only holds slots of groups that are or were there
+	Ends  bool       `cbor:"4,keyasint,omitempty"` // it must stop: a person decided so, or the state itself dropped it
+	// first reported when no restore was open on its node; it then holds a slot only if its group is or was on that node
 	Late bool `cbor:"9,keyasint,omitempty"`
 
 	// What it was started with, for InstanceAdopt.
@@ -23,6 +23,6 @@ type VolumeEpoch struct {
 	Epoch uint64 `cbor:"2,keyasint,omitempty"`
 }
 
-// ReasonEnded is the reason of an instance that should run although its agent knows that it stopped before: the state
-// is from an earlier time. The instance ends, which is no failure.
+// ReasonEnded is the reason in a report on an instance that the state wants running, although its agent knows that it
+// stopped before. Then the state was restored from an earlier time. The instance ends, which is no failure.
 const ReasonEnded = "stopped_before"

@@ -26,9 +26,9 @@ const (
 	ObservedLost     Observed = "lost"
 )
 
-// InstanceStatus is an agent's report about one instance. Generation grows with each report, so a late or repeated one
-// changes nothing. A report of a newer registration counts more: an agent whose journal could not be written starts
-// again at an older generation.
+// InstanceStatus is an agent's report about one instance. Generation grows with each report, so a late or repeated
+// report changes nothing. A report of a newer registration counts even if its generation is smaller: an agent whose
+// journal could not be written starts again at an older generation.
 type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`

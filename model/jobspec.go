@@ -117,8 +117,8 @@ type CheckSpec struct {
 	Grace     Duration  `json:"grace" cbor:"8,keyasint,omitempty"`
 	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
 	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
-	// RestartAfter is how long the check may fail before the program is restarted in place, as if it had ended; this
-	// counts for the restart block. 0: it is never restarted for that.
+	// RestartAfter is how long the check may fail before the program is restarted in place. Such a restart counts towards
+	// the attempts of the restart block. 0: a failing check restarts nothing.
 	RestartAfter Duration `json:"restart_after,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
@@ -223,14 +223,14 @@ type Spread struct {
 }
 
 // StopsFirst reports whether instances of the group that must leave are stopped before they are replaced. A budget that
-// allows nothing would never permit that.
+// lets no instance be down would block such a stop forever.
 func (g *GroupSpec) StopsFirst() bool {
 	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
 }
 
-// Template returns the part of a group that can't change under a running instance. Counts, budgets, roles, limits,
-// services and soft placement can. Whether a successor has the same identity can't: servers and agents take from an
-// instance's own version whether only one may run.
+// Template returns the part of a group that can't change under a running instance. Counts, budgets, the role, limits of
+// restarts, services and soft placement can change, so they are left out. The identity of replacements stays in:
+// servers and agents read from an instance's own version whether its slot may have only one holder.
 func (g GroupSpec) Template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
@@ -246,13 +246,13 @@ const (
 	dataKeep  = "keep"
 )
 
-// refillsByRole reports whether the members of a role fill an empty member on their own.
+// refillsByRole reports whether the members of a role copy their data to a new, empty member on their own.
 func refillsByRole(role Role) bool {
 	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
 }
 
-// Refills reports whether the other members fill one that starts empty, so that a slot may leave its local volumes
-// behind (A8).
+// Refills reports whether the other members copy their data to a member that starts empty. Then a slot may leave its
+// local volumes behind (A8).
 func (g *GroupSpec) Refills() bool {
 	mode := g.Replacement.Mode
 	return g.HasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)

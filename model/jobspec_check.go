@@ -15,8 +15,8 @@ const (
 	maxAmount = 1 << 50 // of memory in bytes, CPU or processes, so that sums can't overflow
 )
 
-// Check returns the first mistake in an expanded spec that is one in any cluster. The error names the key. Codes:
-// invalid, not_supported.
+// Check returns the first mistake in an expanded spec. It finds only mistakes that don't depend on the cluster. The
+// error names the key. Codes: invalid, not_supported.
 func (j *JobSpec) Check() *Error {
 	if !ValidName(string(j.Name)) {
 		return RefuseAt(KeyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)

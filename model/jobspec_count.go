@@ -1,7 +1,7 @@
 package model
 
-// CheckCount is the part of JobSpec.Check that depends on a group's count. So a stored spec that later programs refuse
-// for another reason can still get another count. The error names the key below the group. Code: invalid.
+// CheckCount is the part of JobSpec.Check that depends on a group's count. It lets the count of a stored spec change
+// even if this program refuses the spec for another reason. The error's key is relative to the group. Code: invalid.
 func (g *GroupSpec) CheckCount() *Error {
 	for _, test := range []func() *Error{g.checkCount, g.checkCanary, g.checkAllows} {
 		if refusal := test(); refusal != nil {

@@ -128,7 +128,7 @@ type rolePreset struct {
 	notReady       Duration
 }
 
-// rolePresets is the table of roles. A probe holds nothing, so its replacement simply starts anywhere.
+// rolePresets is the table of roles.
 func rolePresets() []rolePreset {
 	return []rolePreset{
 		{RoleService, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 0, 30 * Second},
@@ -181,7 +181,7 @@ func (g *GroupSpec) preset() {
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Identity, r.identity)
 	if g.HasVolume(VolumeLocal) && !refillsByRole(g.Role) {
-		r.data = dataKeep // no other member fills it again
+		r.data = dataKeep // no other member would fill an empty one
 	}
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {
@@ -190,7 +190,7 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.notReady
 	}
-	if g.OneHolder() { // the old one must be gone first (X8); checkRole refuses an explicit surge
+	if g.OneHolder() { // two must not run at once (X8); checkRole refuses an explicit surge
 		r.order = OrderStopFirst
 	}
 	orZero(&g.Eviction.Order, r.order)

@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// Warnings lists what is allowed and most likely not meant, each with the next step. Call it on the spec as it was
+// Warnings lists what is allowed but most likely not intended, each with the next step. Call it on the spec as it was
 // written: in an expanded one, defaults look as if somebody had chosen them.
 func (j JobSpec) Warnings() []string {
 	warnings := []string{}

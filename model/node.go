@@ -16,11 +16,11 @@ type AgentInfo struct {
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest format that the agent can read; see Reads
 	Machine     string   `cbor:"10,keyasint,omitempty"`     // identifies the machine; see sameIDs
-	// when its data directory was made, in ns since 1970; a copy is younger. 0: the file system does not tell
+	// when its data directory was made, in ns since 1970; a copy is younger. 0: the file system does not record it
 	Born int64 `cbor:"11,keyasint,omitempty"`
 }
 
-// Reads returns the newest format that an agent can read; that of the first release if it does not say.
+// Reads returns the newest format that an agent can read. An agent that reports none reads format 1.
 func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
 
 // NodeShape is what a node offers.
@@ -59,9 +59,9 @@ func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 // Copied reports whether the two agents have different data directories, so that one of these is a copy.
 func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
 
-// OtherMachine reports whether programs of one agent may still run without the other agent knowing of them. A container
-// copied on the same kernel has another data directory. A copy of a machine has the same id of the installed system and
-// another address. A machine that was booted with another address looks the same, unless the firmware's id is known.
+// OtherMachine reports whether programs of one agent may still run where the other agent can't see them. That is so if
+// the ids of the machines differ, and after the same boot if the data directories differ (a copied container). It is
+// also so if both boot id and address differ, unless the firmware's id proves that the machine is the same.
 func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	if decided && !same || a.BootID == b.BootID && a.Copied(b) {

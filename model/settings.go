@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Rescheduling is how the rescheduler works: a preset, with what the settings override in it.
+// Rescheduling is the resolved policy of the rescheduler: a preset, changed by the settings that override it.
 type Rescheduling struct {
 	On bool // otherwise nothing is moved unless an operator asks
 	// least gain of a move, in points; 100 points are a whole node's memory, or the full weight of an affinity
 	Gain     int
-	Reserve  int      // percent of what a budget allows to be down that moves must leave to others
+	Reserve  int      // percent of a budget's max_down that moves must leave unused
 	MinAge   Duration // younger instances are not moved
 	Cooldown Duration // between two moves of one group
 	Moves    int      // at most this many begin in any Cycle
@@ -48,8 +48,8 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns what is wrong with the settings of the rescheduler. It checks only the form of the window;
-// the caller that sets it checks that it is a cron expression. An invalid one never opens.
+// checkRescheduler returns what is wrong with the settings of the rescheduler. It checks only the form of the window.
+// The caller that sets it must check that it is a cron expression; an invalid window never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
@@ -90,9 +90,9 @@ type Settings struct {
 	InstanceOverhead   int64  `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
 	// default 2m: a booting instance that isn't ready by then failed
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
-	// decisions are computed and shown, none is proposed
+	// decisions are computed and shown, but not proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
-	// default 100000: how many events are kept; together they may take 400 bytes for each of these
+	// default 100000: how many events are kept. Their total size is at most 400 bytes times this number
 	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
 	// default 7d: how long events are kept, in cluster time
 	EventAge Duration `json:"event_age" cbor:"13,keyasint"`

@@ -15,8 +15,8 @@ func SizeText(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// ClipText returns the first bytes of a text, at most most of them, and drops incomplete or invalid UTF-8: replies and
-// pages are UTF-8.
+// ClipText returns the first bytes of a text, at most most of them. It drops incomplete or invalid UTF-8, because API
+// replies and pages must be valid UTF-8.
 func ClipText(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]

@@ -11,7 +11,7 @@ import (
 // does not depend on the wall clock, so clock jumps can't trigger a deadline.
 type Time int64
 
-// Never is later than every time; as a wake-up it means that only a change can alter the answer.
+// Never is later than every time. As a wake-up time it means: wake up only after a change.
 const Never Time = 1<<63 - 1
 
 // Add returns t + d. Never stays Never, and an overflow gives Never.

@@ -11,13 +11,14 @@ type TransferID string
 // BackupID names a backup; it is the id of the transfer that made it.
 type BackupID string
 
-// TransferState is what one of the two agents last reported about its part.
+// TransferState is what an agent last reported about its part of a transfer. A migration has two agents, at its source
+// and at its target.
 type TransferState string
 
 // The states of an agent's part.
 const (
 	SideServing   TransferState = "serving"   // the source offers its copy for download
-	SideCopying   TransferState = "copying"   // the worker copies, or reads or writes an archive
+	SideCopying   TransferState = "copying"   // the target copies, or the agent reads or writes an archive
 	SideVerifying TransferState = "verifying" // everything is there and is read once more
 	SideVerified  TransferState = "verified"  // every checksum is right, and it is on disk
 	SideAttached  TransferState = "attached"  // it is where instances find it

@@ -65,7 +65,7 @@ func readPEM(key, path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseRoots accepts a bundle, so that two CAs can be trusted while one replaces the other.
+// parseRoots reads one or more CA certificates. While one CA replaces another, both must be trusted.
 func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	roots, n := x509.NewCertPool(), 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -91,10 +91,11 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// maxFile is far above the size of any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
+// maxFile is the largest file that is read. It is far above the size of PEM files: a wrong path (a disk image, a
+// device) must not fill the memory.
 const maxFile = 1 << 20
 
-// ReadFile reads a regular file of at most 1 MiB. Its errors are the bare causes, without the path; for a missing file
+// ReadFile reads a regular file of at most 1 MiB. Its errors don't contain the path. For a missing file it returns
 // fs.ErrNotExist.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -111,7 +112,7 @@ func ReadFile(path string) ([]byte, error) {
 	return text, cause(err)
 }
 
-// cause removes what os puts before the cause.
+// cause returns the error inside an *fs.PathError, and any other error unchanged.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -30,8 +30,8 @@ func (r Role) Valid() bool {
 // String returns the role as written in a certificate.
 func (r Role) String() string { return string(r) }
 
-// ServerName returns the DNS name in every certificate that may answer a connection. Peers are dialled by IP, so those
-// who dial ask for this name. This also checks the role.
+// ServerName returns the DNS name that the certificate of every listening process has. Peers are dialled by IP, so a
+// dialling process checks this name instead. The name contains the role, so the role is checked too.
 func (r Role) ServerName() string { return string(r) + ".outspan" }
 
 // Listens reports whether processes of this role accept TLS connections.

@@ -7,15 +7,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentQueue is a work queue for the agents of a rehearsal. It holds the instances whose rows have changed since their
-// agent last looked; nothing else can be work for an agent. So a step costs as much as the drain changes, not a look at
-// every instance. With 100,000 instances that look would take nine tenths of the time.
+// agentQueue is a work queue for the simulated agents of a rehearsal. It holds the instances whose rows have changed
+// since their agent last looked. Agents have no other work. So the cost of a step depends on the number of changes, not
+// on the number of instances. With 100,000 instances, a look at every instance would take nine tenths of the time.
 type agentQueue struct {
-	nodes []model.NodeID // those with queued instances, in order
+	nodes []model.NodeID // nodes with queued instances, in order
 	on    map[model.NodeID][]model.InstanceID
 }
 
-// newAgentQueue returns a queue of the instances that are not at rest.
+// newAgentQueue returns a queue of the instances that are stopping or not ready yet.
 func newAgentQueue(s *fsm.State) agentQueue {
 	d := agentQueue{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {

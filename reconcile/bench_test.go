@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigWorld is a cluster of the given number of nodes, each heard a moment ago.
+// bigWorld is a cluster of the given number of nodes, all of which were heard a moment ago.
 func bigWorld(b *testing.B, nodes int) *world {
 	w := newWorld(b)
 	w.quiet = true
@@ -38,8 +38,8 @@ func bigJob(name string, count int) model.JobSpec {
 	}}}
 }
 
-// allReady lets every agent report its assigned instances as ready, and those to stop as stopped, in one report per
-// node.
+// allReady makes every agent send one report: its assigned instances are ready, and those that should stop have
+// stopped.
 func (w *world) allReady() {
 	for _, id := range w.nodes {
 		n, _ := w.state.Nodes.Get(id)
@@ -73,12 +73,12 @@ func (w *world) decideQuietly(b *testing.B) int {
 	return commands
 }
 
-// scale is a measured size of cluster.
+// scale is a cluster size at which benchmarks run.
 type scale struct {
 	name             string
 	nodes, instances int
-	big              int  // instances of the largest group
-	named            bool // measured only where -bench names it
+	big              int  // number of instances in the largest group
+	named            bool // run only if -bench names it
 }
 
 func scales() []scale {
@@ -95,7 +95,8 @@ func (s *scale) wanted() bool {
 	return !s.named || f != nil && strings.Contains(f.Value.String(), s.name)
 }
 
-// settledWorld is a cluster in which everything is ready: one large group, the others of 500.
+// settledWorld is a cluster in which every instance is ready. It has one large group; the others have 500 instances
+// each.
 func settledWorld(b *testing.B, s *scale) *world {
 	w := bigWorld(b, s.nodes)
 	w.apply("cli:ann", &fsm.JobSubmit{Spec: bigJob("big", s.big)})
@@ -124,8 +125,8 @@ func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants. It also reports the CPU time of this process for each round: on a
-// shared machine that says more than the clock.
+// measure runs f as often as the benchmark asks. It also reports the CPU time of this process for each round, which
+// says more than the clock on a shared machine.
 func measure(b *testing.B, f func()) {
 	b.ReportAllocs()
 	before := onCPU(b)
@@ -143,8 +144,8 @@ func onCPU(b *testing.B) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// BenchmarkDecide is one decision after one thing has happened. Each case says how many commands must result, so that
-// no benchmark measures a decision that does nothing.
+// BenchmarkDecide measures one decision after one change. Each case says how many commands must result, so that no
+// benchmark measures a decision that does nothing.
 func BenchmarkDecide(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -213,7 +214,7 @@ func decideCases() []decideCase {
 	}
 }
 
-// fails lets an agent report that an instance's program ended for good.
+// fails makes an agent report that an instance's program ended for good.
 func (w *world) fails(inst *fsm.Instance) {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed,
@@ -230,7 +231,7 @@ func (w *world) drainNodes(count int) {
 	w.apply("cli:ann", start)
 }
 
-// BenchmarkForecast measures the forecast of a drain, which plays the drain to its end.
+// BenchmarkForecast measures the forecast of a drain, which rehearses the drain to its end.
 func BenchmarkForecast(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -264,7 +265,7 @@ func BenchmarkForecast(b *testing.B) {
 	})
 }
 
-// crowd moves the instances of some nodes onto one.
+// crowd moves the instances of some nodes onto one node.
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {
@@ -288,8 +289,8 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	}
 }
 
-// BenchmarkPlace measures placements with a spread and a constraint: one large group, and a hundred groups of a
-// hundred. The goals are 50,000 and 20,000 placements a second, including everything that follows.
+// BenchmarkPlace measures placements with a spread and a constraint: one group of 10,000 instances, and a hundred
+// groups of a hundred. The goals are 50,000 and 20,000 placements a second, including all commands that follow.
 func BenchmarkPlace(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {

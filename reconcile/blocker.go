@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// blockerOf returns what keeps one instance on a draining node, as this pass found it. It returns false if nothing
-// keeps it, or if it is meant to stay.
+// blockerOf returns why an instance is still on a draining node, as this pass found it. It returns false if nothing
+// keeps the instance there, or if it is meant to stay.
 func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool) {
 	b := model.Blocker{Instance: inst.ID}
 	with := func(code model.Code, message, unblock string) (model.Blocker, bool) {
@@ -53,7 +53,7 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool)
 	return with(model.CodeReplacementPending, "its replacement is being made", "")
 }
 
-// volumeOf names the local volume that ties an instance to its node; empty if it has none.
+// volumeOf returns the local volume that ties an instance to its node, or "" if it has none.
 func (p *pass) volumeOf(inst *fsm.Instance) model.VolumeID {
 	spec, ok := p.state().Spec(inst.Group, inst.Version)
 	if !ok {

@@ -8,32 +8,32 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Cache caches, from one decision to the next, what was computed from rows that are still the same. Rows are replaced
-// and never edited. So the same pointer means the same row, and results that depend on it alone stay valid. A Cache
-// changes no plan, only its cost. With 5,000 nodes and 100,000 instances at rest, the rescheduler looks only at groups
-// that changed instead of every instance, which took tens of milliseconds. The zero value is empty and ready to use. It
-// is not safe for concurrent use.
+// Cache carries results from one decision to the next, as long as the rows that they were computed from are the same. A
+// row is never edited, only replaced. So the same pointer means the same row. A Cache changes the cost of a plan, never
+// the plan. With 5,000 nodes and 100,000 instances at rest, the rescheduler looks only at groups that changed. A look
+// at every instance took tens of milliseconds. The zero value is empty and ready to use. It is not safe for concurrent
+// use.
 type Cache struct {
 	nodes     []seenNode
 	groups    map[model.GroupID]seenGroup
 	places    *nodeIndex
 	instances map[model.GroupID]*instanceList
-	// rows of system groups whose instances all have one version; another instance would mean another row
+	// rows of system groups whose instances all have one version; a group's row changes whenever an instance is added
 	uniform map[model.GroupID]*fsm.Group
-	looks   uint64          // decisions so far
-	viewed  []model.GroupID // groups viewed by the last one
+	looks   uint64          // number of decisions so far
+	viewed  []model.GroupID // groups that the last decision viewed
 
-	followed bool   // note gets everything that is written between decisions
+	followed bool   // every write between decisions is passed to note
 	follows  uint64 // how often follow was called
 }
 
-// refreshed is the number of decisions after which the list of an unchanged group is read again. So replaced rows are
-// not kept in memory for long.
+// refreshed is the number of decisions after which an unchanged group's list is read again. Otherwise the list would
+// keep replaced rows in memory.
 const refreshed = 64
 
-// follow begins or ends a time in which the caller passes everything that is written between decisions to note, as a
-// rehearsal does. Lists then needn't be read again. With the instances in ten groups of 10,000, a drain's forecast
-// takes half the time if it uses the Cache of the forecast before.
+// follow begins (on) or ends a time in which the caller passes every write between decisions to note. A rehearsal does
+// that. Lists then needn't be read again. With ten groups of 10,000 instances, a drain's forecast takes half the time
+// with the Cache of the forecast before.
 func (s *Cache) follow(on bool) {
 	s.followed = on
 	s.follows++
@@ -46,7 +46,7 @@ func (s *Cache) isUniform(g *fsm.Group) {
 	s.uniform[g.ID] = g
 }
 
-// note records that instances were written. Any row of each will do.
+// note records that instances were written. For each instance any of its rows will do.
 func (s *Cache) note(written []*fsm.Instance) {
 	if !s.followed {
 		return
@@ -58,8 +58,8 @@ func (s *Cache) note(written []*fsm.Instance) {
 	}
 }
 
-// end is called at the end of a decision. It drops what the next one hardly needs: lists that this decision didn't
-// read although the one before did, and anything about groups that are gone.
+// end is called at the end of a decision and drops what the next one is unlikely to need. That is lists that the
+// decision before read and this one didn't, and all data of groups that are gone.
 func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
 		if r := s.instances[id]; r != nil && r.look != s.looks && !s.followed {
@@ -82,7 +82,8 @@ func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	s.looks++
 }
 
-// seenNode is the part of a node that hints of groups depend on: whether it is a possible target, and its attributes.
+// seenNode holds what the rescheduler's cached hints need of a node: whether instances may be placed there, and its
+// attributes.
 type seenNode struct {
 	id                 model.NodeID
 	name               string
@@ -90,7 +91,7 @@ type seenNode struct {
 	labels, attributes map[string]string
 }
 
-// seenGroup is a group at rest. The nodes of its instances change only together with its row.
+// seenGroup is a group at rest. Its row changes whenever an instance of it moves to another node.
 type seenGroup struct {
 	row  *fsm.Group
 	spec *model.GroupSpec

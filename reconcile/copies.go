@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	buildsPerNode = 2 // copies that may be built on one node at once, over all groups
-	// after this many failures of a version on a node, its member is built elsewhere instead of started again on its copy
+	buildsPerNode = 2 // copies that may be built on one node at the same time, over all groups
+	// after this many failures of a version on the node of its copy, the member is built elsewhere instead
 	failuresHome = 2
 )
 
 // memberVacancy returns the need of a replicated group's slot that has no holder; nil if it has to wait. If the slot
-// has a kept copy, the instance starts again on it. Otherwise an instance with an empty copy is made elsewhere, if
-// there is a member to build from. That happens after the group's toleration, or at once if the version has failed too
-// often on the node of its copy.
+// has a kept copy, the instance starts again on that copy. Otherwise an instance with an empty copy is made elsewhere,
+// if there is a member to build from. That happens after the group's toleration. It happens at once if the version has
+// failed too often on the node of its copy.
 func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
 	if len(copies) == 0 {
@@ -59,8 +59,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// usableCopy returns the node where a slot's instance can start again on its copy. It prefers the node of the last
-// instance, then the copy that was made last. It returns "" if there is none.
+// usableCopy returns the node where a slot's instance can start again on its copy, or "". It prefers the node of the
+// last instance, then the newest copy.
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
@@ -76,7 +76,8 @@ func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	return ""
 }
 
-// stoppingAt returns the instance of a slot that still uses its copy on a node.
+// stoppingAt returns the slot's instance that is stopping on a node and still uses the copy there; nil if there is
+// none.
 func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	for _, inst := range slot.leaving {
 		if inst.Node == node {
@@ -98,9 +99,9 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates returns when a slot gets a new copy elsewhere while the node with its copy takes no instances. The time is
-// 0, which means at once, if the drain policy evicts every member from that node or the slot's last instance is
-// forgotten.
+// tolerates returns when a slot may get a new copy elsewhere while the node with its copy takes no instances. It
+// returns 0, which means at once, if the drain policy evicts every member from that node. It does so too if the slot's
+// last instance has been forgotten.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -117,8 +118,8 @@ func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) mod
 	return slot.last.Marks.StopBegan.Add(wait)
 }
 
-// builds reports whether an instance is an extra member whose copy is being built. Its slot has a copy with data on
-// another node, and its own copy is not in sync yet.
+// builds reports whether an instance is an extra member whose copy is still being built: its copy is not in sync yet,
+// and its slot has a copy with data on another node.
 func (p *pass) builds(inst *fsm.Instance) bool {
 	m, ok := p.member(inst)
 	if !ok || m.Held || !inst.Wanted() {
@@ -130,7 +131,7 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 }
 
 // oneBuild lets at most one need of a replicated group build an extra member, and none while a build is going on. The
-// other needs are only checked for room.
+// other needs are only checked for room and not placed.
 func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	if !g.spec.Replicated() {
 		return needs
@@ -144,13 +145,13 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	begun := false
 	for _, n := range needs {
 		switch {
-		case !n.build || n.look || len(n.first) > 0: // replacing a failed build adds none
+		case !n.build || n.look || len(n.first) > 0: // a need that replaces a failed build adds no build
 			continue
 		case busy == nil && !begun:
 			begun = true
 			continue
 		}
-		n.look = true // a forecast shows already now whether it will fit
+		n.look = true // so that a forecast already shows whether it will fit
 		text := "another member of its group is built first"
 		if busy != nil {
 			text = fmt.Sprintf("member %s of its group is built first, on node %s", busy.ID, p.nodeName(busy.Node))
@@ -165,8 +166,8 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	return needs
 }
 
-// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will return
-// there, or the node takes no more builds now. It returns "" if the need can be met.
+// keptApart returns why a replicated group's need can't be met on a node, or "". Either a member of the group is there
+// or will return there, or the node takes no more builds now.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
@@ -189,7 +190,8 @@ func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	return ""
 }
 
-// waitsForCopy reports whether a slot is wanted and empty, so that its instance may start again on its copy.
+// waitsForCopy reports whether a slot is wanted and no instance of it should run. Its next instance may start again on
+// the copy.
 func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	if slot >= g.row.Count {
 		return false
@@ -203,8 +205,8 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 }
 
 // mayBuild reports whether a lost or failed member may be built again elsewhere, and records the reason if not. Without
-// a member in sync there is nothing to build from. An empty copy would then only look like a member, while the real
-// data can't be reached.
+// a member in sync there is nothing to build from. An empty copy would then look like a member, although the real data
+// can't be reached.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)
 	if !ok || !m.Held || p.source(g) {
@@ -219,13 +221,14 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// takesOver reports whether an instance can stand in for the one that it replaces. It must be ready, and in sync if its
-// group is replicated.
+// takesOver reports whether an instance can take over from the one that it replaces. It must be ready, and in sync if
+// its group is replicated.
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }
 
-// apart marks the nodes that a replicated group's slot can't use because of another member, and returns the list.
+// apart marks the nodes that a replicated group's slot can't use because of another member. It changes the list and
+// returns it.
 func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []model.Considered {
 	for i := range all {
 		if code := e.p.keptApart(&need{group: g, slot: slot}, all[i].Node); code != "" && all[i].ExcludedBy == "" {

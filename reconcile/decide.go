@@ -8,15 +8,15 @@ import (
 // Input is everything that a decision depends on.
 type Input struct {
 	State fsm.State
-	Live  map[model.NodeID]fsm.Liveness // the leader's evidence about nodes; only looked up by key
+	Live  map[model.NodeID]fsm.Liveness // the leader's evidence about nodes; read by key only, never iterated
 	Now   model.Time                    // cluster time
-	Term  uint64                        // of the leader; its entries carry it
+	Term  uint64                        // the leader's term; every planned entry carries it
 
-	// Cache may be passed from one decision to the next within one goroutine. If it is nil, everything is computed again.
+	// Cache may be passed from one decision to the next, all in one goroutine. If it is nil, nothing is reused.
 	Cache *Cache
 
-	Rebalance bool // an operator asks for moves of the rescheduler now, even if it is off
-	StayPut   bool // the rescheduler begins nothing in this decision
+	Rebalance bool // an operator asks the rescheduler to move instances now, even if it is off
+	StayPut   bool // the rescheduler begins no move in this decision
 }
 
 // pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.
@@ -25,26 +25,26 @@ type pass struct {
 	plan     planner
 	kills    []model.InstanceID        // draining instances
 	marked   []model.InstanceID        // instances whose eviction is requested
-	groups   []*groupView              // those that may need something, in the order in which they are served
-	nodes    *nodeTable                // what placement knows of nodes; made at first use
-	wanted   map[model.InstanceID]bool // instances whose stop was wanted in this pass
-	reasons  reasons                   // why things wait, for explanations
-	moves    []fsm.Move                // what the rescheduler would do
+	groups   []*groupView              // groups that may need something, in the order in which they are served
+	nodes    *nodeTable                // nodes as placement sees them; made at first use
+	wanted   map[model.InstanceID]bool // instances that this pass wanted to stop
+	reasons  reasons                   // why things wait, shown in explanations
+	moves    []fsm.Move                // moves that the rescheduler would make
 	preempts preempting
 	seen     *Cache
-	places   *nodeIndex     // of the nodes; looked up at first use
+	places   *nodeIndex     // positions of the nodes; looked up at first use
 	troubled []model.NodeID // nodes that their own agents report as degraded, in order
-	duty     []bool         // by node position; see inService
+	duty     []bool         // by position of the node; see inService
 
-	gone map[model.InstanceID]bool // instances that a plan takes to have left their nodes
+	gone map[model.InstanceID]bool // instances that a plan assumes have left their nodes
 }
 
 // passes lists everything that is decided, in order. A later pass sees what the earlier ones did.
 var passes = [...]func(*pass){
-	(*pass).watchNodes,      // which nodes are reachable, and is it safe to write that
+	(*pass).watchNodes,      // which nodes are reachable, and whether it is safe to write that
 	(*pass).adopt,           // instances that a restore lost from the state
-	(*pass).takeTurns,       // which nodes of which drains may begin
-	(*pass).findGroups,      // which groups may need something
+	(*pass).takeTurns,       // nodes whose turn in a drain begins
+	(*pass).findGroups,      // groups that may need something
 	(*pass).killOverdue,     // instances whose grace is over (P15)
 	(*pass).markEvictions,   // instances that have to leave their node
 	(*pass).stepTransfers,   // volumes that are being moved
@@ -55,13 +55,13 @@ var passes = [...]func(*pass){
 	(*pass).stopEvicted,     // evicted instances that can leave now
 	(*pass).stopInPlace,     // members that stop and keep their copies
 	(*pass).stopRolled,      // instances that a new version has replaced
-	(*pass).releaseUnwanted, // prepared stops that are not wanted any more
+	(*pass).releaseUnwanted, // prepared stops that are no longer wanted
 	(*pass).endDrains,       // drains that are over (P11, B9, B10)
-	(*pass).stepDeployments, // rollouts that are over
+	(*pass).stepDeployments, // rollouts that start or end
 }
 
 // Decide returns what to do next. It is pure: it uses no clock, no randomness and no map order. It keeps reusable
-// results in Input.Cache for the next decision, but the plan is the same without them. It does not block.
+// results in Input.Cache for the next decision, but they never change the plan. It does not block.
 func Decide(in Input) Plan {
 	p := decide(in)
 	return p.plan.finish(p.in)
@@ -81,13 +81,13 @@ func decide(in Input) *pass {
 	for _, step := range passes {
 		step(p)
 	}
-	p.seen.note(p.plan.draft.Written()) // cached instance lists may hold tried rows, and a plan may never be applied
+	p.seen.note(p.plan.draft.Written()) // a cached list may hold rows of this draft, whose plan may never be applied
 	p.seen.end(p.groups, p.state())
 	return p
 }
 
-// state returns the draft as it is now. Rows and iterators taken from it show the state before the next accepted
-// command, so never iterate over it while trying commands.
+// state returns the present state of the draft. Rows and iterators taken from it don't see later commands, so never
+// iterate over it while trying commands.
 func (p *pass) state() *fsm.State { return p.plan.draft.State() }
 
 // instance returns the present row of an instance; nil if there is none.
@@ -102,7 +102,7 @@ func (p *pass) node(id model.NodeID) *fsm.Node {
 	return n
 }
 
-// reached reports whether t has come. If not, it asks for the next decision at t.
+// reached reports whether t is now or earlier. If not, it asks for a decision at t.
 func (p *pass) reached(t model.Time) bool {
 	if t <= p.in.Now {
 		return true

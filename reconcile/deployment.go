@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stepDeployments moves deployments forward. A queued deployment starts rolling as soon as it is seen. It succeeds when
-// every instance runs the new version and has proved healthy. It fails when it makes no progress, or when its instances
-// keep failing.
+// stepDeployments moves deployments forward. A queued deployment starts rolling as soon as it is seen. A deployment
+// succeeds when every instance runs the new version and has proved healthy. It fails when it makes no progress, or when
+// its instances keep failing.
 func (p *pass) stepDeployments() {
 	p.duty = nil // drains have ended since it was computed
 	byDeployment := map[model.DeploymentID][]*groupView{}
@@ -73,7 +73,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait records that a deployment waits, or that its time without progress starts over. It does so even while
+// noteWait records that a deployment waits, or that its time without progress starts over. This is recorded even while
 // actuation is paused.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
@@ -97,9 +97,9 @@ func (p *pass) everythingWaits() *model.Error {
 	return nil
 }
 
-// stopsEnd returns the time until which a deployment is not late. It covers the grace of the last old instance that was
-// stopped for a new one that is not ready yet, and the progress of a transfer that keeps a slot empty. It also restarts
-// the time of instances that were lost with a node or had to leave it.
+// stopsEnd returns the time from which a deployment's time without progress counts, if it is later than the last
+// progress. Three things move it: the end of the grace of an old instance whose replacement is not ready yet; an
+// instance that was lost with its node or had to leave it; and the progress of a transfer that keeps a slot empty.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -127,8 +127,8 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 	return end
 }
 
-// leftNode reports whether an instance was made because its predecessor had to leave its node, or because a person
-// asked for it.
+// leftNode reports whether an instance was made because its predecessor had to leave its node, or because a user asked
+// for it.
 func leftNode(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
@@ -138,9 +138,10 @@ func leftNode(cause model.Cause) bool {
 	return false
 }
 
-// rolloutWaits returns what a rollout waits for that has its own limits and is no fault of the version; nil if there is
-// nothing. That is a transfer of a slot's volumes, nodes that take no new instances, the rate of a budget, or instances
-// that a budget does not count since a restore.
+// rolloutWaits returns what holds back a group's rollout although the new version is not at fault; nil if there is
+// nothing. Each such thing has a time limit of its own. It may be a transfer of a slot's volumes, nodes that take no
+// new instances, or the rate of a budget. Or a budget does not count instances whose agents have not reported since a
+// restore.
 func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -156,9 +157,9 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	return nil
 }
 
-// slotWaits returns what the rollout of one slot waits for; nil if it can go on. The node with its data takes no new
-// instances, or its instance is lost and can't be replaced. Or a budget refuses the stop of the old instance: by its
-// rate, or because agents have not reported since a restore.
+// slotWaits returns what the rollout of one slot waits for; nil if it can go on. The node with the slot's data may take
+// no new instances, or the slot's instance is lost and can't be replaced. Or a budget refuses to stop the old instance:
+// because of its rate, or because agents have not reported since a restore.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
@@ -188,10 +189,10 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	return nil
 }
 
-// rolledOut reports whether a group has what its job's new version wants: every slot held by a healthy instance of the
-// current version, and no older one running.
+// rolledOut reports whether a group is as the new version wants it: every slot is held by a healthy instance of that
+// version, and no older instance runs.
 func (p *pass) rolledOut(g *groupView) bool {
-	for _, slot := range g.open { // a difference is mostly found here
+	for _, slot := range g.open { // if a slot is not rolled out yet, it is usually found here
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}
@@ -210,7 +211,7 @@ func (p *pass) rolledOut(g *groupView) bool {
 	return g.held() == g.row.Count
 }
 
-// canariesReady reports whether a group has at least as many healthy instances of the new version as it asked for as
+// canariesReady reports whether a group has as many healthy instances of the new version as its spec asks for as
 // canaries.
 func (p *pass) canariesReady(g *groupView) bool {
 	if g.spec.Update.Canary == 0 {
@@ -227,15 +228,15 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return proven >= g.spec.Update.Canary
 }
 
-// failDeployment ends a deployment as failed. If a group has auto_revert, it goes back to the last version that
-// succeeded.
+// failDeployment ends a deployment as failed. If one of its groups has auto_revert, the job goes back to the last
+// version that succeeded.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
 	back := false
 	for _, g := range groups {
 		back = back || g.spec.Update.AutoRevert
 	}
-	// A version with the same instances as the stable one would fail again, and be reverted again, forever.
+	// If both versions have the same instances, the stable one would fail too and be reverted again, forever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
 		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true,
 			Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
@@ -246,7 +247,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	p.step(d.ID, model.DeploymentFailed, reason)
 }
 
-// firstReason names the first thing that a deployment waits for, as an appendix to a message; "" if there is none.
+// firstReason returns the first reason why a deployment waits, to be appended to a message; "" if there is none.
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
 		for _, slot := range g.slots() {

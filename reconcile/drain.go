@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	budgetRetry = 2 * model.Second  // at the latest, a stop that a budget refused is tried again after this (B7)
-	forcedWait  = 30 * model.Second // after a forced deadline, for agents to confirm the kills
-	namedAtMost = 20                // reasons that a last error lists
+	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again after this at the latest (B7)
+	forcedWait  = 30 * model.Second // time for agents to confirm the kills of a forced deadline
+	namedAtMost = 20                // number of reasons that a last error lists
 )
 
 // drainPart is one node of a running drain.
@@ -23,12 +23,12 @@ type drainPart struct {
 	node  *fsm.Node
 }
 
-// running lists the draining parts of all drains that have not ended, as they are now.
+// running lists the parts that are still draining, of all drains that have not ended.
 func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
 	for _, d := range s.Drains.All() {
-		if d.EndedIndex != 0 || s.Unconfirmed { // a drain in a restored snapshot may have ended since
+		if d.EndedIndex != 0 || s.Unconfirmed { // a drain from a restored snapshot may have ended after the snapshot was made
 			continue
 		}
 		for _, part := range d.Nodes {
@@ -40,7 +40,8 @@ func (p *pass) running() []drainPart {
 	return parts
 }
 
-// takeTurns lets the next nodes of each drain begin, in the order given, at most max_parallel_nodes at once.
+// takeTurns begins the next nodes of each drain in the order given. At most max_parallel_nodes of a drain have begun
+// and not ended.
 func (p *pass) takeTurns() {
 	busy := map[model.DrainID]int{}
 	parts := p.running()
@@ -67,11 +68,11 @@ func (d *drainPart) active() bool {
 	return d.part.Turn && !d.drain.Paused && d.node.Health != model.HealthOffline
 }
 
-// overdue reports whether the part's deadline has passed. Then nothing begins any more; what blocks it is only looked
-// up for its last error.
+// overdue reports whether the part's deadline has passed. After it the drain begins no more stops. It only looks up
+// what blocks it, for its last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
-// leavable reports whether the drain may stop an instance at all. Instances that it may not stop keep running.
+// leavable reports whether the drain may stop an instance at all. An instance that it may not stop keeps running.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 	return d.Options.Force || p.state().Movable(inst) == nil
 }
@@ -81,8 +82,8 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 	return ok && g.Role == model.RoleSystem
 }
 
-// markEvictions requests the eviction of every instance that a drain wants off its node. System groups come last, when
-// all others have gone.
+// markEvictions requests the eviction of every instance that a drain wants off its node. Instances of system groups are
+// marked last, when all others have gone.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
 		if !d.active() || p.overdue(&d) {
@@ -103,8 +104,8 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			// the drain takes the eviction over from the rescheduler, a person or a degraded node, with the successor that
-			// exists
+			// the drain takes over an eviction that the rescheduler, a user or a degraded node requested, together with its
+			// successor
 			if p.instance(mark.ID).Eviction.Requested {
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
@@ -127,7 +128,7 @@ func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
 }
 
-// unmark cancels evictions whose reason has disappeared before their stop began (L12, L14).
+// unmark cancels evictions whose reason went away before the stop began (L12, L14).
 func (p *pass) unmark() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -157,7 +158,8 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 	return !ok
 }
 
-// partOf returns the part of the drain that requested an instance's eviction, and whether that part is still draining.
+// partOf returns the node's part of the drain that requested an instance's eviction, and whether that part is still
+// draining.
 func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	n := p.node(inst.Node)
 	d, ok := p.state().Drains.Get(model.DrainID(inst.Eviction.By))
@@ -168,14 +170,14 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	return drainPart{d, part, n}, ok && part.Phase == model.PhaseDraining
 }
 
-// evicting reports whether the drain that requested an instance's eviction is still going on, paused or not.
+// evicting reports whether the drain that requested an instance's eviction still goes on. A paused drain counts too.
 func (p *pass) evicting(inst *fsm.Instance) bool {
 	_, ok := p.partOf(inst)
 	return ok && !p.state().Unconfirmed
 }
 
-// stopEvicted stops instances that have to leave their node and can: once a replacement covers them, or where none is
-// needed. A stop that a budget refuses is tried again later.
+// stopEvicted stops instances that have to leave their node and can leave now: their replacement covers them, or they
+// need none. A stop that a budget refuses is tried again later.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
 	if p.state().Unconfirmed {
@@ -199,7 +201,7 @@ func (p *pass) stopEvicted() {
 			case leaveMoved:
 				p.stopMoved(slot)
 			case leaveFailed:
-				if p.evicting(slot.holder) { // nothing runs, so waiting for a replacement would gain nothing
+				if p.evicting(slot.holder) { // the program no longer runs, so waiting for a replacement would gain nothing
 					d, _ := p.partOf(slot.holder)
 					p.stopFor(&d, slot.holder)
 				}
@@ -208,8 +210,8 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder has to leave and still runs: instances that are not ready first, then those of
-// other versions.
+// evictable lists the slots whose holder has to leave and still should run. Holders that are not ready come first, then
+// those of another version than the group's.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -230,13 +232,13 @@ func (p *pass) evictable(g *groupView) []*slotView {
 	return slots
 }
 
-// stopDrained stops one marked instance if it can leave now: with surge when its replacement covers it, with stop-first
-// when a replacement would fit. If it fits nowhere, nothing is stopped unless the operator accepted downtime (P30).
+// stopDrained stops one marked instance if it can leave now. With surge its replacement must cover it; with stop-first
+// a replacement must fit somewhere. If none fits, nothing is stopped unless the operator accepted downtime (P30).
 func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	inst := slot.holder
 	d, _ := p.partOf(inst)
 	switch {
-	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second only with force
+	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second case only with force
 		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
 		n := p.takeover(g, slot, leaveDrained, urgentMove)
@@ -255,7 +257,7 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	next, ok := p.state().Successor(inst)
 	switch {
 	case !ok:
-		if why := p.state().NoSurge(inst); why != nil {
+		if why := p.state().MustStopFirst(inst); why != nil {
 			p.stopWithoutSurge(d, g, inst, why)
 			return
 		}
@@ -269,16 +271,16 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	}
 }
 
-// acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted that. The caller has
-// recorded the reason.
+// acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted downtime for its group. The
+// caller has recorded why it fits nowhere.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop. If downtime was accepted and the group has an instance that can't be placed, the stop
-// bypasses the budget's min_ready. The rates still apply.
+// stopFor begins a drain's stop of an instance. If downtime was accepted and an instance of the group can't be placed,
+// the stop bypasses the budget's min_ready. The rates still apply.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
@@ -321,7 +323,7 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 	p.plan.retryAt(p.in.Now.Add(budgetRetry))
 }
 
-// endDrains ends the parts that are drained or past their deadline.
+// endDrains ends the parts whose nodes are empty or whose deadline has passed.
 func (p *pass) endDrains() {
 	for _, d := range p.running() {
 		left := p.state().DrainLeft(d.drain, d.node)
@@ -344,7 +346,7 @@ func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	}
 }
 
-// force kills at the deadline what the drain may stop. It reports whether to wait for agents to confirm that.
+// force kills the instances that the drain may stop. It reports whether to wait for agents to confirm the kills.
 func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
 	for inst := range p.state().InstancesOn(d.node.ID) {
@@ -369,7 +371,7 @@ func (p *pass) force(d *drainPart) bool {
 	return left != nil && left.Code == model.CodeStopping && !p.reached(d.part.Deadline.Add(forcedWait))
 }
 
-// lastError says what kept a node from being drained, each reason once. It is never empty.
+// lastError says why a node could not be drained and lists each reason once. It is never empty.
 func (p *pass) lastError(d *drainPart) string {
 	var all []model.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// needs lists the instances that a group lacks now. For instances that can't be made yet it records the reason instead.
+// needs lists the instances that a group lacks and that can be made now. For the others it records why they can't.
 func (p *pass) needs(g *groupView) []*need {
 	if g.system() {
 		return p.systemNeeds(g)
@@ -23,8 +23,8 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots lists the slots that the group keeps and that may lack something: the held ones, and as many of the
-// smallest empty ones as are missing. One view stands for a run of neighbouring slots that are alike.
+// wantedSlots lists the slots that the group keeps and that may lack something: slots with a holder, and the lowest
+// empty slots, as many as are missing. Neighbouring slots that are alike share one view.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
 	wanted := make([]*slotView, 0, 1+len(g.open))
@@ -58,40 +58,40 @@ func (p *pass) wantedSlots(g *groupView) []*slotView {
 	return wanted
 }
 
-// appendFresh appends views of the slots in [from, to), none of which has an instance row. Slots that may differ from
-// the others get views of their own.
+// appendFresh appends views of the slots in [from, to), none of which has an instance row. A slot that may differ from
+// the others gets its own view.
 func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*slotView {
 	if to-from == 1 {
 		return append(wanted, &slotView{n: from})
 	}
-	if g.apart == nil {
-		g.apart = p.state().SlotsThatDiffer(g.id, g.row.Count)
+	if g.slotsThatDiffer == nil {
+		g.slotsThatDiffer = p.state().SlotsThatDiffer(g.id, g.row.Count)
 	}
-	next, _ := slices.BinarySearch(g.apart, from)
-	for _, slot := range g.apart[next:] {
+	next, _ := slices.BinarySearch(g.slotsThatDiffer, from)
+	for _, slot := range g.slotsThatDiffer[next:] {
 		if slot >= to {
 			break
 		}
 		if slot > from {
-			wanted = append(wanted, &slotView{n: from, more: slot - from - 1})
+			wanted = append(wanted, &slotView{n: from, alike: slot - from - 1})
 		}
 		wanted, from = append(wanted, &slotView{n: slot}), slot+1
 	}
 	if from < to {
-		wanted = append(wanted, &slotView{n: from, more: to - from - 1})
+		wanted = append(wanted, &slotView{n: from, alike: to - from - 1})
 	}
 	return wanted
 }
 
-// slotNeed returns what one slot lacks: an instance if it is empty, or a successor for its holder. It does not look at
-// rollouts.
+// slotNeed returns what one slot lacks: an instance if it is empty, or a successor for its holder. Rollouts are not
+// considered.
 func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	if slot.holder == nil {
 		return p.vacancy(g, slot)
 	}
 	w := p.leaveReasonOf(g, slot.holder)
 	if w == leaveMoved {
-		return nil // its successor was placed with the mark; if that fails, the move is cancelled
+		return nil // the move has placed a successor already; if that fails, the move is canceled
 	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
@@ -130,8 +130,8 @@ func (p *pass) takeover(g *groupView, slot *slotView, w leaveReason, u urgency) 
 	return n
 }
 
-// homeOf returns the node that holds a slot's local volumes. It returns "" if the slot has none, or may start empty
-// elsewhere.
+// homeOf returns the node that holds a slot's local volumes, or "". It is "" if the slot has no data, or may start
+// empty elsewhere.
 func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
 	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {
@@ -140,10 +140,11 @@ func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	return home
 }
 
-// vacancy returns the need of a slot without a holder; nil if it has to wait. The last instance may have to stop first.
+// vacancy returns the need of a slot without a holder; nil if it has to wait, for example until the last instance has
+// stopped.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	n := &need{
-		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: model.CauseScaleUp,
+		group: g, slot: slot.n, more: slot.alike, version: p.version(g, slot.last), cause: model.CauseScaleUp,
 		home: p.homeOf(g, slot.n),
 	}
 	if slot.last != nil {
@@ -159,13 +160,13 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	}
 	if g.spec.Replicated() {
 		if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
-			p.notYet(g, slot)
+			p.noteRetryLater(g, slot)
 			return nil
 		}
 		return p.memberVacancy(g, slot, n)
 	}
 	for _, old := range slot.leaving {
-		if p.mustGoFirst(g, old) && !p.fenced(g, old) {
+		if p.mustGoFirst(g, old) && !p.fence(g, old) {
 			p.awaitEnd(old)
 			if _, why := p.peek(n); why != nil {
 				p.reasons.noRoom(slotKey{g.id, slot.n}, why)
@@ -174,22 +175,23 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		}
 	}
 	if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
-		p.notYet(g, slot)
+		p.noteRetryLater(g, slot)
 		return nil
 	}
 	return p.afterLeaving(g, slot, n)
 }
 
-// notYet gives an empty slot the reason why its failed last instance isn't replaced yet. This does not count as a lack
-// of room.
-func (p *pass) notYet(g *groupView, slot *slotView) {
+// noteRetryLater records for an empty slot why its failed last instance isn't replaced yet. The reason does not count
+// as a lack of room.
+func (p *pass) noteRetryLater(g *groupView, slot *slotView) {
 	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
 		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
 	}
 }
 
-// vacancyCause returns why a slot's next instance is made: what ended the last one. It is scale_up if nobody wanted the
-// slot then, or if a drain's forced deadline ended it.
+// vacancyCause returns the cause of a slot's next instance: the one for which its last instance was stopped. It is
+// scale_up if the last instance was stopped by a scale-down, with its job, or by a drain's forced deadline, or if no
+// cause is known.
 func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
 	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
@@ -198,7 +200,7 @@ func vacancyCause(last *fsm.Instance) model.Cause {
 	return last.Marks.StopCause
 }
 
-// awaitEnd records that the next instance of a slot waits for the end of an old one.
+// awaitEnd records that a slot's next instance waits until an old one has stopped.
 func (p *pass) awaitEnd(old *fsm.Instance) {
 	const waits = "the next instance of its slot waits until it has stopped"
 	if old.Status.Observed != model.ObservedLost {
@@ -210,9 +212,9 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 }
 
-// mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. That
-// includes a pending one: its agent knows of it and may have started it. If instances share nothing, an instance on an
-// offline node is waited for only until the group's toleration has passed.
+// mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. A pending
+// instance counts too: its agent knows of it and may have started it. If several instances of the slot may run at
+// once, a lost one is waited for only until the group's toleration has passed.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -224,11 +226,11 @@ func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if !g.stopFirst(order) || old.WaitsForRoom() || old.Status.Observed == model.ObservedFailed {
 		return false
 	}
-	return old.Status.Observed != model.ObservedLost || !p.tolerated(g, old)
+	return old.Status.Observed != model.ObservedLost || !p.tolerationOver(g, old)
 }
 
-// tolerated reports whether a lost instance has been lost for as long as its group tolerates.
-func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
+// tolerationOver reports whether a lost instance has been lost for as long as its group tolerates.
+func (p *pass) tolerationOver(g *groupView, lost *fsm.Instance) bool {
 	wait := model.Duration(0)
 	if g.spec.Toleration.Unreachable != nil {
 		wait = *g.spec.Toleration.Unreachable
@@ -236,8 +238,9 @@ func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
 	return p.reached(lost.Marks.UnreadySince.Add(wait))
 }
 
-// lostNeed returns the replacement of an instance whose node is offline (P17, P22). It comes after the toleration and
-// never during a hold. If only one instance may run, the lost one must first be known to have stopped.
+// lostNeed returns the need for a replacement of an instance whose node is offline (P17, P22). The replacement comes
+// after the toleration and never during a hold. If only one instance may run, the lost one must first be known to have
+// stopped.
 func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 	if !p.mayReplaceLost(g, slot.holder) {
 		return nil
@@ -255,13 +258,13 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
 			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
-		p.fenced(g, lost) // then the slot is vacant and is filled like any other
+		p.fence(g, lost) // after that the slot is vacant and is filled like any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
 			fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 	case p.onHold(lost):
-	case !p.tolerated(g, lost):
+	case !p.tolerationOver(g, lost):
 		p.wait(lost, model.CodeReplacementPending,
 			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	case !p.replaceable(g, lost):
@@ -272,9 +275,9 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// fenced marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
-// whether it did.
-func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
+// fence marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
+// whether it did that.
+func (p *pass) fence(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
 	switch {
@@ -282,7 +285,7 @@ func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
 	case !p.reached(end):
 		p.wait(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
-	case !p.tolerated(g, lost):
+	case !p.tolerationOver(g, lost):
 		p.wait(lost, model.CodeReplacementPending,
 			fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	default:
@@ -311,8 +314,8 @@ func (p *pass) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// failedNeed returns the replacement of an instance that failed or never became ready. If only one may run, the failed
-// one is stopped first, and the slot is filled again when that is confirmed.
+// failedNeed returns the need for a replacement of an instance that failed or never became ready. If only one may run,
+// the failed instance is stopped first. The slot is filled again when the stop is confirmed.
 func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	old := slot.holder
 	version := p.version(g, old)
@@ -320,7 +323,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
-	if g.pinned() || g.spec.Replicated() { // refilled after the stop, on its own copy where possible
+	if g.pinned() || g.spec.Replicated() { // the slot is filled after the stop, where its data is, if possible
 		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
 			p.blockBy(old, refusal)
 		}
@@ -338,13 +341,14 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	if g.spec.Replacement.Mode == model.ModeRestart {
 		n.home = old.Node
 	}
-	if old.Status.Observed != model.ObservedFailed { // a failed instance ends when it is replaced
+	if old.Status.Observed != model.ObservedFailed { // a failed instance needs no stop: it ends when it is replaced
 		n.first, n.spare = []fsm.Command{stop}, true
 	}
 	return n
 }
 
-// renewal replaces a successor that failed to take over. While the successor is on its way nothing is needed (P24).
+// renewal returns the need for a new successor when the present one can't take over. While the successor is on its way,
+// nothing is needed (P24).
 func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 	next := slot.successor
 	if w == leaveNone {
@@ -377,7 +381,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 		}
 	case leaveRolled:
 		if w != leaveRolled {
-			return nil // it takes over first; its version is rolled afterwards
+			return nil // the successor takes over first; its version is rolled afterwards
 		}
 	default:
 		return nil
@@ -389,7 +393,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 	tooMany := w == leaveRolled && p.canarying(g) && next.Version != g.row.Version &&
 		p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
 	if tooMany || p.state().NeedsPreparing(next, cause, "") {
-		p.stop(next, cause, "it came to nothing") // its slot gets another successor when it has gone
+		p.stop(next, cause, "it came to nothing") // the slot gets another successor when this one has stopped
 		return nil
 	}
 	n := p.takeover(g, slot, w, urgentGone)

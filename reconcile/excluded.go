@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// excluded counts the nodes that each filter excluded, in the order of the filters.
+// excluded counts the excluded nodes by the code of the filter that excluded them.
 type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
@@ -23,15 +23,15 @@ func (e *excluded) add(code model.Code, nodes int) {
 	*e = append(*e, model.Excluded{Code: code, Nodes: nodes})
 }
 
-// rank orders codes by how close a node came to being chosen. The last filter that excluded a node is the nearest to
-// being met, so that is the reason people are shown. Codes that are not about a node rank below 0.
+// rank orders codes by how close a node came to being chosen. Filters run in order, so a node that a later filter
+// excluded came closer. People are shown the highest. A code that is not about nodes has rank -1.
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
 		model.CodeNoMemory}, code)
 }
 
-// main returns the code that stands for all of them.
+// main returns the code of the highest rank, which is shown for all.
 func (e excluded) main() model.Code {
 	best := model.CodeNoNodes
 	for _, x := range e {
@@ -42,7 +42,6 @@ func (e excluded) main() model.Code {
 	return best
 }
 
-// sum returns the number of excluded nodes.
 func (e excluded) sum() (nodes int) {
 	for _, x := range e {
 		nodes += x.Nodes
@@ -50,8 +49,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words says how many nodes each rule excluded: first the nodes that take nothing at all, then those that came nearer
-// to being chosen.
+// words says how many nodes each filter excluded. Nodes that take nothing at all come first, then those that came
+// closer to being chosen.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -74,7 +73,7 @@ func (p *pass) words(f *field, e excluded) string {
 	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
 }
 
-// exclusion says in words what a rule found on the given number of nodes.
+// exclusion describes what one code means for the given number of nodes.
 func exclusion(code model.Code, nodes int) string {
 	words := map[model.Code][2]string{
 		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
@@ -93,8 +92,8 @@ func exclusion(code model.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed counts the nodes that take no instances, by their condition. With detours, nodes that wait for their turn in a
-// drain don't count. If another rule has counted some of them already, only their number is given.
+// closed counts the nodes that take no instances, by their condition. If detours is true, nodes that wait for their
+// turn in a drain don't count. If an earlier filter has counted some of these nodes, only their number is given.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {
@@ -117,7 +116,7 @@ func (t *nodeTable) closed(detours bool, nodes int) []string {
 	return parts
 }
 
-// closedBy says why a node takes no instances, in words that many nodes can share.
+// closedBy says why a node takes no instances, in words that fit many nodes.
 func closedBy(n *fsm.Node) string {
 	switch state := n.State(); {
 	case state != model.NodeActive:

@@ -8,18 +8,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Explanation is one decision with its reasons. It uses the same filters and scores, but is shown instead of acted on.
-// It holds for the state it was made from, and is not safe for concurrent use.
+// Explanation is one decision with its reasons, made to be shown and not carried out. It uses the same filters and
+// scores as Decide. It holds for the state that it was made from, and is not safe for concurrent use.
 type Explanation struct{ p *pass }
 
-// Explain decides on the input and keeps the reasons. It costs as much as one Decide and changes nothing.
+// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide and changes nothing.
 func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 
-// Refused returns what can't be done now.
+// Refused returns what the decision wanted to do and can't do now.
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
-// Pending returns why a group has fewer instances than it wants: code and message of its first slot that can't be
-// filled. It returns nil if nothing is pending for a recorded reason.
+// Pending returns why a group has fewer instances than it wants: the code and message of its first slot that can't be
+// filled. It returns nil if no reason was recorded.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
@@ -71,7 +71,7 @@ func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	return nil
 }
 
-// Drain returns, for each node of a drain, what is left there and what keeps it.
+// Drain returns, for each node of a drain, which instances are left there and what keeps them.
 func (e *Explanation) Drain(d *fsm.Drain) []model.DrainStatus {
 	out := make([]model.DrainStatus, 0, len(d.Nodes))
 	for _, part := range d.Nodes {
@@ -115,13 +115,13 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a drain waits for something that a restore left open. People must settle that first,
-// whatever else blocks the drain.
+// ofRestore reports whether a drain waits for something that a restore left open. People must settle that first, so it
+// is shown before other blockers.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake returns when the answer could change without a change of the state; Never if it can't.
+// Wake returns when the explanation could change although the state does not; Never if it can't.
 func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
 // next says in words what happens to an instance next.

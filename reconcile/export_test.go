@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Follow passes written rows to a Seen, as a rehearsal does.
+// Follow passes written rows to a Cache, as a rehearsal does.
 func (s *Cache) Follow(written []*fsm.Instance) {
 	if !s.followed {
 		s.follow(true)
@@ -20,8 +20,8 @@ func (s *Cache) Follow(written []*fsm.Instance) {
 	s.note(written)
 }
 
-// Surveys returns what a pass finds by the indexes of the state, and what a scan of every row finds. Both must be
-// equal.
+// Surveys returns what a pass finds through the indexes of the state, and what a scan of all rows finds. The two must
+// be equal.
 func Surveys(in Input) (indexed, scanned string) {
 	p := newPass(in)
 	p.findGroups()
@@ -41,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything is the simplest form of findGroups.
+// scanEverything is findGroups in its simplest form.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -79,8 +79,8 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer takes nodes from the fields of a cluster's groups. It compares fields that share rankings with fields
-// that score every node at the start, and changes nodes meanwhile. It returns where the two differ; "" if nowhere.
+// FieldsDiffer takes nodes from the fields of a cluster's groups while nodes change. It compares fields that share
+// rankings with fields that score every node at the start. It returns where the two differ, or "".
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {
@@ -106,13 +106,13 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 			}
 			continue
 		}
-		if r.IntN(3) > 0 { // placed there
+		if r.IntN(3) > 0 { // an instance is placed on the node
 			a.promised += f.claim.MemoryBytes
 			p.nodes.moved(a)
 			f.count(a)
 			plain[g].count(a)
 		}
-		if other := p.nodes.views[r.IntN(len(p.nodes.views))]; r.IntN(4) == 0 { // by what else goes on
+		if other := p.nodes.views[r.IntN(len(p.nodes.views))]; r.IntN(4) == 0 { // another change happens on a node
 			other.promised += (r.Int64N(5) - 2) * f.claim.MemoryBytes
 			p.nodes.moved(other)
 		}
@@ -124,20 +124,20 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	return ""
 }
 
-// SlotsDiffer decides once with views that stand for several slots, and once with a view for each slot. It returns
-// where the two differ; "" if nowhere.
+// SlotsDiffer makes one decision with views that stand for several slots, and one with a view for each slot. It returns
+// where the two differ, or "".
 func SlotsDiffer(in Input) string {
 	shared, single := decide(in), newPass(in)
 	for _, step := range passes {
 		step(single)
 		for _, g := range single.groups {
-			for n := len(g.apart); n < g.row.Count; n++ {
-				g.apart = append(g.apart, n)
+			for n := len(g.slotsThatDiffer); n < g.row.Count; n++ {
+				g.slotsThatDiffer = append(g.slotsThatDiffer, n)
 			}
 		}
 	}
 	a, b := shared.plan.finish(in), single.plan.finish(in)
-	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused) // system groups share their refusals in both
+	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused) // system groups share refusals in both
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Sprintf("the plans are\n%+v\nand by slot\n%+v", a, b)
 	}
@@ -157,8 +157,8 @@ func SlotsDiffer(in Input) string {
 	return ""
 }
 
-// Leaving takes count instances of a group, as a scale-down does if all are worth the same. It also returns how often
-// it compared two entries.
+// Leaving takes count instances of a group, as a scale-down does if all are of equal worth. compared is the number of
+// comparisons of two entries.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.spreadQueue(g, held, len(held))
@@ -168,7 +168,7 @@ func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, c
 	return taken, queue.compared
 }
 
-// LeavingPlainly does the same in the simplest way: for each instance it looks at all that are left.
+// LeavingPlainly is Leaving in the simplest way: for each instance to take, it looks at all that are left.
 func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.InstanceID) {
 	p, g, left := heldOf(in, id)
 	for range count {
@@ -181,7 +181,7 @@ func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.Instan
 	return taken
 }
 
-// heldOf returns a group's held slots, the oldest holder first.
+// heldOf returns a group's slots that have a holder, the oldest holder first.
 func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	p := newPass(in)
 	row, _ := p.state().Groups.Get(id)
@@ -193,8 +193,9 @@ func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	return p, g, held
 }
 
-// crowdedAt returns how crowded an instance's place is, if these are the group's slots: the instances that share a
-// value of a spread, once for each value, those on its node, and how full the node is.
+// crowdedAt returns how crowded the place of a slot's holder is, given the group's slots. The values are the number of
+// instances that share a value of a spread (once for each value), the number on the same node, and how full that node
+// is.
 func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	at := p.candidates().view(v.holder.Node)
 	if at == nil {
@@ -222,7 +223,7 @@ func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	return []int64{shared, here, at.held.MemoryBytes * 10 / max(at.size.MemoryBytes, 1)}
 }
 
-// refusedSlots replaces a refusal of "group/JOB/GROUP/FIRST-LAST" by one for each slot.
+// refusedSlots replaces a refusal of "group/JOB/GROUP/FIRST-LAST" by one refusal for each slot.
 func refusedSlots(refused []Refusal) []Refusal {
 	var all []Refusal
 	for _, r := range refused {

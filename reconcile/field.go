@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field holds the nodes where instances of one version of a group could go. Scored nodes are in a heap for each spread
-// domain. The others are still in the ranking that the field shares with other groups. Taking the best node and putting
-// it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
+// field holds the nodes where instances of one version of a group could go. Scored nodes are in one heap for each
+// spread domain. Nodes without a score are still in the ranking that the field shares with other groups. To take the
+// best node and put it back with its new score costs log(nodes). So placing N instances costs nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -20,20 +20,21 @@ type field struct {
 	detours     bool // its instances may go to nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
-	out         excluded // excluded since the field began; see unranked
+	out         excluded // nodes excluded since the field began, by code; see unranked
 	views       []*nodeView
-	same        []int32  // by node: the group's instances there that stay
-	bonus       []int64  // by node: the constant part of its score; nil: all are 0
-	meets       [][]bool // for each constraint, by node: whether it is met
+	same        []int32  // by node: the group's instances there that are not leaving
+	bonus       []int64  // by node: the constant part of its score; nil if all are 0
+	meets       [][]bool // for each constraint, by node: whether the node meets it
 	layout      *layout
-	begun       uint64   // the hash of the group's id, which tie continues
+	groupHash   uint64   // hash of the group's id; method tie adds a node's id to it
 	domains     []domain // in the order of the layout
 
 	joined
-	distinct map[string]int // attribute=value: instances of the group there
+	distinct map[string]int // attribute=value: number of the group's instances there
 }
 
-// fieldOf returns the group's field for a version, made at first use. It returns nil if the version's spec is gone.
+// fieldOf returns the group's field for a version, made at first use. It returns nil if that version's spec no longer
+// exists.
 func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	for _, f := range g.fields {
 		if f.version == version {
@@ -66,7 +67,8 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
 		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec),
 		samePenalty: sameGroup,
-		views:       table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
+		views:       table.views, groupHash: hash(string(g.id)),
+		layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))
@@ -104,8 +106,8 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances: those that stay, which are to be spread, and all of them, because no two may
-// share a distinct attribute.
+// census counts the group's instances. Spreads count those that are not leaving. Distinct attributes count all, because
+// no two may share one.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -163,8 +165,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it; nil if none is left. It first updates scores that are out
-// of date because other groups were placed.
+// take removes the best node from the field and returns it; nil if none is left. If a score is out of date because
+// other groups placed instances, it is computed again first.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -185,8 +187,9 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain returns the domain with the best node, including the domain's own score; nil if none is left. It scores
-// other domains' nodes only as far as needed to know that they are not better.
+// bestDomain returns the domain with the best node, or nil if no node is left. A node's score here includes the penalty
+// for instances in its domain. A node that is not scored yet counts with an upper bound of its score. It is scored only
+// if that bound makes its domain the best.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain
@@ -214,7 +217,7 @@ func (f *field) putBack(v *nodeView) {
 	}
 }
 
-// candidate returns a scored node.
+// candidate scores a node.
 func (f *field) candidate(v *nodeView) candidate {
 	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)
@@ -223,7 +226,7 @@ func (f *field) candidate(v *nodeView) candidate {
 
 // tie returns a hash of group and node, which decides between nodes of equal score.
 func (f *field) tie(at int32) uint64 {
-	tie := hashOn(f.begun, string(f.pass.places.ids[at]))
+	tie := hashOn(f.groupHash, string(f.pass.places.ids[at]))
 	if plant.Is(plant.MapOrder) {
 		tie = plant.Disorder(tie)
 	}

@@ -7,36 +7,36 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeTable is what placement knows of nodes during one pass. Results that groups share are computed once; with 5,000
-// nodes that halves the cost of each of a hundred groups.
+// nodeTable is what placement knows about the nodes during one pass. Results that groups share are computed once. With
+// 5,000 nodes that halves the cost of each of a hundred groups.
 type nodeTable struct {
 	views   []*nodeView // in order of id
 	places  *nodeIndex
-	layouts map[string]*layout          // by the joined spread attributes
+	layouts map[string]*layout          // by the joined names of the spread attributes
 	meets   map[model.Constraint][]bool // by node
 	unmets  map[model.Constraint]string // results of unmet
 
 	rankings map[claimKind]*ranking
-	changes  []int32     // nodes whose views changed, in the order of the changes
-	avoided  []*nodeView // by some group, or waiting for a drain; may have duplicates
+	changes  []int32     // positions of nodes whose views changed, in the order of the changes
+	avoided  []*nodeView // nodes that a group avoids or that wait for a drain; may have duplicates
 }
 
-// nodeView is one node as it is in the draft now.
+// nodeView is one node as it now is in the draft.
 type nodeView struct {
 	node     *fsm.Node
 	at       int             // its position in the table
-	size     model.Resources // what instances can use
-	held     model.Resources // what is placed; its memory includes what is promised in the state
-	avoided  bool            // by some group
-	refusal  *model.Error    // why nothing may be placed there; nil if it is eligible
-	detour   bool            // it waits for its turn in a drain: only for what can leave again, as a last resort
+	size     model.Resources // all resources that instances may use
+	held     model.Resources // resources of placed instances; the memory includes what is promised in the state
+	avoided  bool            // some group avoids it
+	refusal  *model.Error    // why nothing may be placed there; nil if something may
+	detour   bool            // it waits for its turn in a drain: a last resort, for instances that can leave again
 	promised int64           // memory kept for instances whose predecessors must stop first
 	reserved []int           // static ports kept for those instances
 	moves    int32           // grows with each placement and promise, so that outdated scores are noticed
 
 	crowd     *nodeInstances                    // its instances, for preemption
-	soonTaken int64                             // of the memory that comes free soon: what waiting needs have claimed
-	spared    map[model.InstanceID]*model.Error // instances that the log would not let be preempted
+	soonTaken int64                             // part of the memory about to become free that waiting needs have claimed
+	spared    map[model.InstanceID]*model.Error // instances that Apply refused to preempt, with the refusal
 	shut      *model.Error                      // why nothing more is preempted on it in this decision
 }
 
@@ -89,7 +89,7 @@ func (t *nodeTable) view(id model.NodeID) *nodeView {
 	return nil
 }
 
-// changed updates the view of a node on which something was placed.
+// changed updates the view of a node after something was placed there.
 func (p *pass) changed(id model.NodeID) {
 	t := p.candidates()
 	if v := t.view(id); v != nil {
@@ -101,17 +101,17 @@ func (p *pass) changed(id model.NodeID) {
 	}
 }
 
-// moved records that scores of a view are out of date.
+// moved marks all scores of a node as out of date.
 func (t *nodeTable) moved(v *nodeView) {
 	v.moves++
 	t.note(v)
 }
 
-// note records that rankings of a view are out of date.
+// note marks the node's place in the rankings as out of date.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 
 // hardFilters are the rules that a node must meet whatever its score, in order. Each returns the code that excludes the
-// node, or "". Distinct attributes are not among them, because they depend on where the other instances went.
+// node, or "". Distinct attributes are not among them, because they depend on where the other instances have gone.
 var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
 	filterConstraints,
@@ -165,7 +165,7 @@ func filterMemory(f *field, v *nodeView) model.Code {
 	return ""
 }
 
-// excludeLasting is exclude with only the rules whose result can't change within a decision.
+// excludeLasting is exclude with only those rules whose result can't change within a decision.
 func (f *field) excludeLasting(v *nodeView) model.Code {
 	if code := filterEligible(f, v); code != "" {
 		return code
@@ -183,15 +183,15 @@ func (f *field) exclude(v *nodeView) model.Code {
 	return ""
 }
 
-// ports chooses a node's ports for one more instance. Static ports are as asked. Dynamic ones come from the node's
-// range, starting at a place that depends on the instance, so that a freed port is rarely given out next. The start
-// also depends on the node's id: two clusters on one machine rarely choose the same ports. ok is false if there are not
-// enough.
+// ports chooses ports of a node for one more instance. Static ports are as asked. Dynamic ports come from the node's
+// range. The search starts at a place that depends on the instance, so that a freed port is rarely given out next. The
+// place also depends on the node's id, so that two clusters on one machine rarely choose the same ports. ok is false if
+// there are not enough ports.
 func (f *field) ports(v *nodeView, id model.InstanceID) (ports model.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }
 
-// portsBeside is ports for when the leaving instances have left the node.
+// portsBeside is ports, but the ports of the leaving instances count as free.
 func (f *field) portsBeside(v *nodeView, id model.InstanceID, leaving []model.InstanceID) (ports model.Ports, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
@@ -233,7 +233,7 @@ func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []
 	return 0, false
 }
 
-// hash returns the FNV-1a hash of the parts. It breaks ties.
+// hash returns the FNV-1a hash of the parts. Ties are broken by it.
 func hash(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, part := range parts {
@@ -247,5 +247,5 @@ func hashOn(h uint64, part string) uint64 {
 	for i := range len(part) {
 		h = (h ^ uint64(part[i])) * 1099511628211
 	}
-	return (h ^ 0xff) * 1099511628211 // so that "a", "bc" differs from "ab", "c"
+	return (h ^ 0xff) * 1099511628211 // so that the parts "a", "bc" and "ab", "c" have different hashes
 }

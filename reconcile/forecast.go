@@ -8,21 +8,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// forecastID is the id of the drain that a forecast simulates.
+// forecastID is the id of the drain that a forecast simulates. It never enters the log.
 const forecastID model.DrainID = "forecast"
 
 // ForecastDrain returns what a drain of the nodes would do with each instance on them, if nothing else changed: where
-// its replacement would go, or what keeps it there. One decision finds what keeps it now. A rehearsal of the whole
-// drain finds whether that passes. Nodes that are already draining are forecast as if their drain began now.
+// its replacement would go, or what keeps it on the node. One decision finds what keeps it there now. A rehearsal of
+// the whole drain then finds whether that will pass. A node that is already draining is forecast as if its drain began
+// now.
 //
-// It changes nothing and does not block. It costs a few decisions for each step that the drain takes. Codes: those of
-// DrainStart when no node can be drained.
+// It changes nothing and does not block. It costs a few decisions for each step that the drain takes. If no node can be
+// drained, it returns the error that DrainStart would return.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
-		options.Deadline = model.Forever // whether it ends in time is another question
+		options.Deadline = model.Forever // the forecast does not say whether the drain ends in time
 	}
 	in.Now = max(in.Now, in.State.Now)
-	in.StayPut = true // the rescheduler is no part of the drain
+	in.StayPut = true // moves of the rescheduler are no part of the drain
 	if in.Cache == nil {
 		in.Cache = &Cache{} // the steps of the rehearsal share nearly all rows
 	}
@@ -49,8 +50,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 	return out, nil
 }
 
-// beginForecast returns the commands that start the forecast drain. It also returns the state after them with all nodes
-// draining at once, because a forecast shows the whole drain and not only the first turn.
+// beginForecast returns the commands that start the forecast drain. It also returns the state after them, but with all
+// nodes draining at once: a forecast shows the whole drain and not only the first turn.
 func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command,
 	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
@@ -76,8 +77,8 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	return begin, *draft.State(), nil
 }
 
-// CanFinish reports whether the forecast drain can end as drained without a person. If not, it lists what stands in its
-// way.
+// CanFinish reports whether the forecast drain can end as drained without an operator's help. If not, it lists the
+// blockers.
 func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 	var blockers []model.Blocker
 	for _, f := range forecast {
@@ -95,7 +96,7 @@ type forecaster struct {
 	rehearsal *rehearsal
 }
 
-// on lists the instances of a node that the drain may stop or leave, the oldest first.
+// on lists the instances of a node that the drain would stop or leave, the oldest first.
 func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
@@ -117,7 +118,7 @@ func (f *forecaster) node(id model.NodeID) []model.Forecast {
 	return append(out, f.kept(id)...)
 }
 
-// instance forecasts one instance from what the pass did with it.
+// instance forecasts one instance. It reads what the pass did with that instance.
 func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecast {
 	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(),
 		Action: ActionOf(f.before, inst)}
@@ -125,7 +126,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
-	if f.before.Unconfirmed { // then drains do nothing, whatever else is in the way
+	if f.before.Unconfirmed { // until a restore is confirmed, drains do nothing, whatever else blocks them
 		left := f.before.DrainLeft(f.drain, n)
 		out.Action, out.Never = model.ActionWait, true
 		out.Blocker = &model.Blocker{Code: left.Code, Instance: inst.ID, Message: left.Message, Unblock: left.Hint}
@@ -164,12 +165,12 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 		out.Note = fmt.Sprintf("stays running, as was acknowledged before; take that back with: outspan node uncordon %s",
 			n.Name)
 	}
-	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
+	if why := f.before.MustStopFirst(inst); why != nil && ActionOf(f.before, inst) == model.ActionStopFirst {
 		out.Note = "stopped before it is replaced: " + why.Message
 	}
 	out.Target = f.target(inst)
 	if out.Target == "" && out.Blocker == nil && out.Action != model.ActionLeave {
-		out.Action = model.ActionStop // downtime was accepted
+		out.Action = model.ActionStop // the operator accepted downtime
 	}
 	return out
 }
@@ -184,7 +185,7 @@ func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	return out
 }
 
-// target returns the node where the pass placed or would place the replacement; "" if there is none.
+// target returns the node where the pass placed or would place the replacement, or "".
 func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	for other := range f.p.state().InstancesInSlot(inst.Group, inst.Slot) {
 		if other.Desired == model.DesiredRunning && other.ID != inst.ID {
@@ -194,7 +195,7 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
 }
 
-// nothingAllowed makes a budget's refusal more precise if the budget never allows the stop.
+// nothingAllowed explains a budget's refusal in more detail if the budget never allows the stop.
 func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return
@@ -205,7 +206,8 @@ func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	}
 }
 
-// allowsNothing describes a budget of the group that never lets one of its instances stop first; "" if there is none.
+// allowsNothing describes a budget that never allows an instance of the group to stop before it is replaced; "" if the
+// group has none.
 func (f *forecaster) allowsNothing(id model.GroupID) string {
 	name, declared := f.before.BlockingBudget(id)
 	switch {
@@ -222,7 +224,7 @@ func (f *forecaster) allowsNothing(id model.GroupID) string {
 	return name + " allows no instance to be down"
 }
 
-// lasting reports whether a blocker stays until a person or a change of the cluster removes it.
+// lasting reports whether a blocker stays until an operator acts or the cluster changes.
 func lasting(code model.Code) bool {
 	if ofMembers(code) {
 		return false
@@ -235,8 +237,7 @@ func lasting(code model.Code) bool {
 	return true
 }
 
-// ActionOf returns what a drain does with an instance according to its group's policy, whether that is possible now or
-// not.
+// ActionOf returns what a drain does with an instance under its group's policy, whether that is possible now or not.
 func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 	g, ok := s.Groups.Get(inst.Group)
 	spec, known := s.Policy(inst.Group)
@@ -247,7 +248,7 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 		return model.ActionStop
 	case known && (spec.OneHolder() || spec.Eviction.Order == model.OrderStopFirst):
 		return model.ActionStopFirst
-	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
+	case known && !spec.Replicated() && s.MustStopFirst(inst) != nil:
 		return model.ActionStopFirst
 	}
 	return model.ActionMove

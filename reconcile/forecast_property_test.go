@@ -13,10 +13,10 @@ import (
 
 const forecastDrains = 200
 
-// In words: the forecast of a drain is what happens if the drain is started and nothing else changes. An instance that
-// is forecast to move gets a replacement before it stops, on the named node. One that is forecast to stay, stays. One
-// that is forecast never to leave is still there when everything is quiet, for the named reason. A drain that is
-// forecast to finish ends as drained, and no other one does.
+// TestForecastComesTrue checks that a forecast of a drain comes true if the drain is started and nothing else changes.
+// An instance that is forecast to move gets a replacement on the named node before it stops. An instance that is
+// forecast to stay stays. An instance that is forecast never to leave is still there when everything is quiet, for the
+// named reason. A drain ends as drained exactly if that is forecast.
 func TestForecastComesTrue(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(forecastDrains) {
@@ -31,13 +31,13 @@ func TestForecastComesTrue(t *testing.T) {
 	}
 }
 
-// fate is what became of one instance of a drained node.
+// fate is what became of one instance on a drained node.
 type fate struct {
 	gone    bool         // its stop began
-	surged  bool         // a replacement was there when its stop began
+	surged  bool         // its replacement existed when its stop began
 	target  model.NodeID // where the slot's next instance was placed while the drain went on
-	blocker model.Code   // what kept it at first
-	last    model.Code   // what kept it when everything was quiet
+	blocker model.Code   // why it was still there at first
+	last    model.Code   // why it was still there when everything was quiet
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -53,7 +53,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
 	case got != nil && got.Code == model.CodeAlreadyDraining:
-		return // that drain is forecast as if it began now
+		return // a drain that runs already is forecast as if it began now
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
 	}
@@ -70,7 +70,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 			seen["waits, then goes"]++
 		}
 		if f.Blocker != nil && f.Action == model.ActionLeave && f.Blocker.Volume != "" && fates[f.Instance].gone {
-			continue // a kept copy
+			continue // the forecast is about a copy that no instance uses
 		}
 		if wrong := disagrees(f, fates[f.Instance], start.Options); wrong != "" {
 			t.Errorf("%s: forecast %s: %s\nbut %+v\n%s", w.at, w.forecastText(f), wrong,
@@ -85,7 +85,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	}
 }
 
-// disagrees returns how the forecast differs from what happened to an instance.
+// disagrees returns how the forecast differs from what became of an instance, or "".
 func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	switch {
 	case f.Action == model.ActionLeave && was.gone:
@@ -110,12 +110,12 @@ func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	return ""
 }
 
-// followDrain lets leader and agents work until nothing happens any more. It returns what became of the instances in
+// followDrain makes leader and agents work until nothing happens any more. It returns what became of the instances in
 // the forecast.
 func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
 	first := true
-	deadline := w.now.Add(10 * model.Minute) // of those that have one
+	deadline := w.now.Add(10 * model.Minute) // of all drains with a deadline
 	for idle := 0; idle < 6; {
 		index := w.state.Index
 		drain, _ := w.state.Drains.Get("d1")
@@ -144,7 +144,7 @@ func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[mod
 	return fates
 }
 
-// advanceTo lets time pass, but not beyond a deadline.
+// advanceTo lets time pass. It stops at the deadline if that is still to come.
 func (w *world) advanceTo(deadline model.Time, d model.Duration) {
 	if to := w.now.Add(d); w.now < deadline {
 		w.now = min(to, deadline)
@@ -191,7 +191,7 @@ func drainOn(s fsm.State, node model.NodeID) bool {
 	return running
 }
 
-// randomCluster makes a cluster with a few jobs of all kinds and some trouble, and returns the commands that did so.
+// randomCluster makes a cluster with a few jobs of all kinds and some trouble. It returns the commands that made it.
 func randomCluster(w *world, r *rand.Rand) []string {
 	var script []string
 	run := func(format string, args ...any) {
@@ -208,7 +208,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		// a forecast can't foresee how long an instance is unready
+		// a forecast can't know how long an instance will be unready
 		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150))
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
@@ -241,7 +241,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	return script
 }
 
-// upset makes trouble in a cluster before it is drained.
+// upset causes trouble in a cluster before the drain.
 func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	node := fmt.Sprintf("n%d", r.IntN(nodes))
 	switch r.IntN(8) {
@@ -263,7 +263,7 @@ func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	}
 }
 
-// randomDrain returns the drain to forecast, in words.
+// randomDrain draws a drain and returns its command.
 func randomDrain(w *world, r *rand.Rand) string {
 	line := fmt.Sprintf("drain d1 %s", w.nodes[r.IntN(len(w.nodes))])
 	if r.IntN(4) == 0 {

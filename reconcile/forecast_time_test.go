@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// The forecast of a drain estimates when its last instance is gone. It includes the waits for rates, the starts of
+// The forecast of a drain estimates when the last instance will be gone. It includes the waits for rates, the starts of
 // replacements, and the stops; stops at the same time count once. The test then runs the drain with agents that take
-// those times, and looks at it every second.
+// those times, and checks the drain every second.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",
@@ -28,7 +28,7 @@ func TestForecastTellsTheTime(t *testing.T) {
 				w.run("node n1 n2 n3")
 				w.run(run)
 				w.paced(start, func() bool { return w.state.Index > 5 && w.allServe() })
-				w.now = w.now.Add(2 * model.Hour) // past every window
+				w.now = w.now.Add(2 * model.Hour) // all stops have left every window by then
 				forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"}, model.DrainOptions{})
 				if refusal != nil {
 					t.Fatal(refusal)
@@ -50,7 +50,7 @@ func TestForecastTellsTheTime(t *testing.T) {
 	}
 }
 
-// allServe reports whether all instances are ready.
+// allServe reports whether every instance is ready.
 func (w *world) allServe() bool {
 	for _, inst := range w.state.Instances.All() {
 		if !inst.Ready() {
@@ -60,8 +60,8 @@ func (w *world) allServe() bool {
 	return w.state.Instances.Len() > 0
 }
 
-// paced lets leader and agents work until done. A program is ready that long after its placement, and stops within a
-// second.
+// paced makes leader and agents work until done returns true. A program is ready the time start after its placement,
+// and stops within a second.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()
 	told := map[model.InstanceID]model.Time{}

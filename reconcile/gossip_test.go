@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestHealthOfWhatIsHeard: gossip makes a node that is heard degraded at most, whatever it says (S13); only its
-// agent's own word makes it unreachable, and that stays until the agent tells this leader otherwise.
+// TestHealthOfWhatIsHeard checks the health of nodes that are heard. Whatever gossip says, it makes such a node at most
+// degraded (S13). Only the agent's own report makes it unreachable, and it stays so until the agent reports otherwise
+// to this leader.
 func TestHealthOfWhatIsHeard(t *testing.T) {
 	dead, suspect, alive, none := fsm.GossipDead, fsm.GossipSuspect, fsm.GossipAlive, fsm.Gossip("")
 	tests := []struct {

@@ -10,40 +10,42 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupView is what a pass knows of one group that may need something.
+// groupView is what a pass knows about one group that may need something.
 type groupView struct {
 	id       model.GroupID
 	row      *fsm.Group
-	spec     *model.GroupSpec // its policy: counts, limits and roles, for older instances too
+	spec     *model.GroupSpec // the policy: counts, limits and roles, which also apply to instances of older versions
 	job      *fsm.Job
 	deploy   *fsm.Deployment // the job's latest, ended or not; nil if there is none
-	restored bool            // a restore is not confirmed
-	class    int             // position in the order of classes; smaller ones are served first
-	rows     []instanceRow   // of all its instances, in order of slot
+	restored bool            // a snapshot was restored and that is not confirmed yet
+	class    int             // position of its class in the order of classes; the smallest is served first
+	rows     []instanceRow   // all its instances, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
-	// number of other slots with an instance: it is ready, has the wanted version and stays where it is
+	// number of slots not in open: each has one ready instance of the wanted version that stays where it is
 	quiet   int
 	every   []*slotView // all slots, made at first use; see slots
-	fields  []*field    // where its instances could go, one for each requested version
+	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
 	retries map[retryKey]retry
-	apart   []int // slots that may differ from others that never had an instance, in order; nil: not looked up yet
+	// slotsThatDiffer are slots that were never filled but may differ from other such slots, in order. It is nil until
+	// it is needed.
+	slotsThatDiffer []int
 }
 
-// slotView is one slot: its holder, its successor, and the instances that are on their way out.
+// slotView is one slot: its holder, its successor, and the instances that are stopping.
 type slotView struct {
 	n         int
-	more      int // how many of the following slots, like this one, never had an instance
+	alike     int // number of following slots that, like this one, never had an instance
 	holder    *fsm.Instance
 	successor *fsm.Instance
 	extra     []*fsm.Instance // wanted instances beyond holder and successor
-	leaving   []*fsm.Instance // not wanted any more, and not confirmed stopped
-	last      *fsm.Instance   // the youngest one that isn't wanted any more
-	dropped   bool            // scale-down stops it
+	leaving   []*fsm.Instance // instances that should stop and are not confirmed stopped
+	last      *fsm.Instance   // the youngest instance that should not run any more
+	dropped   bool            // scale-down stops the holder
 }
 
-// findGroups finds the groups that may need something. Those are groups whose sums say so, that have an instance that
-// is not simply running, that are being rolled out, or that have instances on nodes to be emptied. All others are not
-// even looked at, since the state has an index for each of these cases.
+// findGroups finds the groups that may need something: their counts don't match, an instance is not simply running, a
+// rollout goes on, or instances are on nodes to be emptied. The state has an index for each of these cases, so no other
+// group is looked at.
 func (p *pass) findGroups() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
@@ -99,7 +101,7 @@ func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
 	return d
 }
 
-// viewGroups completes the views of the groups that were found, and sorts them by class.
+// viewGroups fills in the views of the groups that were found, and sorts them by class.
 func (p *pass) viewGroups() {
 	s := p.state()
 	views := p.groups[:0]
@@ -138,8 +140,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order determines which instance is the holder: the one that the successor replaces. There should be no further
-// instances in extra.
+// order chooses the holder among several wanted instances: the one that the successor replaces. Normally nothing is
+// left in extra.
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -159,7 +161,7 @@ func older(a, b *fsm.Instance) int {
 		cmp.Compare(a.ID, b.ID))
 }
 
-// subject returns the group's name in refusals.
+// subject returns the name of the group that refusals carry.
 func (g *groupView) subject() string { return "group/" + string(g.id) }
 
 // pinned reports whether a slot's old instance must be confirmed stopped before another one may hold the slot.
@@ -174,24 +176,23 @@ func (g *groupView) stopFirst(order model.Order) bool {
 
 func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
-// rolling reports whether a rollout is going on.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// renewing reports whether instances of other versions are to be replaced. A new version is being rolled out, or a
-// system group's rollout has ended and nodes that took no instances then are back. Rollouts of a restored snapshot wait
-// for its confirmation: they may have ended, or been reverted, in the entries that are lost.
+// renewing reports whether instances of other versions are to be replaced. That is so while a rollout goes on. It is
+// also so after a system group's rollout, for nodes that took no instances then and are back. Rollouts from a restored
+// snapshot wait until the restore is confirmed: they may have ended, or been reverted, in lost entries.
 func (g *groupView) renewing() bool {
 	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
 
-// distrusted reports whether the group's version must not spread: it failed, or its canaries are not promoted yet.
+// distrusted reports whether no more instances may get the group's version: its rollout failed, or its canaries are not
+// promoted yet.
 func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
-// version returns which version an instance should run that takes over from old; old is nil for a slot that never had
-// one. A version that isn't trusted gets only the slots of its canaries. All other slots get the version that succeeded
-// last.
+// version returns which version should run in a slot after old; old is nil if the slot never had an instance. A version
+// that isn't trusted gets only the slots of its canaries. All other slots get the version that last succeeded.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version

@@ -9,24 +9,25 @@ import (
 	"testing"
 )
 
-// asserting lists the commands that show something or decide. Their output, even if empty, is the point of a scenario.
+// asserting lists the commands that show something or decide. Scenarios are written for their output, even if that is
+// empty.
 var asserting = []string{
 	"budgets", "changed-since-remembered", "classes", "copies", "decide", "events", "forecast", "lines", "moves", "plan",
 	"settle", "show", "stale", "status", "why",
 }
 
-// TestNoHollowScenario drops each word of a command, and each whole command, of every scenario in turn, and runs the
-// scenario again. A word or command is hollow if the output stays the same without it: the scenario seems to prove
-// something about it, and doesn't. Then it is deleted, or the scenario shows what it is for, or testdata/hollow lists
-// it with a reason. Commands that show something are dropped only after "quietly"; a refusal counts as shown too. If
-// the harness or the product can't run a variant (an unknown job, a missing argument), it counts as different.
+// TestNoHollowScenario drops one word or one whole command of a scenario at a time, and runs the rest. A word or
+// command is hollow if the output is the same without it. The scenario then seems to prove something about it and does
+// not. Hollow parts are deleted, or the scenario is extended to show why they matter, or testdata/hollow lists them
+// with a reason. Commands that show something are dropped only after "quietly", and a refusal counts as shown. If a
+// variant can't be run (an unknown job, a missing argument), its output counts as different.
 func TestNoHollowScenario(t *testing.T) {
 	allowed := readHollow(t, "testdata/hollow")
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { // what was drawn by chance says nothing in particular
+	files = slices.DeleteFunc(files, func(file string) bool { // random scenarios don't prove anything in particular
 		return strings.HasPrefix(filepath.Base(file), "chance_")
 	})
 	found := make([][]hollow, len(files))
@@ -48,14 +49,15 @@ func TestNoHollowScenario(t *testing.T) {
 	}
 }
 
-// hollow is a part of a scenario without which the output is the same. Equal lines of one scenario count as one.
+// hollow is a part of a scenario without which the output stays the same. Equal lines of one scenario count as one
+// part.
 type hollow struct{ scenario, line, dropped string }
 
 const wholeCommand = "all of it"
 
 func (h hollow) String() string { return h.scenario + " | " + h.line + " | " + h.dropped }
 
-// readHollow reads the allow-list: scenario | line | what was dropped | why it stays.
+// readHollow reads the list of allowed hollow parts. Its lines are: scenario | line | what was dropped | why it stays.
 func readHollow(t *testing.T, file string) map[hollow]bool {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -77,7 +79,7 @@ func readHollow(t *testing.T, file string) map[hollow]bool {
 	return allowed
 }
 
-// compareHollow returns hollow parts that are not allowed, and allowed parts that are not hollow.
+// compareHollow returns the hollow parts that are not allowed, and the allowed parts that are not hollow.
 func compareHollow(found []hollow, allowed map[hollow]bool) []string {
 	var wrong []string
 	for _, h := range found {
@@ -108,7 +110,7 @@ func scenarioLines(text string) []string {
 	return lines
 }
 
-// hollowParts returns the parts of a scenario without which its output is the same.
+// hollowParts returns the hollow parts of a scenario.
 func hollowParts(scenario string, lines []string) []hollow {
 	var found []hollow
 	printed := make([]string, len(lines))
@@ -139,8 +141,8 @@ func hollowParts(scenario string, lines []string) []hollow {
 	return found
 }
 
-// kept reports whether a word matters although the output is the same without it. A node that stays empty shows where
-// nothing must go, and cmd=v3 says that this is another version (as no cmd would too).
+// kept reports whether a word matters although the output is the same without it. A node that stays empty shows that
+// nothing was placed there. The word cmd=v3 makes another version, and so would its absence.
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }
@@ -151,7 +153,7 @@ func asserts(command, printed string) bool {
 		return true
 	}
 	for line := range strings.Lines(printed) {
-		if !strings.HasPrefix(line, "started ") { // an accepted drain proves nothing yet
+		if !strings.HasPrefix(line, "started ") { // that a drain was accepted proves nothing yet
 			return true
 		}
 	}
@@ -159,7 +161,7 @@ func asserts(command, printed string) bool {
 }
 
 // silence reports whether the first of these lines changes the leader, or lets time pass before a decision that does
-// nothing. The scenario then shows that this makes no difference.
+// nothing. Such a line shows that the change makes no difference.
 func silence(lines, printed []string) bool {
 	if lines[0] == "failover" {
 		return true
@@ -175,7 +177,8 @@ func silence(lines, printed []string) bool {
 	return true
 }
 
-// sameOutcome reports whether the output is the same with another line in that place, or with none.
+// sameOutcome reports whether the output is the same if the line at that position is replaced by other, or dropped if
+// other is empty.
 func sameOutcome(lines, printed []string, at int, other string) (same bool) {
 	defer func() {
 		if recover() != nil {
@@ -196,7 +199,7 @@ func sameOutcome(lines, printed []string, at int, other string) (same bool) {
 	return true
 }
 
-// rehearsal runs a scenario without the checks that TestScenarios makes after every entry.
+// rehearsal runs a scenario without the checks that TestScenarios makes after each entry.
 type rehearsal struct{ w *world }
 
 func newRehearsal() rehearsal {
@@ -210,15 +213,15 @@ func (r rehearsal) line(line string) string {
 	return r.w.run(line)
 }
 
-// unable is a test that panics when it can't continue.
+// unable stands for a test. It panics where a test would fail.
 type unable struct{}
 
 func (unable) Helper() {}
 
 func (unable) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// TestHollowScenarioIsFound checks that the check can fail: for a scenario with hollow parts, and for an outdated
-// allow-list.
+// TestHollowScenarioIsFound checks that the check can fail: it must report a scenario with hollow parts, and an
+// outdated list of allowed parts.
 func TestHollowScenarioIsFound(t *testing.T) {
 	lines := scenarioLines(`# a job whose count is the default, and time that nothing depends on
 node n1

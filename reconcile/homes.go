@@ -11,12 +11,12 @@ import (
 // homeRun is a run of consecutive slots, none of which fits on its node.
 type homeRun struct {
 	first, last int
-	only        *unplaced // why the first doesn't
-	out         excluded  // why all of them don't
+	only        *unplaced // why the first slot's instance doesn't fit
+	out         excluded  // number of slots for each reason
 }
 
-// placeHomes meets a need for each of its slots, on the slot's own node. Consecutive slots that don't fit share one
-// reason. A reason for each would cost as much as an instance, in every decision.
+// placeHomes meets a need for each of its slots, each on its own node. Consecutive slots that don't fit share one
+// reason. A reason for every slot would cost as much as an instance, in every decision.
 func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
@@ -40,8 +40,8 @@ func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	p.unplacedRun(n, &run)
 }
 
-// shut returns the rule that excludes a need from its node, if that alone says why it can't be placed. It returns "" if
-// the placement must be tried to know.
+// shut returns the code of the rule that excludes a need from its node. It returns "" if no rule does, or if the reason
+// is only known after trying the placement.
 func (p *pass) shut(n *need) model.Code {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil || p.unsettled(n, f) != nil {

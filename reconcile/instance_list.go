@@ -12,28 +12,28 @@ import (
 // instanceList caches the instances of a group in order of slot and id.
 type instanceList struct {
 	rows []instanceRow
-	look uint64 // the number of the decision that read it last
+	look uint64 // number of the decision that last read it
 
-	follow  uint64          // while Seen.follows equals this, written is complete since the last reading
+	follow  uint64          // as long as Cache.follows equals this, written is complete
 	written []*fsm.Instance // any row of each written instance
 }
 
-// instanceRow is what passes ask about nearly every instance. It depends on the instance's own row alone, so it is
-// valid as long as that row is the same.
+// instanceRow is what passes ask about nearly every instance. It depends only on the instance's own row, so it is valid
+// as long as the state holds that same row.
 type instanceRow struct {
 	inst *fsm.Instance
 	slot int
-	at   int32 // the position of its node; -1: there is no such node
+	at   int32 // position of its node; -1 if that node does not exist
 	calm bool  // it is ready, and its eviction is not requested
 }
 
-// nodeIndex maps nodes to their positions in order of id.
+// nodeIndex maps node ids to their positions in order of id.
 type nodeIndex struct {
 	ids []model.NodeID
 	at  map[model.NodeID]int
 }
 
-// placesOf returns the positions of a state's nodes. If the set of nodes has changed, it drops all cached lists.
+// placesOf returns the positions of a state's nodes. If nodes were added or removed, it drops all cached lists.
 func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
@@ -54,7 +54,7 @@ func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	return s.places
 }
 
-// nodePlaces is placesOf for this decision; its commands never add or remove a node.
+// nodePlaces is placesOf, called once in this decision. The commands of a decision never add or remove a node.
 func (p *pass) nodePlaces() *nodeIndex {
 	if p.places == nil {
 		p.places = p.seen.placesOf(p.state().Nodes)
@@ -62,8 +62,8 @@ func (p *pass) nodePlaces() *nodeIndex {
 	return p.places
 }
 
-// instanceRows returns a group's instances in order of slot and id. Unchanged rows are not even read again: if one
-// instance in a group of 10,000 has changed, that takes a twentieth of the time.
+// instanceRows returns a group's instances in order of slot and id. Rows known to be unchanged are not read again. If
+// one instance in a group of 10,000 has changed, this takes a twentieth of the time.
 func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	p.nodePlaces()
 	r := p.seen.instances[id]
@@ -73,7 +73,7 @@ func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	}
 	if written, ok := p.writtenSince(r, id); ok {
 		if r.look == p.seen.looks && len(written) > 0 {
-			r.rows = slices.Clone(r.rows) // a view of this decision may use the slice
+			r.rows = slices.Clone(r.rows) // a view made earlier in this decision may use the slice
 		}
 		r.rows = p.patchRows(r.rows, written)
 	} else {
@@ -83,8 +83,8 @@ func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	return r.rows
 }
 
-// writtenSince returns what was written of the group since its list was read, by others and by this decision. ok is
-// false if the list must be read again.
+// writtenSince returns the instances of the group that were written since its list was read: those passed to Cache.note
+// and those that this decision wrote. ok is false if the list must be read again.
 func (p *pass) writtenSince(r *instanceList, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
@@ -124,9 +124,10 @@ func (p *pass) patchRows(rows []instanceRow, written []*fsm.Instance) []instance
 	return rows
 }
 
-// readRows reads a group's rows. It reuses known rows, but does not write to their slice, which may be in use.
+// readRows reads a group's rows. It takes unchanged ones from known and never writes to that slice, which may be in
+// use.
 func (p *pass) readRows(id model.GroupID, known []instanceRow) []instanceRow {
-	var rows []instanceRow // nil as long as no row has changed
+	var rows []instanceRow // nil until the first row that has changed
 	i := 0
 	for inst := range p.state().InstancesFrom(id) {
 		if i < len(known) && known[i].inst == inst {
@@ -165,7 +166,7 @@ func (x *nodeIndex) instanceRow(inst *fsm.Instance) instanceRow {
 	return row
 }
 
-// inService returns, by node position, whether the node is neither cordoned, draining nor disabled.
+// inService returns, by position of the node, whether the node is neither cordoned, draining nor disabled.
 func (p *pass) inService() []bool {
 	if p.duty == nil {
 		places := p.nodePlaces()
@@ -180,13 +181,13 @@ func (p *pass) inService() []bool {
 	return p.duty
 }
 
-// viewSlots reads the slots of a group again.
+// viewSlots reads a group's row and slots again.
 func (p *pass) viewSlots(g *groupView) {
 	g.row, _ = p.state().Groups.Get(g.id)
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
 	g.rows = p.instanceRows(g.id)
 	duty, renewing := p.inService(), g.renewing()
-	var room []slotView // allocated for several slots at once
+	var room []slotView // slot views are allocated several at a time
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
 		next = i + 1
@@ -210,9 +211,9 @@ func (p *pass) viewSlots(g *groupView) {
 	}
 }
 
-const slotsMore = 16 // views of slots allocated at once
+const slotsMore = 16 // number of slot views allocated at a time
 
-// quietRows iterates over the instances of the slots that are not open.
+// quietRows iterates over the instances of the slots that are not in g.open.
 func (g *groupView) quietRows() iter.Seq[*instanceRow] {
 	return func(yield func(*instanceRow) bool) {
 		open := g.open
@@ -228,7 +229,7 @@ func (g *groupView) quietRows() iter.Seq[*instanceRow] {
 	}
 }
 
-// slots lists all slots that have or had an instance, in order. Few passes need the quiet ones.
+// slots lists all slots that have or had an instance, in order. The result is kept; few passes need the quiet slots.
 func (g *groupView) slots() []*slotView {
 	if g.every != nil {
 		return g.every
@@ -246,7 +247,7 @@ func (g *groupView) slots() []*slotView {
 	return g.every
 }
 
-// slot returns the view of a slot, an empty one if the slot never had an instance.
+// slot returns the view of a slot. The view is empty if the slot never had an instance.
 func (g *groupView) slot(n int) *slotView {
 	if v := g.known(n); v != nil {
 		return v
@@ -264,10 +265,10 @@ func (g *groupView) known(n int) *slotView {
 	return slots[i]
 }
 
-// held returns the number of slots that count toward the group's count.
+// held returns the number of slots that are filled and kept.
 func (g *groupView) held() int {
 	n, slots := g.quiet, g.open
-	if g.every != nil { // a quiet slot may have been dropped
+	if g.every != nil { // a slot counted in quiet may have been dropped since
 		n, slots = 0, g.every
 	}
 	for _, v := range slots {

@@ -11,12 +11,11 @@ import (
 
 // layout maps each node to its domain for a set of spread attributes. Groups with the same attributes share it.
 type layout struct {
-	domains [][]string // in order: the values of the attributes
-	of      []int      // by node: the index of its domain
-	sizes   []int      // by domain: the number of its nodes
+	domains [][]string // in order; each is one value for each attribute
+	of      []int      // by node: index of its domain
+	sizes   []int      // by domain: number of its nodes
 }
 
-// layoutOf returns the layout for a group's spreads.
 func (t *nodeTable) layoutOf(spreads []model.Spread) *layout {
 	attributes := make([]string, len(spreads))
 	for i := range spreads {
@@ -51,8 +50,8 @@ func (t *nodeTable) newLayout(attributes []string) *layout {
 	return l
 }
 
-// meeting returns, by node, whether it meets a constraint. The result is cached, because each check compiles a regular
-// expression.
+// meeting returns, by node, whether the node meets a constraint. The result is cached, because each check compiles a
+// regular expression.
 func (t *nodeTable) meeting(c model.Constraint) []bool {
 	if known, ok := t.meets[c]; ok {
 		return known
@@ -65,7 +64,7 @@ func (t *nodeTable) meeting(c model.Constraint) []bool {
 	return meets
 }
 
-// unmet describes a constraint that no node meets. It adds whether any node has the label at all. The result is cached.
+// unmet describes a constraint that no node meets, and says so if no node has its label at all. The result is cached.
 func (t *nodeTable) unmet(c model.Constraint) string {
 	text, known := t.unmets[c]
 	if !known {
@@ -85,7 +84,7 @@ func constraintText(c model.Constraint) string {
 	return strings.TrimSpace(c.Attribute + " " + cmp.Or(c.Operator, "=") + " " + c.Value)
 }
 
-// unsetLabel returns the label that an attribute names, if no node has it.
+// unsetLabel returns the label that an attribute names. unset reports whether no node has that label.
 func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	name, isLabel := strings.CutPrefix(attribute, "node.label.")
 	return name, isLabel && !slices.ContainsFunc(t.views, func(v *nodeView) bool {
@@ -94,8 +93,8 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	})
 }
 
-// nearestLabel returns the node label that a mistyped name was probably meant to be, or "". At most a third of its
-// letters and at most three may differ.
+// nearestLabel returns the node label that a mistyped name probably stands for, or "". At most a third of the letters
+// may differ, and no more than three.
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {

@@ -8,7 +8,7 @@ import (
 // leaveReason is why the holder of a slot should make room for another instance.
 type leaveReason int
 
-// The reasons, the strongest first.
+// The reasons to leave, the strongest first.
 const (
 	leaveNone     leaveReason = iota
 	leaveLost                 // its node is offline
@@ -16,8 +16,8 @@ const (
 	leaveDisabled             // its node is disabled (P21)
 	leaveRebuilt              // its copy of the data is to be built elsewhere
 	leaveDrained              // a drain evicts it
-	leaveAsked                // a person wants it replaced, with the replacement made first
-	leaveTroubled             // its own agent reports its node as degraded
+	leaveAsked                // a user wants it replaced, with the replacement made first
+	leaveTroubled             // its node's agent reports the node as degraded
 	leaveUnready              // it has not been ready for longer than its group tolerates
 	leaveMoved                // the rescheduler has a better place for it
 	leaveRolled               // a new version takes its place
@@ -25,7 +25,7 @@ const (
 
 // leaveReasonOf returns the strongest reason why an instance that is desired running should make room.
 func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
-	// the common case, without a look at the node's row
+	// the most common case needs no look at the node's row
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
 		if inst.Version != g.row.Version && g.renewing() {
 			return leaveRolled
@@ -38,14 +38,14 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return leaveLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.InventoryOwed:
-		// until its node's inventory is in, the instance may be ready already
+		// while the node's inventory is missing, the instance may already be ready
 		return leaveFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return leaveDisabled
 	case p.rebuilt(inst):
 		return leaveRebuilt
 	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst):
-		// a member that is prepared for its stop keeps its copy where it is
+		// a member that is prepared for its stop keeps its copy on this node
 		return leaveDrained
 	case inst.Eviction.Surge:
 		return leaveAsked
@@ -61,8 +61,8 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	return leaveNone
 }
 
-// startOverdue reports whether an instance has used up its time to become ready. It is false while its node can't be
-// heard.
+// startOverdue reports whether an instance is not ready although its time for that is over. It is false while its node
+// is silent.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
@@ -75,14 +75,14 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	}
 	if spec, ok := p.state().Spec(inst.Group, inst.Version); ok &&
 		p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
-		return false // its agent does not start it
+		return false // its agent does not start it yet
 	}
 	return p.reached(p.startDeadline(inst))
 }
 
 // waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor
-// then goes to a node with room. An instance of a system group belongs to its node, and one with data to its home:
-// those stay.
+// then goes to a node with room. An instance of a system group can't: it belongs to its node. Nor can an instance with
+// data: it belongs to its home node.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {
@@ -101,12 +101,12 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	return p.reached(end.Add(p.in.State.Settings.StartTimeout))
 }
 
-// startDeadline returns when an instance that is not ready has used up its time to become ready.
+// startDeadline returns by when an instance must be ready.
 func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
 
-// cause returns the cause that the log gives for replacing an instance for this reason.
+// cause returns the cause that is logged for a replacement for this reason.
 func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	switch w {
 	case leaveLost:
@@ -129,7 +129,7 @@ func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	return model.CauseScaleUp
 }
 
-// failureCause returns the cause that describes an instance's failure.
+// failureCause returns the cause for an instance's failure.
 func failureCause(inst *fsm.Instance) model.Cause {
 	if inst.Status.Observed != model.ObservedFailed {
 		return model.CauseStartTimeout
@@ -144,8 +144,8 @@ func failureCause(inst *fsm.Instance) model.Cause {
 	return model.CauseCrashLoop
 }
 
-// goneFromNode is the reason of an instance that its agent did not know any more when it came back: the machine was
-// restarted. That is no fault of the program.
+// goneFromNode is the reason of an instance that its agent no longer knew after a restart of the machine. The program
+// is not at fault.
 const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.

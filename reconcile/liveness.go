@@ -11,9 +11,9 @@ import (
 
 const (
 	calmFor      = 60 * model.Second // a hold ends when its reason has been gone for this long
-	overrideFor  = 10 * model.Minute // for this long after an operator ended a hold, none begins
-	microToken   = 1_000_000         // one node going offline, in the units of the token bucket
-	smallCluster = 10                // a hold begins above 50 % of the nodes if there are fewer, otherwise above 34 %
+	overrideFor  = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
+	microToken   = 1_000_000         // one node going offline costs this much of the token bucket
+	smallCluster = 10                // with fewer nodes than this, a hold begins above 50 % of them, otherwise above 34 %
 	minBurst     = 2
 )
 
@@ -24,21 +24,21 @@ func Interval(offlineAfter model.Duration) model.Duration {
 
 // nodeCounts is what the guard against mass eviction counts.
 type nodeCounts struct {
-	nodes  int // all of them
+	nodes  int // all nodes
 	judged int // nodes that are meant to work; see judged
-	// of the judged nodes: offline, silent for more than three intervals, or degraded by their own agents' word
+	// of the judged nodes: offline, silent for more than three intervals, or degraded by their own agents' reports
 	out       int
-	sick      int         // of out: degraded by their own agents' word
-	unheard   int         // neither out nor ever heard by this leader, so it can't judge them yet
-	back      int         // of out: heard again, and not registered yet
+	sick      int         // of out: degraded by their own agents' reports
+	unheard   int         // not in out and never heard by this leader, so it can't judge them yet
+	back      int         // of out: heard again, but not registered again yet
 	domain    string      // a failure domain that is out as a whole while other nodes are out too; "" if none is
-	candidate []*fsm.Node // nodes that every rule except the mass guard calls offline, the longest silent first
-	deaf      int         // of the judged nodes: those that get no answers
+	candidate []*fsm.Node // nodes that would be written as offline without the guard, the longest silent first
+	deaf      int         // of the judged nodes: those whose agents get no answers
 	gossip    []*fsm.Node // nodes whose health differs from what gossip or their heartbeats show
 }
 
-// watchNodes writes what the evidence shows about each node. It guards against the most expensive mistake: to take a
-// broken network for broken nodes.
+// watchNodes writes what the evidence shows about each node. It guards against the most expensive mistake, which is to
+// take a broken network for broken nodes.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -62,7 +62,7 @@ func (p *pass) count() nodeCounts {
 		c.nodes++
 		live, known := p.in.Live[id]
 		if known && n.Health != model.HealthOffline {
-			if live.Age > 3*interval { // something may be going on: look again soon, even without new evidence
+			if live.Age > 3*interval { // the node may be failing: look again soon, even without new evidence
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
 			if live.Silent && !p.awaited(live) {
@@ -95,7 +95,7 @@ func (p *pass) count() nodeCounts {
 			c.unheard++
 		}
 	}
-	if c.out > 2 { // two nodes of a whole domain, and another one
+	if c.out > 2 { // a whole domain has at least two nodes, and one more node must be out
 		c.domain = p.domainOut(&c)
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
@@ -108,7 +108,7 @@ func (p *pass) isOut(n *fsm.Node) bool {
 	return p.out(n, live, known)
 }
 
-// out is isOut with the node's evidence given.
+// out is isOut for a caller that has the node's evidence.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
@@ -141,11 +141,11 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 }
 
 // late reports whether a node's heartbeats are missing. A node that this leader has never heard counts as late only
-// after a longer time: after a restart of all servers every node is unheard for a moment, and none is broken. After a
-// pause of the leader itself all nodes seem silent, so none counts as late.
+// after a longer time. After a restart of all servers every node is unheard for a moment although none is broken. While
+// Paused is set, the leader itself was paused, so all nodes seem silent and none counts as late.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
-		return false // nor is any node declared offline then
+		return false // no node is declared offline either
 	}
 	if live.Unheard {
 		return !p.awaited(live) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
@@ -153,13 +153,13 @@ func (p *pass) late(live fsm.Liveness) bool {
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
-// awaitedMost bounds how long a leader waits for nodes that it has never heard while a restore is not confirmed. A
-// person may take long to confirm it.
+// awaitedMost bounds how long a leader waits for nodes that it has never heard while a restore is not confirmed.
+// Operators may take long to confirm it.
 const awaitedMost = 15 * model.Minute
 
-// awaited reports whether a node's silence means nothing because it may not have found the servers yet, as after a
-// recovery into new ones. This leader has never heard it, and the restored state is not confirmed or was confirmed only
-// recently.
+// awaited reports whether a node's silence means nothing because the node may not have found the servers yet, for
+// example after a recovery onto new servers. It is true if this leader has never heard the node, and the restore is
+// unconfirmed or was confirmed only recently.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -171,14 +171,13 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether a node is expected to send heartbeats. It is not if it was disabled, emptied, or confirmed
-// dead.
+// judged reports whether a node is expected to send heartbeats. A disabled, emptied or confirmed-dead node is not.
 func judged(n *fsm.Node) bool {
 	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
 	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit returns the number of silent or sick nodes above which no node is believed dead, times 100. It is max(2, 34 %),
+// limit returns how many nodes may be out, times 100, before the leader holds. It is max(2, 34 %) of the judged nodes,
 // or max(2, 50 %) in a small cluster.
 func (c *nodeCounts) limit() int {
 	percent := 34
@@ -211,8 +210,8 @@ func (c *nodeCounts) tooMany() string {
 }
 
 // hold begins a hold before the first of too many silent nodes is written as offline. It ends the hold when less than
-// half the limit has been silent for a minute. The start of that minute is kept in the state, because leaders may
-// change more often. Nodes that this leader has not heard yet count as silent for that.
+// half the limit has been out for a minute. The start of that minute is kept in the state, because leaders may change
+// more often than that. For this end, nodes that this leader has not heard yet count as out too.
 func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -238,9 +237,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth makes a node degraded while gossip suspects it, unreachable while its agent gets no answers, and online
-// again as soon as neither holds. This alone never evicts anything. If too many nodes get no answers, the servers are
-// broken rather than the nodes. Then none becomes unreachable, so that something is left to place on.
+// judgeHealth writes a node's health if it isn't offline: degraded while gossip suspects it, unreachable while its
+// agent gets no answers, otherwise online. This alone never evicts anything. If too many nodes get no answers, the
+// servers are at fault and not the nodes. Then none becomes unreachable, because instances must have nodes to go to.
 func (p *pass) judgeHealth(n *fsm.Node, c *nodeCounts) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
@@ -263,7 +262,7 @@ func healthOf(n *fsm.Node, live fsm.Liveness) (health model.Health, why string) 
 	case live.Deaf > 0:
 		return model.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
 	case n.Health == model.HealthUnreachable && live.Unheard:
-		return n.Health, "" // it has not reported that to this leader yet
+		return n.Health, "" // since this leader started, the agent has not reported whether it gets answers
 	}
 	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
@@ -287,7 +286,7 @@ func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	return n.Health
 }
 
-// writeOffline declares nodes offline, the longest silent first, and no more than the rate allows.
+// writeOffline declares nodes offline, the longest silent first, as fast as the rate allows.
 func (p *pass) writeOffline(c *nodeCounts) {
 	if len(c.candidate) == 0 {
 		return
@@ -309,8 +308,9 @@ func (p *pass) writeOffline(c *nodeCounts) {
 	}
 }
 
-// offlineTokens returns how many nodes may go offline now, in millionths. It is a token bucket that holds burst and
-// gains perMilli each millisecond. Tokens taken are derived from the nodes' rows, so the rate holds across leaders.
+// offlineTokens returns how many nodes may go offline now, in millionths of a node. It is a token bucket that holds
+// burst tokens and gains perMilli each millisecond. The tokens already taken are computed from the nodes' rows, so the
+// rate also holds when leaders change.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {
@@ -327,7 +327,7 @@ func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	return min(burst, tokens+refill(p.in.Now.Sub(last), perMilli, burst))
 }
 
-// refill returns what flows into the bucket in a time, capped at twice what it holds.
+// refill returns how many tokens the bucket gains in a time, at most twice what it holds.
 func refill(d model.Duration, perMilli, burst int64) int64 {
 	if int64(d) > 2*burst/perMilli {
 		return 2 * burst

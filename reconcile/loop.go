@@ -12,54 +12,57 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // after a refusal or a failed write; doubled for each one in a row
-	// the longest pause after stale refusals: other writes explain them, and under many writes they come in a row
+	firstPause = 50 * time.Millisecond // pause after a refusal or a failed write; doubled for each further one in a row
+	// the longest pause after stale refusals; those only mean that something else was written, and under load come in a
+	// row
 	stalePause = 200 * time.Millisecond
 	longPause  = 5 * time.Second
-	longSleep  = time.Hour // the timer is never set to more
+	longSleep  = time.Hour // the timer is never set to a longer time
 
-	// after a decision without work, the loop rests this many times as long as it took; so it uses a tenth of the time
+	// after a decision without work, the loop rests this many times as long as the decision took, so deciding takes a
+	// tenth of the time
 	idleRest = 9
-	longRest = 100 * time.Millisecond // upper bound of that rest
+	longRest = 100 * time.Millisecond // upper bound of the rest after a decision without work
 
-	// the rescheduler first takes part after this: work that the last leader left undone comes first
+	// the rescheduler takes part only after this: work that the last leader left undone comes first
 	balanceFirst = 5 * time.Second
-	// after a decision with the rescheduler, it rests this many times as long; its look at groups of 10,000 takes 100 ms,
-	// and placements and drains need that time more
+	// after a decision with the rescheduler, the rescheduler rests this many times as long as the decision took; it takes
+	// 100 ms for groups of 10,000, and placements and drains need that time more
 	balanceRest = 20
 )
 
-// States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine implements it.
+// States returns the published state, and a channel that is closed when a newer state is published. *fsm.Machine
+// implements it.
 type States interface {
 	Watch() (fsm.State, <-chan struct{})
 }
 
-// Evidence is the leader's clock and its evidence about nodes. The channel of LiveChanged is closed when Live has news;
-// take it before calling Live. None of the methods blocks.
+// Evidence is the leader's clock and its evidence about nodes. The channel from LiveChanged is closed when Live has
+// news, so call LiveChanged before Live. No method blocks.
 type Evidence interface {
 	Now() model.Time
 	Live() map[model.NodeID]fsm.Liveness
 	LiveChanged() <-chan struct{}
 }
 
-// Log takes entries. Entries submitted by one goroutine are logged in that order.
+// Log takes entries. It logs the entries of one goroutine in the order of their submission.
 type Log interface {
 	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
 }
 
-// Outcome is a submitted entry. Wait blocks until it is applied on this server or ctx ends, and returns the result of
-// each group.
+// Outcome is the future result of a submitted entry. Wait blocks until the entry is applied on this server or ctx ends.
+// It returns the result of each group.
 type Outcome interface {
 	Wait(ctx context.Context) ([]fsm.Result, error)
 }
 
 // Report describes one decision, or an entry that was not applied as planned.
 type Report struct {
-	Took    time.Duration // of Decide; 0 in a report of an outcome
+	Took    time.Duration // time that Decide took; 0 in the report of an outcome
 	Plan    Plan
 	Refused []*model.Error // groups that the log refused although the draft had accepted them
 	Skipped []Skip         // planned groups that the log can never take
-	Err     error          // an entry was not committed, or it is not known whether it was
+	Err     error          // the entry was not committed, or that is not known
 }
 
 // Config is what a Loop needs.
@@ -67,40 +70,41 @@ type Config struct {
 	States   States
 	Evidence Evidence
 	Log      Log
-	Term     uint64 // the term that this server leads; the log refuses entries of other terms
-	// least time between two decisions; default 2 ms. A longer one makes fewer, later decisions in a burst
+	Term     uint64 // the term in which this server leads; the log refuses entries of other terms
+	// least time between two decisions; default 2 ms; with a longer gap a burst of changes causes fewer and later
+	// decisions
 	Gap      time.Duration
-	InFlight int // entries submitted but not applied, at most; default 16
+	InFlight int // upper bound of entries submitted and not yet applied; default 16
 	// called by the loop's goroutine after each decision and each failed outcome; may be nil
 	Reports func(Report)
 }
 
-// Loop decides and proposes while its server leads. It keeps nothing that the next leader would need.
+// Loop makes decisions and proposes them while its server leads. It keeps nothing that the next leader would need.
 type Loop struct {
 	cfg     Config
-	flights []*flight     // submitted, in order
-	queue   []fsm.Entry   // planned on top of the flights, not yet submitted
+	flights []*flight     // submitted entries, in order
+	queue   []fsm.Entry   // planned entries that assume the flights, not yet submitted
 	landed  chan *flight  // flights that have an outcome
-	settle  bool          // something went wrong: wait for all outcomes, then begin again from the published state
-	pause   time.Duration // the last one; 0 after a success
-	rest    time.Time     // the next decision is not made before this
-	balance time.Time     // the rescheduler takes no part before this
+	settle  bool          // after an error: wait for all outcomes, then decide on the published state
+	pause   time.Duration // length of the last pause; 0 after a success
+	rest    time.Time     // no decision is made before this time
+	balance time.Time     // the rescheduler takes no part before this time
 	seen    Cache
 	last    lastLook
 }
 
 // lastLook is what the last decision was based on, and whether its answer still holds.
 type lastLook struct {
-	empty bool            // it found nothing to do, assuming the submitted entries
-	index uint64          // of the published state
-	own   uint64          // entries of this loop that were applied since
-	until time.Time       // when it wants the next decision
-	live  <-chan struct{} // closed once there is new evidence
+	empty bool            // it found nothing to do, assuming that the submitted entries are applied
+	index uint64          // index of the published state
+	own   uint64          // number of entries of this loop that were applied since
+	until time.Time       // when it asked for the next decision
+	live  <-chan struct{} // closed when there is new evidence
 }
 
-// holds reports whether nothing has happened since the last decision except entries that were already submitted. Then
-// the answer is the same, and those entries needn't be tried again. While 10,000 placements are written, that saves as
-// many tries for each entry that comes back.
+// holds reports whether nothing but this loop's own entries was applied since the last decision. Then the answer is the
+// same, and the submitted entries needn't be tried again. While 10,000 placements are written, that saves 10,000 tries
+// for each applied entry.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -115,7 +119,7 @@ type flight struct {
 	entry   fsm.Entry
 	results []fsm.Result
 	err     error
-	index   uint64 // where it was applied; 0 = no outcome yet
+	index   uint64 // index at which it was applied; 0: no outcome yet
 	done    bool
 }
 
@@ -133,8 +137,8 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight), balance: time.Now().Add(balanceFirst)}
 }
 
-// Run decides and proposes until ctx ends. It returns the cause of that after all of its goroutines have ended. Call it
-// once; it is not safe for concurrent use.
+// Run makes decisions and proposes them until ctx ends. It returns the cause after all of its goroutines have ended.
+// Call it once; it is not safe for concurrent use.
 func (l *Loop) Run(ctx context.Context) error {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -144,7 +148,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if l.settle && len(l.flights) == 0 {
 			l.settle = false
 			l.pauseFor(ctx, l.pause)
-			continue // a newer state may be published by now
+			continue // a newer state may have been published meanwhile
 		}
 		wake := longSleep
 		switch {
@@ -158,14 +162,14 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.submit(ctx, &waiting)
 		live := l.last.live
 		if len(l.queue) > 0 || l.settle {
-			live = nil // nothing is decided now; the next decision looks at it
+			live = nil // nothing is decided now, so new evidence can wait until the next decision
 		}
 		l.sleep(ctx, changed, live, wake)
 	}
 	return context.Cause(ctx)
 }
 
-// decide makes a plan on top of the submitted entries, and returns how long it holds if nothing changes.
+// decide makes a plan that assumes the submitted entries. It returns how long the plan holds if nothing changes.
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
@@ -190,8 +194,8 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 }
 
 // restAfter returns how long the loop rests after a decision, so that changes can gather. After a decision without work
-// it rests longer, since the next one mostly finds nothing either. Under a full load of single writes, decisions would
-// otherwise take half a core away from them.
+// it rests longer, because the next one usually finds none either. Otherwise, under a full load of single writes,
+// decisions would take half a core away from those writes.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took
@@ -199,8 +203,8 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 	return min(idleRest*took, longRest)
 }
 
-// ahead returns the published state with the submitted entries applied, so that nothing is decided twice or forgotten.
-// Groups that are already in it are refused, which changes nothing.
+// ahead returns the published state with the submitted entries applied, so that nothing is decided twice. A group that
+// the state already contains is refused, which changes nothing.
 func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
@@ -214,7 +218,7 @@ func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	return *draft.State()
 }
 
-// submit sends planned entries in order, at most as many as may be in flight.
+// submit sends planned entries in order until InFlight of them are in flight.
 func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
@@ -231,13 +235,13 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 		l.flights = append(l.flights, f)
 		waiting.Go(func() {
 			f.results, f.err = outcome.Wait(ctx)
-			l.landed <- f // has room for every flight
+			l.landed <- f // never blocks: the channel has room for every flight
 		})
 	}
 }
 
-// unwritable returns the refusal of an entry that the log can never take, for example because it is too large. It
-// returns nil for any other outcome.
+// unwritable returns the refusal if the log can never take the entry, for example because it is too large. Otherwise it
+// returns nil.
 func unwritable(err error) *model.Error {
 	var refusal *model.Error
 	if errors.As(err, &refusal) && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNeedsFormat) {
@@ -246,8 +250,8 @@ func unwritable(err error) *model.Error {
 	return nil
 }
 
-// split replaces an entry that can't be written by its halves. A single group is skipped: a new decision would only
-// plan it again, and everything after it would wait.
+// split replaces an entry that can't be written by its halves. An entry of one group is skipped: a new decision would
+// only plan the group again, and everything after it would wait.
 func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
@@ -260,15 +264,15 @@ func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = append([]fsm.Entry{first, second}, l.queue...)
 }
 
-// failed drops the rest of the plan, because the entry that it depends on may be missing.
+// failed drops the rest of the plan, because it assumes an entry that may be missing.
 func (l *Loop) failed(err error) {
 	l.queue, l.settle = nil, true
 	l.pause = min(max(2*l.pause, firstPause), longPause)
 	l.cfg.Reports(Report{Err: err})
 }
 
-// land takes the outcome of a flight. A refusal means that the state was not what the plan assumed, so the next
-// decision begins from the published state.
+// land takes the outcome of a flight. A refusal means that the state was not as the plan assumed. The next decision
+// then starts from the published state.
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
@@ -293,7 +297,8 @@ func (l *Loop) land(f *flight) {
 	}
 }
 
-// longestPause bounds the pauses. They stay short only if another write explains all refusals.
+// longestPause returns the upper bound of pauses. It is short only if all refusals are stale, which another write
+// explains.
 func longestPause(refused []*model.Error) time.Duration {
 	if slices.ContainsFunc(refused, func(r *model.Error) bool { return r.Code != model.CodeStale }) {
 		return longPause
@@ -301,8 +306,8 @@ func longestPause(refused []*model.Error) time.Duration {
 	return stalePause
 }
 
-// noteOwn counts an entry of this loop that was applied after the last decision. A failed entry makes that decision's
-// answer invalid.
+// noteOwn counts an entry of this loop that was applied after the last decision. After an error that decision's answer
+// is no longer valid.
 func (l *Loop) noteOwn(f *flight) {
 	switch {
 	case l.settle:
@@ -323,11 +328,11 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits until there is something to do: a newer state, new evidence, an outcome, or the wake-up time. It lasts at
-// least the gap, and until the rest after the last decision is over.
+// sleep waits until there is something to do: a newer state, new evidence, an outcome, or the wake-up time. It waits at
+// least the gap. If no planned entries are left, it also waits for the rest after the last decision.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
-		return // the pause comes next
+		return // the caller pauses next
 	}
 	timer := time.NewTimer(max(wake, l.cfg.Gap))
 	defer timer.Stop()
@@ -341,13 +346,13 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	case <-timer.C:
 	}
 	pause := l.cfg.Gap
-	if len(l.queue) == 0 { // otherwise the next step writes entries and decides nothing
+	if len(l.queue) == 0 { // with entries in the queue, the next step only submits and needs no rest
 		pause = max(pause, time.Until(l.rest))
 	}
 	l.pauseFor(ctx, pause)
 }
 
-// pauseFor waits for d in any case, and takes outcomes that arrive meanwhile.
+// pauseFor waits for d or until ctx ends, and takes outcomes that arrive meanwhile.
 func (l *Loop) pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

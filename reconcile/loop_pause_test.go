@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// If a log refuses what the draft accepted, or accepts nothing, the loop does not keep asking it.
+// If the log refuses what the draft accepted, or accepts no entry, the loop waits longer between its tries.
 func TestLoopBacksOff(t *testing.T) {
 	tests := map[string]func(*rig){
 		"submit fails": func(r *rig) {
@@ -30,7 +30,7 @@ func TestLoopBacksOff(t *testing.T) {
 				breakIt(r)
 				cfg := r.config()
 				if name == "groups are refused" {
-					cfg.Term = 7 // the log is in term 1
+					cfg.Term = 7 // the log is in term 1, so it refuses entries of term 7
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
@@ -51,14 +51,14 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
-// Writes that overtake every decision delay the loop as long as they last, and no longer.
+// Writes that make each decision stale delay the loop as long as they last, but no longer.
 func TestLoopAfterStaleDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.latency = 7 * time.Millisecond
 		r.nodes("n1")
 		defer r.start(t.Context())()
-		for i := range 4000 { // an entry always lands while none is wanted
+		for i := range 4000 { // some entry is always applied while the loop decides
 			r.write(&fsm.JobSubmit{Spec: bigJob("web", i%2)})
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -73,7 +73,7 @@ func TestLoopAfterStaleDecisions(t *testing.T) {
 	})
 }
 
-// Whoever writes labels of a dead node all the time does not keep it online: L4.
+// Labels that are written to a dead node all the time do not keep it online (L4).
 func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -96,8 +96,8 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
-// lopsided places all of a job on one node for an hour. The rescheduler would move some of it if there were another
-// node.
+// lopsided places all instances of a job on one node and waits for an hour. The rescheduler would move some of them if
+// there were another node.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
 	r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
@@ -108,7 +108,7 @@ func (r *rig) lopsided() {
 	time.Sleep(time.Hour)
 }
 
-// moves counts the moves of the rescheduler.
+// moves counts the moves that the rescheduler has begun.
 func (r *rig) moves() (n int) {
 	s := r.state()
 	for _, inst := range s.Instances.All() {
@@ -119,7 +119,7 @@ func (r *rig) moves() (n int) {
 	return n
 }
 
-// If decisions take long, the rescheduler takes part in few of them, and gets its turn when nothing else happens.
+// If decisions take long, the rescheduler takes part in few of them. It gets its turn when nothing else happens.
 func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -142,7 +142,7 @@ func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	})
 }
 
-// The rescheduler takes no part in the first decisions of a leader.
+// The rescheduler takes no part in a new leader's first decisions.
 func TestLoopOfANewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

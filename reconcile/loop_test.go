@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// rig is a log of one server. It applies entries in the order of their submission, each after the latency.
+// rig is the log of one server. It applies entries in the order of their submission, each after the latency.
 type rig struct {
 	t       *testing.T
 	machine *fsm.Machine
 	began   time.Time
 	latency time.Duration
-	each    time.Duration         // between two entries
-	think   time.Duration         // least duration of a decision
-	refuse  func(fsm.Entry) error // if not nil: the answer of Submit
+	each    time.Duration         // time between two applied entries
+	think   time.Duration         // least time that a decision takes
+	refuse  func(fsm.Entry) error // if not nil: its error is what Submit returns
 
 	mu        sync.Mutex
 	index     uint64
@@ -62,7 +62,7 @@ func (r *rig) config() reconcile.Config {
 }
 func (r *rig) group(id model.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
-// start runs a loop until end is called, as on a loss of leadership.
+// start runs a loop until end is called. That is how a loop ends when its server loses leadership.
 func (r *rig) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
@@ -164,7 +164,7 @@ func (r *rig) nodes(names ...model.NodeID) {
 	}
 }
 
-// agents lets every agent report its instances as ready.
+// agents makes every agent report its instances as ready.
 func (r *rig) agents() {
 	s := r.state()
 	for id, n := range s.Nodes.All() {
@@ -212,7 +212,7 @@ func TestLoopPlacesAndRests(t *testing.T) {
 	})
 }
 
-// A deadline fires by the plan's own wake-up, also for a leader that took over meanwhile.
+// A deadline takes effect through the plan's own wake-up, even if another leader has taken over meanwhile.
 func TestLoopWakesAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -264,7 +264,7 @@ func TestLoopHeedsEvidence(t *testing.T) {
 	})
 }
 
-// Many entries are in flight at once, the next decision includes them, and nothing is placed twice.
+// Many entries are in flight at the same time. The next decision includes them, so nothing is placed twice.
 func TestLoopPipelines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -272,7 +272,7 @@ func TestLoopPipelines(t *testing.T) {
 		r.nodes("n1", "n2", "n3")
 		r.write(&fsm.JobSubmit{Spec: bigJob("web", 5000)})
 		defer r.start(t.Context())()
-		for i := range 20 { // changes while entries are under way
+		for i := range 20 { // the state changes while entries are under way
 			time.Sleep(5 * time.Millisecond)
 			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"step": fmt.Sprint(i + 1)}})
 		}
@@ -289,8 +289,8 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While the loop's own entries come back one by one, it makes no new decision: their effects were counted when they
-// were sent. It reacts to other entries in between.
+// While the loop's own entries are applied one by one, it makes no new decision, because it counted on them when it
+// sent them. It does react to entries of others in between.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -336,7 +336,7 @@ func TestLoopCoalesces(t *testing.T) {
 	})
 }
 
-// What an old leader left unfinished is finished by the next one, which knows only the state.
+// The next leader, which knows only the state, finishes what the last one left unfinished.
 func TestLoopTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -348,7 +348,7 @@ func TestLoopTakesOver(t *testing.T) {
 		r.agents()
 		time.Sleep(100 * time.Millisecond)
 		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
-		time.Sleep(5 * time.Millisecond) // its entries are under way
+		time.Sleep(5 * time.Millisecond) // the loop's entries are under way now
 		end()
 		defer r.start(t.Context())()
 		for range 5 {

@@ -12,9 +12,9 @@ func (p *pass) moving(inst *fsm.Instance) bool {
 	return inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
 }
 
-// moveGone reports whether a move has lost its point: its successor failed or is lost, or the successor's node must be
-// emptied too. It also has none if the instance's own node is drained or disabled, which is then the reason to leave.
-// An instance that is not down stays, and the other one is surplus (L14).
+// moveGone reports whether there is no reason any more to move an instance. The successor may have failed or be lost,
+// or the successor's node must be emptied too. Or the instance's own node is drained or disabled, which is then the
+// reason to leave. An instance that is not down stays, and the other one is surplus (L14).
 func (p *pass) moveGone(inst *fsm.Instance) bool {
 	source := p.node(inst.Node)
 	next, ok := p.state().Successor(inst)
@@ -32,7 +32,7 @@ func (p *pass) stopMoved(slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
 	if !ok {
-		return // the move is cancelled
+		return // the move is canceled
 	}
 	if !next.Ready() {
 		p.wait(inst, model.CodeReplacementPending,
@@ -43,8 +43,8 @@ func (p *pass) stopMoved(slot *slotView) {
 	p.stop(inst, inst.Eviction.Cause, string(model.ByRescheduler))
 }
 
-// Moves lists what the rescheduler would do if an operator asked for it now, including moves that must wait and why.
-// For each move that would begin it also returns the group of commands that begins it. It changes nothing and does not
+// Moves lists what the rescheduler would do if an operator asked for it now. The list includes moves that must wait,
+// with the reason. It also returns the command groups that begin the other moves. It changes nothing and does not
 // block.
 func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	in.Rebalance = true
@@ -69,7 +69,7 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	return p.moves, begin
 }
 
-// wakeForgotten asks for a decision when something that keeps a group off a node expires: an entry in a node's avoid
+// wakeForgotten asks for a decision when something that keeps a group off a node expires: an entry in the node's avoid
 // list, or a failure there.
 func (p *pass) wakeForgotten(g *groupView) {
 	for _, x := range g.row.Failures {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// fullWorld is a cluster of ten nodes without room, and a job of groups that each want count instances.
+// fullWorld is a cluster of ten nodes without room, with a job whose groups each want count instances.
 func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -38,8 +38,8 @@ func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *
 	return w
 }
 
-// A group of many instances that all fit nowhere is one refusal, and a decision takes no more memory than for a few.
-// Each slot still has its reason.
+// If all instances of a large group fit nowhere, that is one refusal, and the decision takes no more memory than for a
+// few instances. Each slot still has its reason.
 func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	for name, change := range map[string]func(*model.GroupSpec){
 		"plain":     nil,
@@ -78,7 +78,8 @@ func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	}
 }
 
-// memoryOf returns how many bytes one decision allocates: the least of several tries, as others may allocate meanwhile.
+// memoryOf returns how many bytes one decision allocates. It takes the least of several tries, because other goroutines
+// may allocate too.
 func memoryOf(in reconcile.Input) uint64 {
 	var took []uint64
 	for range 5 {
@@ -91,7 +92,7 @@ func memoryOf(in reconcile.Input) uint64 {
 	return slices.Min(took)
 }
 
-// BenchmarkNowhere is one decision with jobs that fit nowhere.
+// BenchmarkNowhere measures one decision with jobs that fit nowhere.
 func BenchmarkNowhere(b *testing.B) {
 	w := fullWorld(b, 2, 100_000, nil)
 	in := w.input()
@@ -102,7 +103,7 @@ func BenchmarkNowhere(b *testing.B) {
 	})
 }
 
-// fullSystemWorld is a cluster of nodes without room, and a job of groups that want an instance on each node.
+// fullSystemWorld is a cluster of nodes without room, with a job whose groups want one instance on each node.
 func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -124,7 +125,7 @@ func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	return w
 }
 
-// A system group that fits on no node is one refusal, and costs a decision few allocations.
+// If a system group fits on no node, that is one refusal, and a decision allocates little for it.
 func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	const nodes, few, many = 200, 2, 12
 	allocations := func(w *world) float64 {
@@ -133,7 +134,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	}
 	w := fullSystemWorld(t, nodes, many)
 	each := (allocations(w) - allocations(fullSystemWorld(t, nodes, few))) / (many - few)
-	if each > 2*nodes { // with a need and a refusal for each node it is 15 a node
+	if each > 2*nodes { // with a need and a refusal for each node it would be 15 a node
 		t.Errorf("a group that fits on none of %d nodes costs %.0f allocations", nodes, each)
 	}
 	explained := reconcile.Explain(w.input())
@@ -153,7 +154,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 		t.Errorf("g7 waits for %v", why)
 	}
 
-	// A node that gains room gets its instance, and the others keep their reasons.
+	// A node that gains room gets its instance. The others keep their reasons.
 	w.run("node n999 memory=1000MiB")
 	plan := reconcile.Decide(w.input())
 	if placed := len(plan.Entries); placed == 0 {
@@ -161,7 +162,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkSystemNowhere is one decision with system groups and many nodes that all lack room.
+// BenchmarkSystemNowhere measures one decision with system groups and many nodes that all lack room.
 func BenchmarkSystemNowhere(b *testing.B) {
 	in := fullSystemWorld(b, 5000, 39).input()
 	measure(b, func() {

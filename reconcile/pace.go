@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	usualStart = 5 * model.Second // for a group that has no ready instance
-	usualStop  = model.Second     // what a program needs of its grace
+	usualStart = 5 * model.Second // time to start, for a group without a ready instance
+	usualStop  = model.Second     // how much of its grace a program usually needs
 )
 
-// pace estimates how long the work takes that a rehearsal's agents do at once. All agents work in parallel, so a step
+// pace estimates how long a rehearsal's agents take for the work of one step. All agents work in parallel, so a step
 // takes as long as its slowest part.
 type pace struct {
-	now    model.Duration // the length of the current step so far
+	now    model.Duration // length of the current step so far
 	starts map[model.GroupID]model.Duration
 }
 
@@ -41,8 +41,8 @@ func (c *pace) next() model.Duration {
 	return took
 }
 
-// start returns how long an instance of the group takes from its placement until it is ready: as long as the quickest
-// of its ready instances. For slower ones the time may include having been unready since.
+// start returns how long an instance of the group takes from its placement until it is ready. That is the time of the
+// quickest of its ready instances. Slower ones may have become unready and ready again.
 func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	if known, ok := c.starts[group]; ok {
 		return known

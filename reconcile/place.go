@@ -14,28 +14,28 @@ type urgency int
 
 const (
 	urgentGone urgency = iota // the slot is empty
-	urgentMove                // its instance must leave
-	urgentRoll                // its instance has an older version
+	urgentMove                // the slot's instance must leave
+	urgentRoll                // the slot's instance has an old version
 )
 
 // need is one instance that a group lacks.
 type need struct {
 	group    *groupView
 	slot     int
-	more     int // how many of the following slots have the same need
+	more     int // number of following slots with the same need
 	version  uint64
-	replaces *fsm.Instance // the holder that it takes over from; nil if the slot is empty
+	replaces *fsm.Instance // the holder that the new instance takes over from; nil if the slot is empty
 	cause    model.Cause
 	urgency  urgency
-	home     model.NodeID  // the only possible node; "" = any
-	homes    []*fsm.Node   // of a system group: nodes of this slot and the following ones; nil: all share home
-	first    []fsm.Command // commands that must succeed together with the placement, such as the end of a failed successor
-	look     bool          // only check whether it fits
-	build    bool          // it makes an extra copy of the group's data
-	leaves   bool          // it must not stay on the node of the instance that it replaces
+	home     model.NodeID  // the only possible node; "" if any will do
+	homes    []*fsm.Node   // for a system group: the nodes of this slot and the following ones; nil: all share home
+	first    []fsm.Command // must succeed together with the placement, such as the stop of a failed successor
+	look     bool          // only check whether it fits; place nothing
+	build    bool          // the instance makes an extra copy of the group's data
+	leaves   bool          // the new instance must not be on the node of the one that it replaces
 
-	spare      bool // if first is refused, place without it
-	regardless bool // if nothing fits, do first alone
+	spare      bool // if the commands in first are refused, place without them
+	regardless bool // if nothing fits, carry out the commands in first alone
 }
 
 // unplaced says why a need can't be met now.
@@ -43,13 +43,13 @@ type unplaced struct {
 	code    model.Code
 	message string
 	out     excluded
-	unblock string // what would help, if more is known than the code says
+	unblock string // what would help, if more precise than the code's general advice
 	preempt string // why preemption doesn't help, for explanations
 }
 
-// place meets the needs of all groups: the first class first, and within a class empty slots, then instances that must
-// move, then old versions. Higher classes come first so that they find room. If there is none, less important instances
-// may be preempted.
+// place meets the needs of all groups. The first class comes first, so that it finds room. Within a class, empty slots
+// come first, then instances that must move, then old versions. If there is no room, less important instances may be
+// preempted.
 func (p *pass) place() {
 	var needs []*need
 	for _, g := range p.groups {
@@ -64,8 +64,8 @@ func (p *pass) place() {
 	p.noteWaiting()
 }
 
-// placeAll places a need's first slot and then the slots that follow. If one fits nowhere, the rest don't either: no
-// room was freed meanwhile.
+// placeAll places a need's first slot and then the slots that follow. If one fits nowhere, the rest don't either,
+// because no room was freed meanwhile.
 func (p *pass) placeAll(n *need) {
 	fulfil := p.placeNeed
 	if n.look {
@@ -104,8 +104,8 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// placeNeed places one instance, or says why it can't. The draft decides: if it refuses a node, the next best one is
-// tried.
+// placeNeed places one instance, or says why it can't. The draft has the last word: if it refuses a node, the next best
+// node is tried.
 func (p *pass) placeNeed(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -127,7 +127,7 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	if v == nil && fsm.IsQuota(why.code) {
 		why.message = last.Message
 		if len(n.first) > 0 && p.plan.try(n.group.subject(), n.first...) == nil {
-			return why // the stop makes room in the quota
+			return why // the stop of the failed instance makes room in the quota
 		}
 	}
 	if v == nil && n.spare && rank(why.code) < 0 {
@@ -137,7 +137,7 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	}
 	if v == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
 		n.first = nil
-		return why // the room that the stop frees is there when its end is confirmed
+		return why // the room that the stop frees can be used when the stop is confirmed
 	}
 	if v == nil {
 		return why
@@ -147,7 +147,8 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	return nil
 }
 
-// unsettled says why a slot can't be filled after a restore because an unknown instance may hold it; nil if it can.
+// unsettled says why a slot can't be filled yet after a restore: an unknown instance may hold it. It returns nil if the
+// slot can be filled.
 func (p *pass) unsettled(n *need, f *field) *unplaced {
 	refusal := p.state().SlotUnsettled(f.spec, n.group.id, n.slot)
 	if refusal == nil {
@@ -156,8 +157,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that placeNeed would choose, and keeps room there for the rest of the pass. It keeps none on a
-// home node.
+// peek returns the node that placeNeed would choose, and reserves room there for the rest of the pass. On a home node
+// it reserves none.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -185,7 +186,8 @@ func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	return v.node.ID, nil
 }
 
-// choose tries the best nodes in turn until one is accepted. Nodes that only this need can't use go back to the field.
+// choose tries the best nodes in turn until one is accepted. Nodes that only this need can't use are put back into the
+// field.
 func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
@@ -222,7 +224,7 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Cod
 		if ok {
 			return v, nil
 		}
-		if rank(code) < 0 { // not about this node, so no other node will do either
+		if rank(code) < 0 { // the refusal is not about this node, so every other node would be refused too
 			back = append(back, v)
 			return nil, &unplaced{code: code, message: fmt.Sprintf("%s slot %d: %s", n.group.id, n.slot, code)}
 		}
@@ -230,7 +232,7 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Cod
 	}
 }
 
-// nowhere says why no node is possible, with the number of nodes that each rule excluded.
+// nowhere says why no node is possible and how many nodes each rule excluded.
 func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	out := slices.Clone(f.unranked())
 	for _, x := range slices.Concat(f.out, also) {
@@ -251,8 +253,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts says which instances have the static port that a group asks for. Often they are of the same group, which
-// then needs a node for each of its instances.
+// explainPorts says which instances use the static port that a group asks for. Often they are instances of the same
+// group, which then needs as many nodes as instances.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {
@@ -289,7 +291,7 @@ func (p *pass) explainPorts(f *field, why *unplaced) {
 	}
 }
 
-// wayOut says what would let the placement succeed.
+// wayOut says what would make the placement possible.
 func (u *unplaced) wayOut() string {
 	if u.unblock != "" {
 		return u.unblock
@@ -297,7 +299,8 @@ func (u *unplaced) wayOut() string {
 	return unblockPlacement(u.code)
 }
 
-// placeAt places a need that has only one possible node: the home of its volume, or its node of a system group.
+// placeAt places a need that has only one possible node: the home of its volume, or the node that an instance of a
+// system group is for.
 func (p *pass) placeAt(n *need, f *field) *unplaced {
 	p.redeem(n)
 	if why := p.homeProblem(n, f); why != nil {
@@ -328,7 +331,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	return nil
 }
 
-// tryPlace tries the placement on the draft, together with the commands in first.
+// tryPlace tries the placement on the draft, together with the need's commands in first.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
@@ -348,7 +351,7 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	return refusal
 }
 
-// unblockPlacement says what would let a placement succeed that failed with this code; "" if it does not know.
+// unblockPlacement says what would help a placement that failed with this code; "" if nothing is known to help.
 func unblockPlacement(code model.Code) string {
 	switch code {
 	case model.CodeNoMemory:

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	entryBytes    = 256 << 10 // an entry is cut at this size; a single group may be larger
+	entryBytes    = 256 << 10 // upper bound of an entry's size in bytes; a single group may be larger
 	entryCommands = 1000
 )
 
-// Plan is what to propose now, and when to decide again even if nothing changes.
+// Plan is what to propose now, and when to decide again if nothing changes until then.
 type Plan struct {
 	Entries []fsm.Entry
-	Wake    model.Time // the earliest time at which the answer could change; Never = only after a change of the state
-	Refused []Refusal  // what can't be done now, in the order found
-	Skipped []Skip     // what no entry can hold
+	Wake    model.Time // earliest time at which the answer could change if the state doesn't; Never if it can't
+	Refused []Refusal  // what should be done and can't be now, in the order found
+	Skipped []Skip     // groups that no entry can hold
 }
 
 // Refusal is one action that is due and can't be done now.
@@ -30,28 +30,29 @@ type Refusal struct {
 	Message string
 }
 
-// Skip is a group of commands that can't be written to the log, whatever the state. All other groups go on without it.
+// Skip is a group of commands that can't be written to the log, whatever the state. Other groups are planned without
+// it.
 type Skip struct {
 	Group []fsm.Command
 	Why   *model.Error
 }
 
-// String returns what is left out and why.
+// String returns which commands are left out, and why.
 func (s Skip) String() string { return fmt.Sprintf("%s: %s", describe(s.Group), s.Why) }
 
-// String returns the refusal as a line of a log.
+// String returns the refusal as one line for a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.Code, r.Message) }
 
 // planner tries commands on a draft and keeps those that were accepted.
 type planner struct {
 	draft    *fsm.Draft
 	paused   bool
-	noted    *fsm.Draft // while actuation is paused: the state with only what is really proposed
+	noted    *fsm.Draft // while actuation is paused: the draft of only those commands that are really proposed
 	accepted [][]fsm.Command
-	sizes    []int // of the accepted groups, in bytes
+	sizes    []int // of each accepted group, in bytes
 	wake     model.Time
-	changes  model.Time // like wake, but without retries of refused stops: when something is known to happen
-	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never: none is refused
+	changes  model.Time // like wake, but without retries of refused stops
+	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never if it refuses none
 	refused  []Refusal
 	skipped  []Skip
 }
@@ -65,8 +66,8 @@ func newPlanner(in Input) planner {
 	return p
 }
 
-// try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only
-// shown.
+// try adds a group of commands to the plan if Apply would accept it. While actuation is paused, the group is only
+// reported as refused.
 func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	switch {
@@ -80,11 +81,11 @@ func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	return nil
 }
 
-// note is try for observations and bookkeeping, which go on while actuation is paused.
+// note is try for observations and bookkeeping, which go on even while actuation is paused.
 func (p *planner) note(group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	if refusal == nil && p.paused {
-		refusal = p.noted.Try(group...) // it must not depend on commands that are only shown
+		refusal = p.noted.Try(group...) // the group must not depend on commands that are only shown
 	}
 	if refusal == nil {
 		p.accept(size, group)
@@ -92,8 +93,8 @@ func (p *planner) note(group ...fsm.Command) *model.Error {
 	return refusal
 }
 
-// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is left out of the
-// draft too, so that the rest of the plan does not depend on it.
+// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is not applied, so
+// that the rest of the plan does not depend on it.
 func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
@@ -117,7 +118,7 @@ func (p *planner) wakeAt(t model.Time) {
 	p.wake, p.changes = min(p.wake, t), min(p.changes, t)
 }
 
-// retryAt asks for a decision at t that tries a refused stop again.
+// retryAt asks for a decision at t, to try a refused stop again. Unlike wakeAt, it does not count as a known change.
 func (p *planner) retryAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
@@ -133,7 +134,7 @@ func (p *planner) finish(in Input) Plan {
 	return plan
 }
 
-// fit returns how many of the groups go into one entry: at least one.
+// fit returns how many of the groups fit into one entry, at least one.
 func fit(groups [][]fsm.Command, sizes []int) int {
 	commands, bytes := 0, 0
 	for i, group := range groups {

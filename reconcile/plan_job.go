@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PlanJob returns what submitting a job would do. For each group it counts the instances that are made, ended and kept,
-// and the new ones that would fit nowhere, with the reason. Room that old instances give back counts. But if new
-// instances are made beside the old ones, there must be room for that first. It changes nothing and does not block.
-// Codes: those of JobSubmit.
+// PlanJob returns what submitting a job would do. For each group it counts the instances that are made, ended and kept.
+// It also counts the new instances that would fit nowhere, with the reason. Room that old instances give back counts as
+// free. But if new instances are made beside the old ones, there must be room without it. It changes nothing and does
+// not block. It returns the errors of JobSubmit.
 func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
@@ -63,7 +63,7 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 		out.Created, out.Unschedulable = len(p.systemMissing(g))+p.systemOutdated(g), 0
 		return out
 	}
-	var open []int // slots to fill
+	var open []int // numbers of the slots to fill
 	for n := 0; len(open) < out.Created; n++ {
 		if !kept[n] {
 			open = append(open, n)
@@ -73,8 +73,8 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	return out
 }
 
-// replaced reports whether the holder stops in any case because its replacement exists. It stays if it has the wanted
-// version and its replacement doesn't.
+// replaced reports whether the holder will stop because its replacement exists. It will not if the holder has the
+// wanted version and the replacement has another.
 func (v *slotView) replaced(version uint64) bool {
 	if v.holder == nil || v.successor == nil || !v.successor.Wanted() {
 		return false
@@ -82,7 +82,7 @@ func (v *slotView) replaced(version uint64) bool {
 	return v.successor.Version == version || v.holder.Version != version
 }
 
-// systemOutdated counts the instances of a system group that a new version replaces in place.
+// systemOutdated counts the instances of a system group that the new version replaces on their nodes.
 func (p *pass) systemOutdated(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -93,7 +93,7 @@ func (p *pass) systemOutdated(g *groupView) int {
 	return n
 }
 
-// planPlaces finds room for the instances that would be made in the open slots.
+// planPlaces finds room for the instances that are to be made in the open slots.
 func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.Instance, open []int) {
 	if len(open) == 0 {
 		return
@@ -107,7 +107,7 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 			out.Message = "no new one can run beside the old ones: " + out.Message
 			return
 		}
-		p.nodes = nil // planRoll only looked; its changes are dropped
+		p.nodes = nil // planRoll reserved room in the table of nodes; drop that
 	}
 	p.gone = map[model.InstanceID]bool{}
 	for _, inst := range ended {
@@ -129,8 +129,8 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 	}
 }
 
-// planRoll looks for room for one new instance beside the old ones, by preemption if necessary. It returns nil if there
-// is room.
+// planRoll looks for room for one new instance beside the old ones, by preemption if necessary. It returns nil if it
+// finds room.
 func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	old := ended[0]
 	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: model.CauseRollout}
@@ -138,15 +138,15 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	return p.preempt(n, why)
 }
 
-// planSlot finds room for one more instance. If no old instance gives room back, it really places the instance on the
-// draft. So it also finds which instances would be preempted.
+// planSlot finds room for one more instance. If no old instance gives room back, it places the instance on the draft.
+// That also shows which instances would be preempted.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {
 		return p.preempt(n, p.placeNeed(n))
 	}
 	id, why := p.peek(n)
-	if why == nil && n.home != "" { // peek keeps no room at a home
+	if why == nil && n.home != "" { // peek reserves no room on a home node
 		v := p.candidates().view(id)
 		v.promised += p.fieldOf(g, n.version).claim.MemoryBytes
 		p.nodes.moved(v)

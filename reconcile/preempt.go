@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	preemptions = 20           // in one decision at most; the next decision goes on
-	replans     = 8            // on one node: each leaves out a victim that the log would refuse
-	refusals    = 16           // over all nodes together, for one need
-	roomSoon    = model.Minute // room that stopping instances free within this time is waited for
+	preemptions = 20           // upper bound in one decision; the next decision continues
+	replans     = 8            // upper bound on one node; each try leaves out a victim that Apply would refuse
+	refusals    = 16           // upper bound for one need, over all nodes together
+	roomSoon    = model.Minute // if stopping instances free room within this time, the need waits for that
 	stopLate    = 30 * model.Second
 )
 
-// preempting is what one decision knows about preemption.
+// preempting is what one decision has found out about preemption.
 type preempting struct {
 	done      int
-	lower     map[int]bool // by class: whether anything runs in a lower class, or in the same one if preempt_equal is fair
+	lower     map[int]bool // by class: whether anything runs that is less important, or equal if preempt_equal is fair
 	mayTake   map[[2]model.GroupID]*model.Error
-	allowance map[model.GroupID]int // stops of ready instances that a group's budgets allow now
-	none      map[*field]string     // why it helped no need of a field, so that its other needs needn't look
+	allowance map[model.GroupID]int // number of ready instances of a group that its budgets allow to stop now
+	none      map[*field]string     // by field: why preemption helped no need of it, so that its other needs needn't try
 }
 
-// preemption is the room that a preemption would make on a node.
+// preemption is the room that stopping some instances of a node would make.
 type preemption struct {
 	view    *nodeView
 	victims []*fsm.Instance
 	ranks   []int  // number of victims in each class, the most important class first
-	why     string // set if there is no hole: why
+	why     string // why the node can't get enough room; "" if it can
 }
 
-// preempt makes room for a need that fits nowhere by stopping less important instances of one node. It returns why that
-// doesn't help, or nil if the need was met. Nothing is stopped if any node has room without it, or will have within a
-// minute. The stops and the placement are one group of commands.
+// preempt makes room for a need that fits nowhere, by stopping less important instances of one node. It returns why
+// that doesn't help, or nil if the need was met. Nothing is stopped if a node has room without it, or will have room
+// within a minute. The stops and the placement are one group of commands.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -54,7 +54,7 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 			if tries == refusals {
 				best.why = "what would make room can't be stopped: " + refusal.Message
 			} else {
-				best = p.bestHole(n, f) // without what was refused
+				best = p.bestHole(n, f) // the refused victim or node is left out
 			}
 		}
 		text = best.why
@@ -70,8 +70,8 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption says why nothing is stopped for a need, without looking at nodes. quiet is set for reasons that are so
-// common that only explanations show them.
+// noPreemption says why nothing is stopped for a need, as far as that is known without looking at nodes. quiet is true
+// for reasons so common that only explanations show them.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):
@@ -91,7 +91,7 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	return "", false
 }
 
-// whole returns the message together with the reason why nothing is preempted.
+// whole returns the message, followed by the reason why nothing is preempted.
 func (u *unplaced) whole() string {
 	if u.preempt == "" || strings.Contains(u.message, u.preempt) {
 		return u.message
@@ -99,8 +99,8 @@ func (u *unplaced) whole() string {
 	return u.message + "; " + u.preempt
 }
 
-// lowerRuns reports whether any running instance is less important than a group, or as important if the class may
-// preempt its equals.
+// lowerRuns reports whether any instance less important than the group runs. If the group's class may preempt its
+// equals, an equally important instance of another job is enough.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
 		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
@@ -125,8 +125,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 	return known
 }
 
-// bestHole returns the best hole of all nodes: fewest victims of the most important class, then of the next, and so on;
-// then the newest victims; then by hash.
+// bestHole returns the best preemption on any node. That is the one with the fewest victims of the most important
+// class, then of the next class, and so on. If several are equal, the newest victims decide, and then a hash.
 func (p *pass) bestHole(n *need, f *field) *preemption {
 	var best *preemption
 	var reasons hindrances
@@ -152,7 +152,7 @@ func (p *pass) bestHole(n *need, f *field) *preemption {
 	return best
 }
 
-// suitable reports whether a node lacks only room.
+// suitable reports whether a node lacks nothing but room.
 func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 	if code := f.exclude(v); code != model.CodeNoMemory && code != model.CodeNoPorts {
 		return false
@@ -169,7 +169,7 @@ func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 	return n.home != "" || !f.repeats(v.node, replaced)
 }
 
-// better orders holes. It is a strict order, so that the same state gives the same choice.
+// better orders preemptions. The order is strict, so that the same state always gives the same choice.
 func (h *preemption) better(other *preemption, f *field) bool {
 	tie := func(h *preemption) uint64 { return hash(string(f.group.id), string(h.view.node.ID)) }
 	return cmp.Or(slices.Compare(h.ranks, other.ranks), cmp.Compare(oldest(other.victims), oldest(h.victims)),
@@ -184,7 +184,7 @@ func oldest(victims []*fsm.Instance) uint64 {
 	return at
 }
 
-// takeHole tries the preemption: the stops and the placement succeed or fail together. If the log refuses it because of
+// takeHole tries the preemption: the stops and the placement succeed or fail together. If Apply refuses it because of
 // one victim, that victim is left out of the next try.
 func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	v := h.view
@@ -218,8 +218,8 @@ func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	return nil
 }
 
-// blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If none did, it
-// leaves out the whole node.
+// blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If no victim did,
+// it leaves out the whole node.
 func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
@@ -230,8 +230,8 @@ func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Comm
 			for _, id := range part.Awaits {
 				group = append(group, &fsm.InstanceStop{ID: id, Cause: model.CausePreempted, By: string(c.ID)})
 			}
-			// Tried on a fork. Too few victims are refused for lack of room; a victim that may not stop is refused with its own
-			// code.
+			// Each victim is added to a try on a fork. With too few victims the refusal is a lack of room. A victim that may not
+			// stop is refused with another code.
 			scratch := p.state().NewDraft(p.in.Now)
 			if again := scratch.Try(append(group, &part)...); again != nil && again.Code == refusal.Code {
 				v.spare(h.victims[i].ID, refusal)
@@ -273,7 +273,7 @@ func joinIDs(ids []model.InstanceID) string {
 	return strings.Join(texts, ", ")
 }
 
-// hindrances counts the reasons why nodes don't help, in the order found.
+// hindrances counts the nodes for each reason why a node doesn't help, in the order found.
 type hindrances []struct {
 	why   string
 	nodes int

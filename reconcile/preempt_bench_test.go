@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// BenchmarkPreempt is one decision in a cluster of 1,000 full nodes with 20,000 instances, in which one instance
-// preempts another.
+// BenchmarkPreempt measures one decision in which one instance preempts another. The cluster has 1,000 full nodes and
+// 20,000 instances.
 func BenchmarkPreempt(b *testing.B) {
 	w := bigWorld(b, 1000)
 	low := bigJob("low", 20_000)

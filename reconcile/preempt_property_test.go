@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: on nodes that are too small for jobs of four classes, everything that TestProperties checks holds as well.
-// Every stop to make room hits a less important instance (or an equally important one, where that is fair), in the
-// entry that promises the room. It comes to rest, so no chain of preemptions is a cycle. At rest nothing waits for
-// room, and no less important instance runs where a pending one would fit in its place.
+// TestPreemptionComesToRest runs jobs of four classes on nodes that are too small for them. All that TestProperties
+// checks holds here too. Each stop that makes room hits a less important instance, or an equally important one where
+// the class is fair. It is in the entry that promises the room. Everything comes to rest, so preemptions don't form a
+// cycle. At rest nothing waits for room, and no pending instance would fit in place of a less important one.
 func TestPreemptionComesToRest(t *testing.T) {
 	preempted := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,7 +55,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 }
 
-// classed gives each job of drawLine its own class; two jobs share the last one.
+// classed gives each job of drawLine a class. Two jobs share the class batch.
 func classed(line string) string {
 	for job, class := range map[string]string{"web": "batch", "roll": "critical", "mon": "system", "lock": "batch"} {
 		if strings.HasPrefix(line, "run "+job+" ") {

@@ -8,13 +8,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupCounts counts a group's instances by place.
+// groupCounts counts a group's instances by node and by the values of spread attributes.
 type groupCounts struct {
 	nodes  map[model.NodeID]int
-	values []map[string]int // by spread attribute: the number of instances for each value
+	values []map[string]int // for each spread attribute: number of instances by value
 }
 
-// count counts a group's instances, all of which are ready, by node and by the values of its spread attributes.
+// count counts the instances of a group at rest, all of which are ready.
 func (b *balancer) count(g *groupView) *groupCounts {
 	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {
@@ -34,9 +34,9 @@ func (b *balancer) count(g *groupView) *groupCounts {
 	return c
 }
 
-// preference returns how much better a group's preferences are met when one instance moves between two nodes. They are
-// affinities, spreads, and distance from other instances of the group. The sum over all moves is bounded, so moves for
-// preferences come to an end.
+// preference returns how much better a group's preferences are met after one instance moves between two nodes.
+// Preferences are affinities, spreads, and distance from other instances of the group. The sum over all moves is
+// bounded, so moves for preferences come to an end.
 func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	total := f.affinity(to.view.node) - f.affinity(from.view.node)
 	total += f.samePenalty * int64(c.nodes[from.view.node.ID]-1-c.nodes[to.view.node.ID])
@@ -50,16 +50,16 @@ func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	return total
 }
 
-// loadGain returns how much better the target node's load is for the instance, by the score that placement uses. So
-// placement and the rescheduler don't undo each other's work.
+// loadGain returns how much better the load of the target node is for the instance than the load of its own node. It
+// uses the score of placement, so that placement and the rescheduler don't undo each other's work.
 func (b *balancer) loadGain(f *field, inst *fsm.Instance, from, to *load) int64 {
 	r := inst.Claims.Resources
 	before, after := f.useOf(from.view, from.memory, from.cpu), f.useOf(to.view, to.memory+r.MemoryBytes, to.cpu+r.CPU)
 	return after - before
 }
 
-// improvePreferences moves instances to nodes that meet more of their group's preferences, beginning with the groups
-// that can gain most.
+// improvePreferences moves instances to nodes that meet more of their group's preferences. Groups that can gain most
+// come first.
 func (b *balancer) improvePreferences(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int {
@@ -79,8 +79,8 @@ func (b *balancer) improvePreferences(tallies []*groupTally) {
 	}
 }
 
-// hint returns an upper bound of what one move could gain in preferences: the worst place now against the best possible
-// one.
+// hint returns an upper bound of what one move could gain in preferences: the difference between the best possible
+// place and the worst place now.
 func (b *balancer) hint(t *groupTally, counts map[model.NodeID]int) int64 {
 	clear(counts)
 	most := 0
@@ -152,7 +152,7 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	return best - worst
 }
 
-// bestFor returns the move of a group that gains most by all that placement scores. It returns a move that has to wait
+// bestFor returns the move of a group that gains most in all that placement scores. A move that has to wait is returned
 // only if there is no other.
 func (b *balancer) bestFor(g *groupView) *move {
 	f := b.p.fieldOf(g, g.row.Version)
@@ -161,7 +161,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 		return nil
 	}
 	counts := b.count(g)
-	verdicts := make([]*move, len(holders)) // what each would have to wait for, wherever it moved; nil: not known yet
+	verdicts := make([]*move, len(holders)) // by holder: what its move must wait for, for any target; nil: not known yet
 	var best, later *move
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {
@@ -196,8 +196,8 @@ func (b *balancer) bestFor(g *groupView) *move {
 	return best
 }
 
-// holders lists the instances of a group that could be moved: the oldest on each node, in order of a hash. It returns
-// nil if the group has instances of another version.
+// holders lists the instances of a group that could be moved: the oldest on each node, ordered by a hash. It returns
+// nil if a slot is empty or an instance has another version than the group.
 func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	oldest := map[model.NodeID]*fsm.Instance{}
 	for _, slot := range g.slots() {

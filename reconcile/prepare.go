@@ -8,22 +8,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stage is how far a stop has got in this pass.
+// stage is how far a planned stop has got in this pass.
 type stage int
 
-// The stages.
+// The stages of a planned stop.
 const (
 	stageRefused stage = iota
-	// the agent runs what must come before the stop; the instance still serves, and its unit of the budget is held
+	// the agent runs what must come before the stop; the instance still serves, and the budget already counts it as down
 	stagePreparing
 	stageBegun
 )
 
-// stopAs is the only way to a planned stop. It waits for facts whose report is on its way, has the stop prepared if
-// necessary, and begins it when the preparation is done. It returns a refusal without recording it.
+// stopAs is the only way to a planned stop. It waits for facts whose report is still to come, and has the stop prepared
+// if necessary. It begins the stop when the preparation is done. A refusal is returned and not recorded.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// a stop that needs no preparation and is refused must not keep a preparation for another cause going
+	// if a stop needs no preparation and is refused, it must not keep a preparation for another cause alive
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -58,9 +58,9 @@ func begun(refusal *model.Error) (stage, *model.Error) {
 	return stageBegun, nil
 }
 
-// restsOnFacts reports whether a stop depends on facts of members: it has gates, or the instance has data that its
-// peers must have too. The stop then names the generation of those facts, so that the log refuses it if they have
-// changed.
+// restsOnFacts reports whether a stop depends on facts of members. It does if the stop has gates, or if the instance
+// has data that other members must have too. The command then names the generation of those facts, so that Apply
+// refuses it if they have changed.
 func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
@@ -69,7 +69,7 @@ func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	return ok && m.Held && inst.Ready() && cause != model.CauseJobStopped
 }
 
-// factsOnTheirWay refuses a decision on facts if a heartbeat has announced newer ones than the state has.
+// factsOnTheirWay refuses a decision on facts if a heartbeat has announced newer facts than the state has.
 func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.Error {
 	for _, r := range refs {
 		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
@@ -81,8 +81,9 @@ func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.
 	return nil
 }
 
-// stopPrepared begins the stop of a prepared instance. If a gate or a budget refuses it, it tries again for as long as
-// the preparation may last: another member's facts, for example that it leads now, arrive in a report of their own.
+// stopPrepared begins the stop of a prepared instance. If a gate or a budget refuses it, the stop is tried again until
+// the preparation's time is over. Facts of another member arrive in that member's own report, for example that it leads
+// now.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -97,8 +98,8 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate returns the gate that keeps an instance whose own part of the preparation succeeded; nil if none does.
-// ownPart is false if the instance has a hook that has not succeeded.
+// closedGate returns the gate that an instance still waits for after its own hook succeeded; nil if there is none.
+// ownPart is false if its hook has not succeeded; it is true if it has none.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -108,16 +109,16 @@ func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) 
 	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
 }
 
-// gatesOpened reports whether the stop of an instance waited only for gates, and they hold now. Then the back-off after
-// the aborted preparation needn't be waited for.
+// gatesOpened reports whether the stop of an instance waited only for gates, and the gates hold now. Then the stop
+// needn't wait for the back-off after the aborted preparation.
 func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	r := inst.Status.Hook
 	ownPart, gate := p.closedGate(inst)
 	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
-// awaitPreparation checks how the preparation of an instance goes. If it failed, or was not reported in time, it is
-// given up for now.
+// awaitPreparation checks the preparation of an instance. If the preparation failed or was not reported in time, it is
+// given up and tried again later.
 func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
@@ -139,7 +140,7 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 	return stageRefused, p.abortedError(p.instance(inst.ID))
 }
 
-// abortedError says why a stop did not begin and when it is tried again. It asks for a decision at that time.
+// abortedError says why a stop did not begin and when the next try is. It asks for a decision at that time.
 func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
 	p.reached(e.RetryAt)
@@ -162,9 +163,9 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked continues evictions that an operator asked for and that are prepared, or must be prepared again: after an
-// abort, or after the program ended meanwhile and runs again. If the instance's role forbids the eviction by now, it is
-// taken back, as if it had been refused. The operator has to ask again.
+// stopAsked continues evictions that an operator asked for. It stops prepared instances. It prepares again after an
+// abort, or if the program ended meanwhile and runs again. If the instance's role now forbids the eviction, the
+// eviction is canceled, and the operator has to ask again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -187,9 +188,9 @@ func (p *pass) stopAsked() {
 	}
 }
 
-// awaitsSurge reports whether an instance that a person wants replaced first still has no replacement that covers it.
-// It doesn't wait if the quota of its class has no room for a surge. If its group has changed to stop first, it waits
-// only until a replacement would fit.
+// awaitsSurge reports whether an instance that a user wants replaced first still has no replacement that covers it. If
+// the quota of its class has no room for a surge, it doesn't wait. If its group now stops first, it waits only until a
+// replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -203,7 +204,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 		return true
 	}
-	if p.state().NoSurge(inst) != nil {
+	if p.state().MustStopFirst(inst) != nil {
 		return false
 	}
 	i := slices.IndexFunc(p.groups, func(g *groupView) bool { return g.id == inst.Group })
@@ -212,7 +213,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	}
 	slot := p.groups[i].slot(inst.Slot)
 	if slot == nil || slot.holder != inst {
-		return false // another instance has its slot
+		return false // another instance holds its slot now
 	}
 	n := p.takeover(p.groups[i], slot, leaveAsked, urgentMove)
 	_, nowhere := p.peek(n)
@@ -229,8 +230,8 @@ func (p *pass) takeBack(id model.InstanceID) {
 	}
 }
 
-// releaseUnwanted ends preparations of stops that nothing in this pass wanted any more, and cancels the evictions that
-// came with them. For example the drain was paused, the replacement is not ready any more, or the rollout was reverted.
+// releaseUnwanted ends preparations of stops that nothing in this pass wanted, and cancels the evictions that came with
+// them. That happens if a drain was paused, a replacement is not ready any more, or a rollout was reverted.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -239,7 +240,7 @@ func (p *pass) releaseUnwanted() {
 		}
 		switch inst.Eviction.Cause {
 		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement:
-			// only a preparation requests evictions for these causes
+			// only a preparation requests an eviction for these causes
 			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {

@@ -14,10 +14,11 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever members say of themselves, and whatever becomes of their hooks, no drain and no disabled node
-// stops one whose own gate does not hold in the very state that the stop is applied to, or that its role keeps, unless
-// it was forced (S6); no stop that has a hook begins before the hook has answered; what is held of a budget is given
-// back; and once the outside is quiet everything settles.
+// TestRoleProperties checks drains and disabled nodes, whatever members report about themselves and whatever becomes of
+// their hooks. Neither stops a member that its role keeps, unless forced (S6). Neither stops a member whose own gate
+// does not hold in the state to which the stop is applied, unless forced (S6). No stop with a hook begins before the
+// hook's result is known. Every unit held of a budget is given back. Once nothing happens from outside, everything
+// settles.
 func TestRoleProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -29,7 +30,8 @@ func TestRoleProperties(t *testing.T) {
 		}
 		w.run("quietly settle")
 		w.elect()
-		for _, seed := range rapid.SliceOfN(rapid.Uint64(), 60, 60).Draw(rt, "steps") { // its small numbers alone get nowhere
+		// Rapid favours small numbers, and with those alone little would happen.
+		for _, seed := range rapid.SliceOfN(rapid.Uint64(), 60, 60).Draw(rt, "steps") {
 			if seed == 0 {
 				continue
 			}
@@ -102,7 +104,7 @@ func roleJob(job string, cmd, count int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// checkStops goes through the plan, group by group, and checks each planned stop on the state right before it.
+// checkStops goes through the plan, group by group. It checks each planned stop on the state just before it.
 func (w *world) checkStops(t rapid.TB) {
 	draft := w.state.NewDraft(w.now)
 	for _, e := range reconcile.Decide(w.input()).Entries {
@@ -142,7 +144,7 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	}
 }
 
-// settleRoles lets every group elect the first of its members. It checks that everything comes to rest and nothing is
+// settleRoles lets every group elect a leader. It checks that everything comes to rest, and that no unit of a budget is
 // held.
 func (w *world) settleRoles(t rapid.TB) {
 	w.comeToRest(t)
@@ -153,8 +155,8 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect makes one ready member of each group with gates the leader. It prefers the first that is to stay on a node that
-// stays; otherwise it takes the first.
+// elect makes one ready member of each group with gates the leader. It prefers the first member that is to stay on a
+// node that is to stay. If there is none, it takes the first ready member.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

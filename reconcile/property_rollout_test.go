@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In words: jobs are scaled, run, promoted, failed and reverted while a machine is dead, another one is cordoned or
-// drained, actuation is paused, a hold is on, or the rate of a budget is used up. Throughout, a version that isn't
-// trusted gets no instances except its canaries, and the system never fails a version that works. In the end each group
-// has the count that people asked for last.
+// TestRolloutProperties scales, runs, promotes, fails and reverts jobs. Meanwhile a machine is dead, another is
+// cordoned or drained, actuation is paused, a hold is on, or the rate of a budget is used up. A version that isn't
+// trusted never gets instances except its canaries, and a version that works never fails. At the end each group has the
+// count that users last asked for.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -34,17 +34,17 @@ func TestRolloutProperties(t *testing.T) {
 }
 
 // rollouts is a world with three groups: one of three instances, one with an instance on every node, and one with local
-// volumes. Programs called bad fail at once.
+// volumes. Programs named bad fail immediately.
 type rollouts struct {
 	*world
 	rt     *rapid.T
 	lines  []string
-	count  int // of web/main, as people asked for it last
+	count  int // count of web/main that users last asked for
 	dead   string
 	paused bool
 	hold   bool
 	drains int
-	failed map[model.DeploymentID]bool // by a person
+	failed map[model.DeploymentID]bool // deployments that a user failed
 }
 
 func (r *rollouts) step(line string) {
@@ -129,7 +129,7 @@ func (r *rollouts) cordoned() string {
 	return ""
 }
 
-// settleAll lets everything work until nothing changes, even after versions have had the time to prove healthy
+// settleAll lets everything work until nothing changes. It waits long enough for versions to prove healthy
 // (min_healthy).
 func (r *rollouts) settleAll() {
 	for waited, i := false, 0; i < 200; i++ {
@@ -150,7 +150,7 @@ func (r *rollouts) settleAll() {
 	r.rt.Fatalf("%s: it does not settle:\n%s", r.at, r.run("show instances"))
 }
 
-// fail makes bad programs fail.
+// fail makes all bad programs fail.
 func (r *rollouts) fail() {
 	for _, inst := range r.state.Instances.All() {
 		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending &&
@@ -167,7 +167,8 @@ func (r *rollouts) badVersion(group model.GroupID, version uint64) bool {
 	return ok && strings.Contains(spec.Exec.Command, "bad")
 }
 
-// decideTrusted decides. It checks that no untrusted version spreads, and that no working one is failed.
+// decideTrusted makes a decision. It checks that no untrusted version spreads, and that no deployment of a working
+// version fails.
 func (r *rollouts) decideTrusted() {
 	before := r.state
 	r.decide()
@@ -207,7 +208,7 @@ func (r *rollouts) decideTrusted() {
 	}
 }
 
-// slotsOf counts the slots with an instance of a version.
+// slotsOf returns the number of slots with an instance of a version.
 func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	slots := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -218,7 +219,7 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	return len(slots)
 }
 
-// inTheEnd lets the machines come back, promotes canaries and runs a working version.
+// inTheEnd lets all machines return, promotes canaries and runs a working version.
 func (r *rollouts) inTheEnd() {
 	r.settleAll()
 	if web, _ := r.state.Groups.Get("web/main"); web.Count != r.count {

@@ -14,10 +14,11 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever people, agents and the network do, the log never refuses a plan of Decide on the same state. A
-// decision is the same when it is made twice. No voluntary stop takes a group below its budget. Every invariant of
-// fsm.Check holds after every entry. Once nothing happens from outside, everything settles: drains end, nothing more is
-// decided, whatever time passes, and every group that has room has what it wants.
+// TestProperties checks decisions, whatever people, agents and the network do. The log never refuses a plan on the
+// state that it was made for. A decision that is made twice is the same. No voluntary stop takes a group below its
+// budget. Every invariant of fsm.Check holds after every entry. Once nothing happens from outside, everything settles:
+// drains end, and no time that passes leads to another decision. Every group for which there is room has all of its
+// instances.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -43,7 +44,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// drawLine draws one event, in the words of the scenarios.
+// drawLine draws one event, as a line of a scenario.
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
 	job := func() string {
@@ -118,7 +119,7 @@ func lastDrain(w *world) string {
 	return string(id)
 }
 
-// jobLine returns one of a few jobs, with variants that change limits and versions.
+// jobLine returns the line that runs a job. Variants change limits and versions.
 func jobLine(job string, count, cmd, variant int) string {
 	more := [...]string{"", "order=stop_first", "min_ready=50% budget=both", "rate=1/10s max_down=3"}[variant]
 	switch job {
@@ -141,7 +142,7 @@ func jobLine(job string, count, cmd, variant int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// decideChecked is decide. It checks that the decision is repeatable and that its stops keep to the budgets.
+// decideChecked is decide. It also checks that the decision can be repeated, and that its stops respect the budgets.
 func (w *world) decideChecked(t rapid.TB) {
 	one := reconcile.Decide(w.input())
 	for _, seen := range []*reconcile.Cache{&w.seen, &w.followed} {
@@ -158,7 +159,7 @@ func (w *world) decideChecked(t rapid.TB) {
 		t.Fatalf("%s: slots that share a view: %s", w.at, diff)
 	}
 	before := w.state
-	free := map[model.GroupID]bool{} // groups that no budget restricts
+	free := map[model.GroupID]bool{} // groups that no budget limits now
 	for _, e := range one.Entries {
 		for _, group := range e.Groups {
 			for _, c := range group {
@@ -193,7 +194,7 @@ func groupOf(s fsm.State, id model.InstanceID) model.GroupID {
 	return ""
 }
 
-// wentOffline reports whether the decision itself found an instance of the group lost.
+// wentOffline reports whether the decision itself declared an instance of the group lost.
 func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	for inst := range after.InstancesOf(id) {
 		old, ok := before.Instances.Get(inst.ID)
@@ -204,7 +205,7 @@ func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	return false
 }
 
-// comeToRest lets all nodes return, actuation resume and time pass. It checks that everything comes to an end.
+// comeToRest lets all nodes return, actuation resume and time pass. It checks that everything ends.
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
@@ -238,7 +239,7 @@ func (w *world) comeToRest(t rapid.TB) {
 	t.Fatalf("%s: it does not come to rest", w.at)
 }
 
-// heal makes unready instances ready again.
+// heal makes all unready instances ready again.
 func (w *world) heal() {
 	for _, inst := range w.state.Instances.All() {
 		if inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedUnready {
@@ -249,7 +250,7 @@ func (w *world) heal() {
 	w.elect()
 }
 
-// held counts the instances of a group that have a successor, must leave, and have a recorded reason.
+// held counts the instances of a group that must leave, have a successor, and have a recorded reason for waiting.
 func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int {
 	n := 0
 	for inst := range w.state.InstancesOf(group) {
@@ -280,7 +281,7 @@ func (w *world) atRest(t rapid.TB) {
 			job, _ := id.Split()
 			j, _ := w.state.Jobs.Get(job)
 			d, ok := w.state.Deployments.Get(j.Deployment)
-			if !ok || d.Status.Ended() { // canaries wait to be promoted
+			if !ok || d.Status.Ended() { // its canaries wait to be promoted
 				t.Fatalf("%s: %s has %d running, %d are wanted:\n%s", w.at, id, g.Running, g.Count, w.run("show instances"))
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers requests the eviction of members of replicated groups according to the node drain policy. It is decided
-// again in each pass, so a change of the policy, or of which members are in sync, takes effect at once (L11, L12).
+// markMembers requests the eviction of members of replicated groups as the node drain policy says. This is decided
+// again in each pass, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
@@ -20,7 +20,7 @@ func (p *pass) markMembers() {
 			}
 			group := []fsm.Command{
 				&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
-			if inst.Eviction.Requested { // the policy takes the eviction over, with the successor that exists
+			if inst.Eviction.Requested { // the policy takes over the eviction, with the successor if there is one
 				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
 			}
 			if refusal := p.plan.try("node/"+string(n.ID), group...); refusal != nil {
@@ -30,7 +30,7 @@ func (p *pass) markMembers() {
 	}
 }
 
-// policyNodes lists the nodes on which a drain policy may begin something now.
+// policyNodes lists the nodes on which a drain policy may evict now.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
 	if p.state().Unconfirmed {
@@ -50,7 +50,7 @@ func (p *pass) policyNodes() []*fsm.Node {
 	return nodes
 }
 
-// drainOn returns the running drain of a node.
+// drainOn returns the running drain of a node; false if there is none.
 func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 	d, running := p.state().RunningDrain(n)
 	if !running {
@@ -60,7 +60,8 @@ func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 	return drainPart{d, part, n}, true
 }
 
-// runningMembers lists the instances of replicated groups on a node that should run, those that aren't ready first.
+// runningMembers lists the instances of replicated groups on a node that should run. Those that aren't ready come
+// first.
 func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	var all []*fsm.Instance
 	for m := range p.state().MembersOn(n.ID) {
@@ -72,8 +73,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether nothing asks for a member's eviction any more. An eviction that a person asked for
-// also ends when the node is offline or gone.
+// memberReasonGone reports whether the reason for a member's eviction is gone. An eviction that a user asked for ends
+// only when the node is offline or gone.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -83,11 +84,11 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	// it is being prepared for a stop in place
+	// this eviction prepares a stop in place
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
-// member returns the member of a replicated group that an instance is; ok is false if it is none.
+// member returns the member of a replicated group that belongs to an instance; ok is false if the instance has none.
 func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
 
 func (p *pass) isMember(inst *fsm.Instance) bool {
@@ -95,14 +96,14 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 	return ok
 }
 
-// rebuilt reports whether an instance is a member whose copy must be built elsewhere before it is evicted.
+// rebuilt reports whether an instance is a member to be evicted, so that its copy must first be built elsewhere.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested &&
 		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
-// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if it may not
-// begin.
+// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if its build
+// may not begin.
 func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	if g.pinned() {
 		return nil
@@ -117,7 +118,7 @@ func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	return n
 }
 
-// stopRebuilt stops a member that is to be evicted, once the new one is in sync.
+// stopRebuilt stops a member that is to be evicted, once its successor is in sync.
 func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -142,7 +143,7 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	p.nameVolume(inst)
 }
 
-// stopMember begins the stop of a member in the name of whoever asked for it.
+// stopMember begins the stop of a member for the cause that its eviction was requested for.
 func (p *pass) stopMember(inst *fsm.Instance) {
 	d, running := p.drainOn(p.node(inst.Node))
 	switch {
@@ -157,9 +158,9 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	}
 }
 
-// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps. Their copies stay where
-// they are, and they start again there when the node is uncordoned. For members that keep a drain from ending it
-// records why.
+// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps. Their copies stay there,
+// and the members start on them again when the node is uncordoned. If a member keeps a drain from ending, the reason is
+// recorded.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -181,7 +182,7 @@ func (p *pass) stopInPlace() {
 	}
 }
 
-// lastText says what makes a member the last one.
+// lastText says why a member counts as the last copy.
 func (p *pass) lastText(m fsm.Member) string {
 	if m.Instance != nil {
 		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)
@@ -190,7 +191,7 @@ func (p *pass) lastText(m fsm.Member) string {
 		m.Slot, m.Group)
 }
 
-// unblockLast says what would let a last copy go.
+// unblockLast says what would let a drain go on despite the last copy.
 func (p *pass) unblockLast(m fsm.Member) string {
 	if g, ok := p.state().Groups.Get(m.Group); ok && g.Count == 0 {
 		job, _ := m.Group.Split()
@@ -201,7 +202,7 @@ func (p *pass) unblockLast(m fsm.Member) string {
 		model.PolicyEvictLast, model.PolicyAlwaysAllow)
 }
 
-// nameVolume adds the volume to the recorded reason of a member.
+// nameVolume adds the member's volume to the reason recorded for its instance.
 func (p *pass) nameVolume(inst *fsm.Instance) {
 	if b, noted := p.reasons.blockers[inst.ID]; noted {
 		if m, ok := p.member(inst); ok {
@@ -211,7 +212,7 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 	}
 }
 
-// keptBlockers lists the copies on a node whose members don't run and that keep its drain from ending.
+// keptBlockers lists copies on a node that keep its drain from ending and that no instance uses.
 func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	if d.node.Health == model.HealthOffline {
 		return nil
@@ -241,7 +242,7 @@ func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	return out
 }
 
-// lastOf returns the youngest instance that used a kept copy; nil if it was forgotten.
+// lastOf returns the youngest instance that used a kept copy; nil if that instance was forgotten.
 func (p *pass) lastOf(m fsm.Member) *fsm.Instance {
 	var last *fsm.Instance
 	for inst := range p.state().InstancesInSlot(m.Group, m.Slot) {
@@ -262,12 +263,12 @@ func (p *pass) source(g *groupView) bool {
 	return false
 }
 
-// newestFirst orders copies, the one made last first.
+// newestFirst orders copies by when they were made, the newest first.
 func newestFirst(a, b *fsm.Volume) int {
 	return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(a.ID, b.ID))
 }
 
-// member forecasts a member: it is rebuilt elsewhere, stopped while its copy stays, or keeps the drain from ending.
+// member forecasts a member. It is rebuilt elsewhere, is stopped while its copy stays, or keeps the drain from ending.
 func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance) model.Forecast {
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
@@ -287,7 +288,7 @@ func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance
 	return out
 }
 
-// kept forecasts kept copies of members that don't run, if they keep the drain from ending now or will do so.
+// kept forecasts copies that no instance uses, if they keep the drain from ending now or at its end.
 func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// quotaAfter says why the class's quota has no room for a need even after the replaced instance has gone; nil if it
-// has.
+// quotaAfter says why the class's quota has no room for a need even when the replaced instance is gone; nil if it has
+// room.
 func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	if n.replaces == nil {
 		return nil
@@ -20,10 +20,10 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
-// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. Then the old
-// instance is stopped first, and nothing is wrong.
+// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is no
+// error: the old instance is then stopped first.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
-	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
+	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().MustStopFirst(n.replaces) == nil {
 		return false
 	}
 	p.wait(n.replaces, model.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
@@ -36,7 +36,7 @@ func surges(cause model.Cause) bool {
 }
 
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both
-// (docs/budgets.md, "Quotas"). Its budget must still allow the stop, and the replacement must fit somewhere.
+// (docs/budgets.md, "Quotas"). The budget must still allow the stop, and a replacement must fit somewhere.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), leaveDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {
@@ -51,17 +51,18 @@ func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, 
 	}
 }
 
-// rollsWithoutSurge reports whether the class's quota keeps a rollout from making new instances beside the old ones.
+// rollsWithoutSurge reports whether a rollout can't make new instances beside the old ones because of the class's
+// quota.
 func (p *pass) rollsWithoutSurge(g *groupView) bool {
 	for _, slot := range p.rollable(g) {
-		if slot.successor == nil && p.state().NoSurge(slot.holder) != nil {
+		if slot.successor == nil && p.state().MustStopFirst(slot.holder) != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// keepsAll reports whether a budget of the group is declared as blocking, so that it lets no instance be down.
+// keepsAll reports whether a budget of the group is declared as blocking, which means that no instance may be down.
 func (p *pass) keepsAll(id model.GroupID) bool {
 	_, declared := p.state().BlockingBudget(id)
 	return declared

@@ -7,23 +7,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ranking orders the nodes for one kind of claim by how full they would be. It contains the eligible nodes that meet
-// the constraints and have the memory. The fields of one decision share it. A field takes only the best nodes from it
-// and scores no others: for a hundred groups that lack one instance each, that is a fifth of the work.
+// ranking orders nodes by how full they would be with one more instance of a certain claim. It contains the eligible
+// nodes that meet the constraints and have enough memory. The fields of one decision share it. A field takes only the
+// best nodes from it and scores no others. For a hundred groups that lack one instance each, that takes a fifth of the
+// time.
 type ranking struct {
-	made    int        // how many node changes it includes
-	domains [][]ranked // by domain of the layout, the best node first
-	full    []bool     // by node: it would be ranked if it had the memory
+	made    int        // number of node changes that it includes
+	domains [][]ranked // by domain of the layout: the nodes, the best first
+	full    []bool     // by node: whether only memory keeps it out of the ranking
 }
 
 // ranked is one node of a ranking.
 type ranked struct {
 	use   int64 // its score without the group's own preferences
 	at    int32
-	moves int32 // of the view, when it was ranked
+	moves int32 // value of the view's moves when the node was ranked
 }
 
-// claimKind is what fields that share a ranking have in common.
+// claimKind is what fields must have in common to share a ranking.
 type claimKind struct {
 	constraints string
 	layout      *layout
@@ -31,7 +32,7 @@ type claimKind struct {
 	detours     bool
 }
 
-// staleAfter bounds how old a ranking may get: it is made again once more than one in staleAfter nodes has changed.
+// staleAfter bounds how old a ranking may get. It is made again once more than one in staleAfter nodes has changed.
 const staleAfter = 8
 
 func kindOf(f *field) claimKind {
@@ -88,24 +89,25 @@ func (t *nodeTable) rank(f *field) *ranking {
 	return r
 }
 
-// joined is the part of a field that depends on a ranking.
+// joined is the part of a field that comes from a shared ranking.
 type joined struct {
-	ranking *ranking // nil: every node was scored when the field was made
-	// nodes that had changed since the ranking when the field was made, and what excluded them then
+	ranking *ranking // nil if every node was scored when the field was made
+	// by position: nodes that changed between the ranking and the making of the field, with the code that excluded each,
+	// or ""
 	fresh   map[int32]model.Code
-	began   excluded // the result of unranked
+	began   excluded // result of unranked
 	counted bool     // began is set
 }
 
-// shares reports whether a field can take its nodes from a ranking. It can if only the load of a node makes it better:
-// affinities and static ports are not part of a ranking.
+// shares reports whether a field can take its nodes from a ranking. A ranking knows nothing of affinities and static
+// ports, so a field with either can't.
 func (f *field) shares() bool {
 	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool {
 		return port.Static != 0
 	})
 }
 
-// join fills a field from a ranking. Nodes that have changed since the ranking was made are scored at once.
+// join fills a field from a ranking. Nodes that have changed since the ranking was made are scored immediately.
 func (f *field) join() {
 	table := f.pass.nodes
 	f.ranking = table.rankingFor(f)
@@ -130,7 +132,7 @@ func (f *field) join() {
 	}
 }
 
-// sumLoads records what makes a node worse for the group throughout this decision.
+// sumLoads records the constant part of a node's score for this group, if it is not 0.
 func (f *field) sumLoads(v *nodeView) {
 	if bonus := f.constantBonus(v); bonus != 0 {
 		if f.bonus == nil {
@@ -149,13 +151,13 @@ func (f *field) enter(v *nodeView) model.Code {
 	return code
 }
 
-// lacks reports whether the best node of a domain may be among those not scored yet. That includes an equal score,
-// since the tie decides then.
+// lacks reports whether a domain's best node may be among those that are not scored yet. A node with an equal score
+// counts too, because ties are broken by the hash.
 func (d *domain) lacks() bool {
 	return len(d.rest) > 0 && (len(d.heap) == 0 || d.rest[0].use >= d.heap[0].score)
 }
 
-// bound returns the highest score that a node of the domain can have.
+// bound returns an upper bound of the scores in a domain.
 func (d *domain) bound() int64 {
 	if d.lacks() {
 		return d.rest[0].use
@@ -163,7 +165,7 @@ func (d *domain) bound() int64 {
 	return d.heap[0].score
 }
 
-// pull scores the next nodes of a domain's ranking: the first one and all that are equal to it there.
+// pull scores the next nodes of a domain's ranking: the first one and all with the same use.
 func (f *field) pull(d *domain) {
 	n, use := 1, d.rest[0].use
 	for n < len(d.rest) && d.rest[n].use == use {
@@ -190,10 +192,10 @@ func (f *field) pull(d *domain) {
 	}
 }
 
-// unranked counts the nodes that the filters excluded when the field was made, in order of id.
+// unranked counts the nodes that the filters excluded when the field was made, by code.
 func (f *field) unranked() excluded {
 	if f.ranking == nil {
-		return nil // counted in out
+		return nil // they are counted in f.out
 	}
 	if !f.counted {
 		f.counted = true

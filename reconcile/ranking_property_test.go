@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: a field that scores every node at the start and one that uses a shared ranking give the same nodes in the
-// same order. They also give the same reasons for excluded nodes, whatever happens to nodes meanwhile.
+// TestFieldsAgree compares a field that scores every node at the start with one that uses a shared ranking. Both give
+// the same nodes in the same order, and the same reasons for excluded nodes, whatever happens to nodes meanwhile.
 func TestFieldsAgree(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -9,24 +9,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons is why things wait, as this pass found it. It is written to the last error of a drain, and shown by `why`,
-// forecasts and status.
+// reasons is why things wait, as this pass found it. It is shown by `why`, forecasts and status, and written as the
+// last error of a drain.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
-	targets  map[slotKey]model.NodeID // where a slot's next instance would go after the last one has stopped
-	groups   map[model.GroupID]bool   // groups with an entry in slots or runs
+	targets  map[slotKey]model.NodeID // where a slot's next instance would go once the last one has stopped
+	groups   map[model.GroupID]bool   // groups with an entry in slots or runs; see lacksRoom
 
-	runs map[model.GroupID][]slotRun // one reason for many slots of a group; an entry in slots has precedence
+	runs map[model.GroupID][]slotRun // one reason for many slots of a group; an entry in slots takes precedence
 }
 
-// slotRun is why none of the slots from first to last gets an instance now.
+// slotRun says why none of the slots from first to last gets an instance now.
 type slotRun struct {
 	first, last int
 	why         *unplaced
 }
 
-// slotKey names a slot of a group.
 type slotKey struct {
 	group model.GroupID
 	slot  int
@@ -58,7 +57,7 @@ func (r *reasons) slot(key slotKey) *unplaced {
 	if why := r.slots[key]; why != nil {
 		return why
 	}
-	runs := r.runs[key.group] // in order of slot, as the needs of a group are
+	runs := r.runs[key.group] // they are in order of slot, because the needs of a group are
 	i, _ := slices.BinarySearchFunc(runs, key.slot, func(run slotRun, slot int) int { return cmp.Compare(run.last, slot) })
 	if i == len(runs) || key.slot < runs[i].first {
 		return nil
@@ -66,24 +65,25 @@ func (r *reasons) slot(key slotKey) *unplaced {
 	return runs[i].why
 }
 
-// lacksRoom reports whether some instance of the group can't be placed.
+// lacksRoom reports whether the group has an instance that can't be placed.
 func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
-// block records why an instance that should go stays, and lists it among the refusals.
+// block records why an instance that should leave stays, and lists the reason among the refusals.
 func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock string) {
 	p.wait(inst, code, message, unblock)
 	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})
 }
 
-// wait records what an instance waits for when nothing is wrong. It does not list it among the refusals.
+// wait records what an instance waits for when that is no problem. The reason is not listed among the refusals.
 func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
 	if code == model.CodeLastCopy {
-		code = model.CodeLastHealthy // the log's code and the code that is shown differ
+		code = model.CodeLastHealthy // people are shown another code than the one that Apply uses
 	}
 	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
-// blockBy records a refusal of the draft. The leader tries again automatically, so the hint must not ask a person to.
+// blockBy records a refusal of the draft. The leader tries again by itself, so the hint must not ask an operator to do
+// it.
 func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
 	hint := refusal.Hint
 	if rest, retry := strings.CutPrefix(hint, fsm.RetryThen); retry {

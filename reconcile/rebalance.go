@@ -11,31 +11,31 @@ import (
 const (
 	overMean    = 15 * point // a node is overused if its memory use is this far above the mean
 	point       = full / 100 // one percent of use
-	targetsSeen = 8          // the best nodes of a group that are considered as targets
-	groupsSeen  = 32         // groups examined closely in one pass, for each objective or node
+	targetsSeen = 8          // number of nodes that are considered as targets for a group, the best ones
+	groupsSeen  = 32         // number of groups that are examined closely in one pass, for each objective or node
 	movesShown  = 100
 )
 
 // balancer is the rescheduler's part of one pass. It moves ready instances of groups at rest to better nodes. It has
-// two objectives: relieve overused nodes, and move instances to nodes that meet more of their group's preferences.
+// two objectives: to relieve overused nodes, and to meet more of the groups' preferences.
 //
-// It comes to rest. A move for preferences raises the sum of the preferences met. A move off an overused node does not
-// lower that sum, and lowers the sum of squared uses. So no state repeats, whatever the order of moves.
+// Its moves come to an end. A move for preferences raises the sum of the preferences met. A move off an overused node
+// does not lower that sum, and it lowers the sum of the squared uses. So no state repeats, whatever the order of moves.
 type balancer struct {
 	p      *pass
 	rules  model.Rescheduling
-	loads  []*load // possible targets, in order of id; mean is their mean use
+	loads  []*load // possible targets, in order of id; mean is the mean of their uses
 	all    []load  // every node, in the order of nodeTable.views
 	mean   int64
-	busy   map[model.GroupID]bool // groups in which something else is going on
+	busy   map[model.GroupID]bool // groups with other changes going on, or that can't be moved
 	views  map[model.GroupID]*groupView
-	values map[string]map[string]bool // the values of spread attributes on the nodes in loads
+	values map[string]map[string]bool // for each spread attribute: its values on the nodes in loads
 
-	began int // moves begun in this pass
-	going int // moves of earlier passes whose stop is still to come
+	began int // number of moves begun in this pass
+	going int // number of moves from earlier passes whose stop is still to come
 }
 
-// load is what a node will hold after everything that is leaving has left.
+// load is what a node will hold when everything that is leaving has left.
 type load struct {
 	view        *nodeView
 	memory, cpu int64
@@ -47,12 +47,12 @@ type move struct {
 	inst *fsm.Instance
 	to   *load
 	out  fsm.Move
-	wait *model.Error // why it has to wait; nil if it doesn't
+	wait *model.Error // why the move has to wait; nil if it may begin
 	at   model.Time   // when the wait ends
 }
 
-// rebalance plans the moves of the rescheduler; it is the last pass that places instances. If this decision has other
-// commands it does nothing: after they are written there is another decision.
+// rebalance plans the moves of the rescheduler. It is the last pass that places instances. If this decision has planned
+// other commands it does nothing, since another decision follows when those are written.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -78,9 +78,9 @@ func (p *pass) rebalance() {
 	b.improvePreferences(tallies)
 }
 
-// limit returns nil if one more move may begin now. Otherwise it returns why not, and when it may. The limits are the
-// window, the moves in a cycle, and the rate of stops without an order. Moves under way count for that rate, since each
-// still needs a stop.
+// limit returns nil if one more move may begin now. Otherwise it returns why not, and when one may. The limits are the
+// window, the number of moves in a cycle, and the rate of stops that no operator ordered. Moves under way count toward
+// that rate, because each still needs a stop.
 func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
@@ -103,19 +103,20 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 	return nil, 0
 }
 
-// movable reports whether a group's policy allows its instances to run twice for a moment, and on another node.
+// movable reports whether a group's policy allows its instances to move: to run twice for a moment, and on another
+// node.
 func movable(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever &&
 		spec.Eviction.Order == model.OrderSurge
 }
 
-// use returns how full a node's memory would be with more bytes on it, in hundredths of a percent.
+// use returns how full a node's memory would be with that many more bytes, in hundredths of a percent.
 func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// unloadOverused moves instances off overused nodes, the fullest first, until they are not overused any more. It
-// returns false if no more moves may begin.
+// unloadOverused moves instances off overused nodes until none is overused. The fullest node comes first. It returns
+// false if no more moves may begin.
 func (b *balancer) unloadOverused() bool {
 	var over []*load
 	for _, l := range b.loads {
@@ -141,8 +142,8 @@ func (b *balancer) unloadOverused() bool {
 	return true
 }
 
-// bestOff returns the move that relieves a node: from the least important class, and the largest instances first. It
-// returns a move that has to wait only if there is no other.
+// bestOff returns the move that relieves a node. It prefers instances of the least important class, and the largest of
+// them. A move that has to wait is returned only if there is no other.
 func (b *balancer) bestOff(from *load) *move {
 	p := b.p
 	var all []*fsm.Instance
@@ -176,8 +177,8 @@ func (b *balancer) bestOff(from *load) *move {
 	return later
 }
 
-// off returns the best move of one instance off an overused node; nil if there is none. The move must gain enough, must
-// not make the target overused, and must not make any preference of the group worse.
+// off returns the best move of one instance off an overused node; nil if there is none. The move must gain enough. It
+// must neither make the target overused nor meet the group's preferences less well.
 func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	g := b.view(inst.Group)
 	f := b.p.fieldOf(g, inst.Version)
@@ -205,13 +206,13 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	return best
 }
 
-// show returns the description of a move.
+// show returns a move in the form that people are shown.
 func (b *balancer) show(inst *fsm.Instance, to *load, cause model.Cause, gain int64) fsm.Move {
 	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID,
 		Cause: cause, Gain: int(gain)}
 }
 
-// view returns the view of a group at rest; nil if something else is going on in it, or if it can't be moved.
+// view returns the view of a group at rest; nil if other changes go on in the group, or if it can't be moved.
 func (b *balancer) view(id model.GroupID) *groupView {
 	if b.busy[id] {
 		return nil
@@ -255,7 +256,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	}
 }
 
-// checkMove records what a move has to wait for.
+// checkMove records in a move what it has to wait for, and returns it.
 func (b *balancer) checkMove(m *move) *move {
 	s := b.p.state()
 	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
@@ -263,20 +264,20 @@ func (b *balancer) checkMove(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
-		// moves leave part of a rate to other stops; that part grows once a stop leaves the window
+		// a rate leaves moves only part of what it allows; that part grows when a stop leaves the window
 		if refusal.Code == model.CodeBudgetRate {
 			b.p.wakeForRate(m.inst.Group)
 		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // the move shown instead may wait without a time
+	if m.at > b.p.in.Now && m.at != model.Never { // the move that is shown instead may wait without a known end
 		b.p.plan.wakeAt(m.at)
 	}
 	return m
 }
 
-// begin plans a move, or records what it waits for. It returns false if no other move could begin now either.
+// begin plans a move, or records what it waits for. It returns false if no other move may begin now either.
 func (b *balancer) begin(m *move) bool {
 	p := b.p
 	b.busy[m.inst.Group] = true

@@ -14,9 +14,9 @@ import (
 
 const randomClusters = 1000
 
-// In words: whatever cluster it finds, the rescheduler moves only ready instances of groups at rest, to nodes that are
-// eligible and not avoided; it begins no more moves in a cycle than it may; where everything is never comes again; in
-// the end it stops, and then neither acts nor wakes, whatever time passes.
+// TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances of groups at rest, to
+// nodes that are eligible and not avoided. It begins no more moves in a cycle than it may. No placement of all
+// instances comes twice. At the end it stops; after that it neither acts nor wakes, whatever time passes.
 // proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0
@@ -30,8 +30,7 @@ func TestRebalanceSettles(t *testing.T) {
 	}
 }
 
-// settleRandom makes a cluster that its past has left lopsided, and lets the rescheduler work. It returns the number of
-// moves.
+// settleRandom makes a cluster whose load is uneven, and lets the rescheduler work. It returns the number of moves.
 func settleRandom(t *testing.T, seed uint64) int {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
@@ -69,7 +68,7 @@ func settleRandom(t *testing.T, seed uint64) int {
 	return 0
 }
 
-// lopsided runs a few jobs while nodes come and go.
+// lopsided runs a few jobs while nodes come and go, so that the load becomes uneven.
 func lopsided(w *world, r *rand.Rand) {
 	nodes := 3 + r.IntN(5)
 	for i := range nodes {
@@ -106,7 +105,7 @@ func lopsided(w *world, r *rand.Rand) {
 	w.run("settle")
 }
 
-// decideMoves decides, checks the moves, and commits.
+// decideMoves makes a decision, checks its moves, and commits it.
 func (w *world) decideMoves(t *testing.T) int {
 	plan := reconcile.Decide(w.input())
 	before := w.state

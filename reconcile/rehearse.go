@@ -8,36 +8,37 @@ import (
 )
 
 const (
-	rehearsedSteps = 400 // decisions after which a rehearsal gives up
-	// after this many waits in a row without a change nothing more will happen; each is eight times as long as the last
+	rehearsedSteps = 400 // number of decisions after which a rehearsal gives up
+	// after this many waits in a row without a change nothing more will happen; each wait is eight times as long as the
+	// last
 	rehearsedIdle = 6
 	idleAtFirst   = 2 * model.Second
 )
 
-// rehearsal plays a drain to its end on a copy of the state. Its agents do at once what they are asked, and everything
-// that starts becomes ready. A forecast promises no more than that: what happens if nothing else changes.
+// rehearsal plays a drain to its end on a copy of the state. Its simulated agents do at once what they are asked, and
+// every instance that starts becomes ready. So a forecast shows only what happens if nothing else changes.
 type rehearsal struct {
 	in    Input
 	start fsm.State // the state before the drain
 	fates map[model.InstanceID]*fate
-	lasts map[model.NodeID]*pass // by node: the last decision while its drain was under way
-	goes  map[model.NodeID]bool  // by node: whether its drain was under way before the last decision
-	first *pass                  // the first decision
-	quiet bool                   // it came to its end, so the fates are final
-	began model.Time             // when the drain starts
-	took  pace                   // how long the work would take that agents do at once here
-	queue agentQueue             // work for agents
+	lasts map[model.NodeID]*pass // by node: the last decision in which its drain was under way
+	goes  map[model.NodeID]bool  // by node: whether its drain was under way before the latest decision
+	first *pass
+	quiet bool       // nothing more will happen, so the fates are final
+	began model.Time // when the drain starts
+	took  pace       // how long real agents would take for the work that is done at once here
+	queue agentQueue
 }
 
-// fate is what became of an instance on a node of the drain.
+// fate is what became of an instance that was on a node of the drain.
 type fate struct {
 	gone   bool         // its stop began
-	surged bool         // it had a replacement by then
-	target model.NodeID // where the slot's next instance was placed, if that was before the node's drain ended
+	surged bool         // its replacement existed before its stop began
+	target model.NodeID // node where the slot's next instance was placed, if that was before the node's drain ended
 	after  model.Duration
 }
 
-// rehearse plays the drain that the commands in begin start. It records the fates of the instances in about.
+// rehearse plays the drain that the commands in begin start. It records the fates of the instances in the list about.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
 	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{},
 		goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
@@ -63,7 +64,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
-		case plan.rated != model.Never: // it is known when this continues
+		case plan.rated != model.Never: // the time when this continues is known
 			r.in.Now = r.untilDeadline(min(plan.rated, max(plan.changes, r.in.Now.Add(wait))))
 			wait = min(wait*8, model.Hour)
 			continue
@@ -78,14 +79,14 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	return r
 }
 
-// beganAsAsked reports whether the rehearsal's first decision is the same as if all nodes began at once. Then that
-// decision needn't be made again, which saves half the cost of a forecast for one node.
+// beganAsAsked reports whether the rehearsal's first decision was made as if all nodes began at once. Then a forecast
+// needn't make that decision again, which saves half its cost for one node.
 func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
-// next returns when to look again: after wait, but not before the last decision asked for, and not after the drain's
-// next deadline.
+// next returns when to decide again. That is after wait, but not before the last decision asked for, and not after the
+// drain's next deadline.
 func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
 	if wake != model.Never {
@@ -121,7 +122,7 @@ func (r *rehearsal) apply(e fsm.Entry) {
 	r.in.Cache.note(written)
 }
 
-// decide makes one decision and applies it. It returns the planner, which knows when to decide again.
+// decide makes one decision and applies its plan. It returns the planner, which knows when to decide again.
 func (r *rehearsal) decide() *planner {
 	p := decide(r.in)
 	if r.first == nil {
@@ -139,7 +140,7 @@ func (r *rehearsal) decide() *planner {
 	return &p.plan
 }
 
-// watch records what has become of the instances.
+// watch records what has become of the instances in the list about.
 func (r *rehearsal) watch(about []*fsm.Instance) {
 	for _, old := range about {
 		f := r.fates[old.ID]
@@ -157,7 +158,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 	}
 }
 
-// work lets the agents of all nodes that can be heard do what they are asked.
+// work does the queued work of every agent whose node is neither offline nor silent.
 func (r *rehearsal) work() {
 	before := r.in.State
 	for id, all, ok := r.queue.take(""); ok; id, all, ok = r.queue.take(id) {
@@ -180,7 +181,7 @@ func (r *rehearsal) work() {
 	r.in.Now = r.in.Now.Add(r.took.next())
 }
 
-// workOn returns what an agent reports about an instance next; nil if there is no news.
+// workOn returns what an agent reports next about an instance; nil if it has no news.
 func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	next := inst.Status
 	next.Generation++
@@ -205,7 +206,7 @@ func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	return []model.InstanceStatus{next}
 }
 
-// readied returns the status of an instance that becomes ready. A member with a copy of data is then in sync.
+// readied returns the status of an instance that becomes ready. A member of a replicated group is then in sync.
 func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) model.InstanceStatus {
 	status.Observed, status.Reason = model.ObservedReady, ""
 	if _, member := r.in.State.MemberOf(inst); member {
@@ -214,8 +215,8 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 	return status
 }
 
-// settled corrects what one decision can't know about an instance: whether its blocker passes, and in which order
-// things happen.
+// settled corrects a forecast by what the rehearsal showed: whether the blocker passes, and what happens first. One
+// decision alone can't show that.
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
@@ -230,7 +231,7 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 	out.Never, out.Target, out.After = false, became.target, became.after
 	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil &&
 		strings.HasPrefix(string(out.Blocker.Code), string(model.Unschedulable(""))) {
-		out.Blocker = nil // no room while all nodes drain at once, but they take turns
+		out.Blocker = nil // there was no room while all nodes drained at once, but they take turns
 	}
 	switch {
 	case out.Blocker != nil:
@@ -245,11 +246,11 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 	return out
 }
 
-// stuck returns the forecast for an instance that is still there when the drain can go no further.
+// stuck returns the forecast for an instance that is still there when the drain can't go on.
 func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	b, blocked := f.rehearsal.blocker(inst)
 	if !blocked {
-		return out // it stays, and blocks nothing
+		return out // it stays and blocks nothing
 	}
 	if out.Blocker == nil || out.Blocker.Code != b.Code {
 		out.Blocker = &b
@@ -264,7 +265,8 @@ func (r *rehearsal) drain() *fsm.Drain {
 	return d
 }
 
-// last returns a node's part of the drain as the last decision about it found it; ok is false if it never began.
+// last returns a node's part of the drain, and the last decision in which that part was under way. ok is false if the
+// part never began.
 func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	if p, ok = r.lasts[node]; !ok {
 		return nil, d, false
@@ -275,7 +277,7 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	return p, drainPart{drain, part, n}, true
 }
 
-// blocker returns what keeps an instance when the drain can go no further.
+// blocker returns why an instance is still there when the drain can't go on.
 func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {
@@ -288,7 +290,7 @@ func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	return p.blockerOf(&d, now)
 }
 
-// kept lists the copies that keep a node's drain from ending although none of their members runs there any more.
+// kept lists the copies that keep a node's drain from ending and that no instance uses any more.
 func (r *rehearsal) kept(node model.NodeID) []model.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)

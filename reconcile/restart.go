@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	retryDelay = 5 * model.Second // before the second replacement in a row; doubled for each further one
+	retryDelay = 5 * model.Second // delay before the second replacement in a row; doubled for each further one
 	retryMax   = model.Hour
 )
 
-// retry says when a group may replace a failed instance again. Within the limit of the reschedule block the delay is
-// short and grows. Beyond it, the instance stays failed, so that people see it. It is tried again after the block's
-// interval, which doubles as well (P26).
+// retry says when a group may replace a failed instance again. As long as the limit of the reschedule block is not
+// reached, the delay is short and grows. After that, the instance stays failed, so that people see it. It is tried
+// again after the block's interval, which doubles as well (P26).
 type retry struct {
 	at       model.Time
-	failures int // of the version, as long as they are remembered: half an hour, or the interval if that is longer
+	failures int // recorded failures of the version; kept for half an hour, or for the interval if longer
 	limited  bool
 }
 
 // retryOf counts the failures of a version: recorded ones, and instances that are overdue now. If node is given, only
-// failures on that node count, because each node of a system group is separate.
+// failures on that node count. Each node of a system group is counted separately.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {
@@ -52,7 +52,6 @@ func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	return r
 }
 
-// retryKey identifies a count of failures.
 type retryKey struct {
 	version uint64
 	node    model.NodeID
@@ -82,7 +81,7 @@ func doubled(d model.Duration, n int) model.Duration {
 	return d
 }
 
-// mayRetry reports whether a failed instance of a version may be replaced now. If not, it records the reason on old.
+// mayRetry reports whether a failed instance of a version may be replaced now. If not, the reason is recorded for old.
 func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	node := model.NodeID("")
 	if g.system() {

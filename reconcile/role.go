@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replaceable reports whether the gates of a group's replacement allow another member to take over from one that is
-// down. It records the reason if not.
+// replaceable reports whether the gates of a group's replacement allow another member to take over from a member that
+// is down. If not, it records the reason.
 func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	if g.spec.Replacement.Mode != model.ModeWhen {
 		return true
@@ -27,9 +27,9 @@ func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	return false
 }
 
-// afterLeaving adjusts the need of a slot to the group's role if the slot's last instance left for a cause from outside
-// its job. An instance that is never replaced starts again on its own node. One that is replaced under conditions waits
-// for them if its node went offline. It returns nil if the slot has to wait.
+// afterLeaving adjusts the need of a slot to the group's role, if the slot's last instance left for a cause outside its
+// job. If the group is never replaced elsewhere, the next instance starts on the same node. If it is replaced under
+// conditions and the node went offline, the slot waits for the conditions. The result is nil if the slot has to wait.
 func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	last := slot.last
 	if last == nil || g.system() || last.Version != n.version {
@@ -69,7 +69,8 @@ func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
 }
 
-// ofMembers reports whether a code depends on facts of members, which may change on their own or through work on them.
+// ofMembers reports whether a code depends on facts of members. Those may change by themselves or through work on the
+// members.
 func ofMembers(code model.Code) bool {
 	switch code {
 	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy,
@@ -79,8 +80,8 @@ func ofMembers(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
-// hooked returns the facts of an instance after its before_stop hook succeeded: its own gates hold. If it led, another
-// ready member leads now.
+// hooked returns the facts of an instance after its before_stop hook succeeded. Its own gates then hold. If it was the
+// leader, another ready member becomes the leader.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
 	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -105,7 +106,7 @@ func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	return facts
 }
 
-// elect makes the first other ready member the leader.
+// elect makes the first other ready member of the group its leader.
 func (r *rehearsal) elect(instead *fsm.Instance) {
 	for other := range r.in.State.InstancesOf(instead.Group) {
 		if other.ID == instead.ID || !other.Ready() {

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollNeeds lists the instances of a new version that may be made beside the old ones now: first the canaries, then at
+// rollNeeds lists the instances of a new version that may be made now beside the old ones: first the canaries, then at
 // most max_surge at a time.
 func (p *pass) rollNeeds(g *groupView) []*need {
 	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
@@ -38,7 +38,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 }
 
 // rollable lists the slots that another version holds and that only a rollout changes. Slots that are being prepared
-// come first, then those on nodes to be emptied (P28), then those that are not ready. All of them are open.
+// come first, then slots on nodes to be emptied (P28), then slots whose holder is not ready. All of them are in g.open.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -54,8 +54,8 @@ func (p *pass) rollable(g *groupView) []*slotView {
 	return slots
 }
 
-// takesPart reports whether a rollout includes an instance now. In a system group, instances on nodes that take no new
-// instances are left out. They get the version when their nodes are back.
+// takesPart reports whether a rollout includes an instance now. In a system group it leaves out instances on nodes that
+// take no new instances. They get the new version when their nodes are back.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
@@ -64,13 +64,13 @@ func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	return n != nil && p.state().Eligible(n) == nil
 }
 
-// canarying reports whether the deployment waits for its canaries to be promoted.
+// canarying reports whether the group's deployment has canaries that are not promoted yet.
 func (p *pass) canarying(g *groupView) bool {
 	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
 }
 
-// current returns the number of slots that have an instance of the group's version, or wait for one, while that version
-// is rolled out.
+// current returns the number of slots that have an instance of the group's version, or will get one next, while that
+// version is rolled out.
 func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
@@ -81,7 +81,7 @@ func (p *pass) current(g *groupView) int {
 	}
 	empty := g.open
 	if !g.system() {
-		empty = p.wantedSlots(g) // others stay empty
+		empty = p.wantedSlots(g) // the group's other empty slots stay empty
 	}
 	for _, slot := range empty {
 		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) &&
@@ -92,8 +92,8 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated returns the number of slots below the given one whose successor is as outdated as its holder. Each gets one
-// of the group's version in its turn.
+// outdated returns the number of slots below the given one where the successor has an old version, like the holder.
+// Such a successor is replaced by one of the group's version later.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -104,12 +104,13 @@ func (g *groupView) outdated(before int) int {
 	return n
 }
 
-// healthy reports whether an instance is ready and has been for the group's min_healthy. A member must also be in sync.
+// healthy reports whether an instance has been ready for the group's min_healthy. A member must also be in sync.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 	return inst != nil && p.takesOver(g, inst) && p.reached(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
-// available returns the number of slots with a ready instance. One of the new version counts only once it is healthy.
+// available returns the number of slots with a ready instance. An instance of the new version counts once it is
+// healthy.
 func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -124,8 +125,8 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops instances that a new version has replaced. If the old one is stopped first, or some may be
-// unavailable, it stops as many as that allows.
+// stopRolled stops instances that a new version replaces. With stop-first, or if some instances may be unavailable, it
+// stops as many as that allows. Otherwise it stops those whose replacements are healthy.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
@@ -179,7 +180,8 @@ func (p *pass) rollStops(g *groupView) {
 	}
 }
 
-// finishRoll stops the old instance of a slot once the new one is healthy, unless the new one is only a canary.
+// finishRoll stops the old instance of a slot once the new one is healthy. If the new one is a canary, it waits until
+// that is promoted.
 func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {
@@ -193,8 +195,7 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	}
 }
 
-// portsInPlace reports whether the static ports of a new version would be free on a node once the old instance has
-// gone.
+// portsInPlace reports whether the static ports of a new version would be free on a node without the old instance.
 func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	for _, port := range f.spec.Ports {
 		if port.Static == 0 {
@@ -208,7 +209,8 @@ func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	return true
 }
 
-// roomAfter reports whether the new version would fit after the old instance has gone: in its place, or elsewhere now.
+// roomAfter reports whether an instance of the new version would fit: on the old instance's node without that instance,
+// or on another node now.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, leaveRolled, urgentRoll)
 	n.version = g.row.Version

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// spreadWorld is a cluster in which the instances of web/main are placed. A node's zone and system are labels.
+// spreadWorld is a cluster in which the instances of web/main are placed. Nodes have the labels zone and system.
 func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int, spreads []string) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -41,7 +41,7 @@ func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int,
 	return w
 }
 
-// A scale-down takes the same instances as a search through all that are left, whatever the group is spread over.
+// A scale-down takes the same instances as a search through all that are left would, whatever spreads the group has.
 func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	for seed := range uint64(80) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -57,12 +57,13 @@ func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	}
 }
 
-// The work of a scale-down grows with the instances that it takes, not with their number times the nodes.
+// The work of a scale-down grows with the number of instances that it takes, not with that number times the number of
+// nodes.
 func TestScaleDownOfManyIsCheap(t *testing.T) {
 	const nodes, count = 300, 600
 	for _, c := range []struct {
 		spreads []string
-		each    int // comparisons for each instance that is taken
+		each    int // comparisons for each taken instance
 	}{
 		{nil, 50},
 		{[]string{"node.label.zone"}, 50},

@@ -17,9 +17,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scenarios print into their files")
 
-// TestScenarios runs every file of testdata. A file is a list of steps separated by empty lines: lines of commands,
-// then "----", then their output. After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are
-// listed in world_test.go.
+// TestScenarios runs every scenario in testdata. A scenario is a list of steps separated by empty lines. A step is some
+// lines of commands, then "----", then their output. After every entry fsm.Check and fsm.CheckStep must find nothing.
+// The commands are listed in world_test.go.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -64,7 +64,7 @@ func runScenario(t *testing.T, file string) {
 	}
 }
 
-// world is a cluster that is controlled by words: a state, the leader's evidence, and agents that carry out
+// world is a cluster that commands in words control. It has a state, the leader's evidence, and agents that carry out
 // assignments.
 type world struct {
 	t     fatal
@@ -74,34 +74,34 @@ type world struct {
 	live  map[model.NodeID]fsm.Liveness
 	seen  reconcile.Cache
 
-	followed reconcile.Cache // gets everything that is written
+	followed reconcile.Cache // every written row is noted in it
 
 	agents map[model.NodeID]*agentSim
 	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance of the slot
 	ids    map[string]model.InstanceID
 	nodes  []model.NodeID
 	specs  map[model.JobName]model.JobSpec
-	quiet  bool // don't check after each entry
+	quiet  bool // entries are not checked
 
-	unchecked bool // like quiet, and instances have names
+	unchecked bool // like quiet, but instances have names
 
-	freshMoves bool // the rescheduler has moved something since the places were last checked
+	freshMoves bool // the rescheduler has begun a move since targets were last checked
 	slow       bool // members that become ready don't report that they are in sync
 	term       uint64
 	hooks      map[model.InstanceID]hookOutcome
 
-	events     fsm.EventKey // earlier events were shown
+	events     fsm.EventKey // the first event that was not shown yet
 	remembered fsm.State
 }
 
-// agentSim is an agent. Its instances survive an outage of its node.
+// agentSim is an agent with its instances. They survive an outage of its node.
 type agentSim struct {
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus
 	order   []model.InstanceID
 }
 
-// fatal is what a world needs of a test or of a property's test.
+// fatal is the part of a test, or of a property's test, that a world needs.
 type fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -115,12 +115,12 @@ func newWorld(t fatal) *world {
 		hooks: map[model.InstanceID]hookOutcome{},
 	}
 	settings := model.DefaultSettings()
-	settings.Rescheduler = "off" // each scenario is about one thing; those about the rescheduler turn it on
+	settings.Rescheduler = "off" // only the scenarios about the rescheduler turn it on
 	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: settings})
 	return w
 }
 
-// apply commits an entry of one group and returns the refusal.
+// apply commits an entry of one group and returns the refusal, if any.
 func (w *world) apply(actor model.Actor, group ...fsm.Command) *model.Error {
 	w.t.Helper()
 	results := w.commit(fsm.Entry{Format: 1, Actor: actor, Groups: [][]fsm.Command{group}})
@@ -190,7 +190,7 @@ func (w *world) input() reconcile.Input {
 	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term}
 }
 
-// decide runs one decision, commits its plan and returns it in words.
+// decide makes one decision, commits its plan and returns it in words.
 func (w *world) decide() string {
 	w.t.Helper()
 	plan := reconcile.Decide(w.input())
@@ -215,7 +215,7 @@ func (w *world) decide() string {
 	return out.String()
 }
 
-// say returns a command of the leader in words.
+// say describes a command of the leader.
 func (w *world) say(c fsm.Command) string {
 	text := ""
 	switch c := c.(type) {

@@ -2,19 +2,19 @@ package reconcile
 
 import "github.com/outspan/outspan/fsm"
 
-// Weights of the soft rules, in points. A node's use counts at most full points.
+// Weights of the soft rules, in points. How full a node is counts at most full points.
 const (
 	full          = 10_000
 	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
 	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
-	affinityPoint = 200      // for each point of weight of an affinity: at most as much as two instances
+	affinityPoint = 200      // for each point of an affinity's weight; an affinity counts at most as much as two instances
 	failedThere   = 5 * full // for each recent failure of the group on the node
-	avoidedThere  = 1 << 40  // outweighs all other preferences together (R40)
-	detourThere   = 1 << 41  // an instance there has to move twice, so only if no other node is possible
+	avoidedThere  = 1 << 40  // outweighs all preferences together (R40)
+	detourThere   = 1 << 41  // a last resort, because an instance there has to move twice
 )
 
-// score returns how good the node is for one more instance, without the domain's own score for spreads. Greater is
-// better.
+// score returns how good a node is for one more instance; greater is better. It leaves out the score for spreads, which
+// the whole domain shares.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
 	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
@@ -24,12 +24,12 @@ func (f *field) score(c *candidate) int64 {
 	return score
 }
 
-// use scores how full the node would be. The algorithm spread prefers empty nodes, binpack full ones.
+// use returns the score for how full the node would be. The algorithm spread prefers empty nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
 	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
-// useOf is use with the memory and CPU that would be held given.
+// useOf is use for the given memory and CPU.
 func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
@@ -46,7 +46,7 @@ func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	return full - used
 }
 
-// affinity returns the points that a group's affinities give a node.
+// affinity returns the points that the group's affinities give a node.
 func (f *field) affinity(n *fsm.Node) int64 {
 	total := int64(0)
 	for i := range f.spec.Affinities {
@@ -57,8 +57,8 @@ func (f *field) affinity(n *fsm.Node) int64 {
 	return total
 }
 
-// constantBonus returns the part of a node's score that doesn't change when more instances are placed: affinities,
-// recent failures, the avoid list, and whether the node waits for its turn in a drain.
+// constantBonus returns the part of a node's score that stays the same while instances are placed: affinities, recent
+// failures, the avoid list, and whether the node waits for its turn in a drain.
 func (f *field) constantBonus(v *nodeView) int64 {
 	total := int64(0)
 	if len(f.spec.Affinities) > 0 {
@@ -80,19 +80,20 @@ func (f *field) constantBonus(v *nodeView) int64 {
 	return total
 }
 
-// domain is the set of nodes with the same values for all spread attributes. A heap gives the best scored node.
+// domain is the set of nodes that have the same values for all spread attributes. The heap's first node has the best
+// score.
 type domain struct {
 	heap candidates
 	rest []ranked // not yet scored, the best node first
-	used int64    // instances of the group in domains that share a value, counted once for each shared value
+	used int64    // number of the group's instances in domains that share a value, once for each value
 }
 
-// countSpread adds delta instances on a node to every domain that shares a value with it.
+// countSpread adds delta instances on a node to the counts of all domains that share a value with it.
 func (f *field) countSpread(v *nodeView, delta int64) {
 	switch len(f.spec.Spreads) {
 	case 0:
 		return
-	case 1: // a domain shares its only value with no other
+	case 1: // with one spread, no two domains share a value
 		f.domains[f.layout.of[v.at]].used += delta
 		return
 	}
@@ -106,16 +107,16 @@ func (f *field) countSpread(v *nodeView, delta int64) {
 	}
 }
 
-// candidate is one node in a field. It holds no pointers, so the garbage collector does not scan a hundred fields of
-// 5,000 nodes.
+// candidate is one scored node in a field. It holds no pointers, so that the garbage collector need not scan a hundred
+// fields of 5,000 nodes.
 type candidate struct {
 	score int64
 	tie   uint64 // hash of group and node
-	at    int32  // the position of the node
-	moves int32  // of the view, when it was scored
+	at    int32  // position of the node
+	moves int32  // value of the view's moves when the node was scored
 }
 
-// candidates is a heap: the best score first, then the smallest tie, then the smallest id.
+// candidates is a heap. The best score comes first; among equal ones the smallest tie, then the smallest id.
 type candidates []candidate
 
 func (c candidates) better(i, j int) bool {

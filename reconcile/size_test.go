@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigCluster is a state that a leader and the agents of many nodes write to. Every entry is encoded, as in the log.
+// bigCluster is a state with a leader and the agents of many nodes. Every entry is encoded, as for the log.
 type bigCluster struct {
 	t     *testing.T
 	s     fsm.State
@@ -57,7 +57,7 @@ func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 	return len(data)
 }
 
-// step decides once, writes the plan, and lets every agent do what it is asked.
+// step makes a decision, writes its plan, and lets every agent do what it is asked.
 func (c *bigCluster) step(seen *reconcile.Cache) {
 	plan := reconcile.Decide(reconcile.Input{State: c.s, Live: c.live, Now: c.now, Cache: seen})
 	if len(plan.Skipped) > 0 {
@@ -107,7 +107,7 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 }
 
 // The stop of a member of a group with gates names every node of the group. So a drain of many nodes makes plans of
-// megabytes. They are cut into entries that the log accepts.
+// megabytes, which are cut into entries that the log accepts.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
@@ -136,8 +136,8 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	}
 }
 
-// An entry that the log can never take is split until the group at fault is alone, and that group is left out.
-// Everything else goes on.
+// An entry that the log can never take is split until the group that causes it is alone. That group is left out, and
+// everything else goes on.
 func TestWhatCannotBeWrittenIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

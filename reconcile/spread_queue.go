@@ -6,40 +6,40 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// spreadQueue returns instances of a group in the order in which removing them keeps the group most evenly spread. The
-// next one is in the most crowded spread domain. Within it, it is on the node with most instances of the group, and
-// among those nodes on the fullest. Among the instances there the oldest comes first.
+// spreadQueue returns instances of a group in the order in which to remove them, so that the group stays most evenly
+// spread. The next instance is in the most crowded spread domain. In that domain it is on the node with the most
+// instances of the group. Among those nodes the fullest counts, and among its instances the oldest.
 //
-// Each domain keeps its nodes in a heap, and the domains are in a heap too. Taking an instance from a node moves that
-// node and its domain. Other domains move only if the group has several spreads.
+// Each domain keeps its nodes in a heap, and the domains are in a heap too. Taking an instance from a node changes the
+// positions of that node and its domain. Other domains change only if the group has several spreads.
 type spreadQueue struct {
 	domains  crowdHeap[*crowdedDomain]
-	compared int // how often two entries of a heap were compared
+	compared int // number of comparisons of two heap entries, for tests
 }
 
-// crowdedDomain holds the nodes of a domain from which something may be taken.
+// crowdedDomain holds the nodes of a domain from which instances may be taken.
 type crowdedDomain struct {
-	shares []*int // by attribute: the instances of the group in all domains with the same value
-	weight int    // their sum
+	shares []*int // by attribute: number of the group's instances in all domains with the same value
+	weight int    // sum of shares
 	nodes  crowdHeap[*crowdedNode]
 }
 
-// crowdedNode is a node and the instances that may be taken from it, the most dispensable first.
+// crowdedNode is a node with the slots that may be taken from it, the most dispensable first.
 type crowdedNode struct {
-	count int   // instances of the group; 0 if that does not matter
-	use   int64 // how full it is, in steps; 0 if that does not matter
+	count int   // number of the group's instances; 0 if that does not matter
+	use   int64 // how full the node is, in steps; 0 if that does not matter
 	slots []*slotView
 }
 
-const useSteps = 10 // nodes count as equally full within one such step
+const useSteps = 10 // nodes within the same tenth count as equally full
 
-// spreadQueue returns a queue of the first alike slots of held. Their holders must be worth the same, the oldest first.
-// An instance on a node that the state does not know is taken last.
+// spreadQueue returns a queue of the first slots of held, as many as alike says. Their holders must be of equal worth,
+// the oldest first. Instances on unknown nodes are taken last.
 func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQueue {
 	q, table := &spreadQueue{}, p.candidates()
 	l := table.layoutOf(g.spec.Spreads)
 	domains := q.domainsOf(l)
-	packs := p.in.State.Settings.Algorithm == "binpack" // full nodes are wanted, so a domain counts as one node
+	packs := p.in.State.Settings.Algorithm == "binpack" // binpack wants full nodes, so all nodes of a domain count as one
 	type place struct {
 		domain *crowdedDomain
 		node   model.NodeID
@@ -82,7 +82,7 @@ func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQue
 	return q
 }
 
-// domainsOf returns the domains of a layout, without nodes, and one more for unknown nodes.
+// domainsOf returns the domains of a layout, still without nodes, and one more for unknown nodes.
 func (q *spreadQueue) domainsOf(l *layout) []*crowdedDomain {
 	type value struct {
 		attribute int
@@ -168,7 +168,7 @@ func (n *crowdedNode) before(other *crowdedNode) bool {
 	return older(n.slots[0].holder, other.slots[0].holder) < 0
 }
 
-// crowdHeap has the most crowded element first.
+// crowdHeap is a heap with the most crowded element first.
 type crowdHeap[T any] struct {
 	all      []T
 	before   func(a, b T) bool
@@ -187,7 +187,7 @@ func (h *crowdHeap[T]) Less(i, j int) bool {
 // Swap implements heap.Interface.
 func (h *crowdHeap[T]) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
 
-// Push implements heap.Interface. Nothing is ever pushed.
+// Push implements heap.Interface. It is never called.
 func (h *crowdHeap[T]) Push(any) {}
 
 // Pop implements heap.Interface.

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopSurplus stops instances that are not wanted any more: those of stopped jobs and removed groups, those above the
-// count, and the one of a slot's two that is not needed after all.
+// stopSurplus stops instances that are not wanted any more: instances of stopped jobs and removed groups, instances
+// above the count, and one of two instances in a slot that needs only one.
 func (p *pass) stopSurplus() {
 	for _, g := range p.groups {
 		if g.system() && g.row.Count > 0 {
@@ -27,7 +27,7 @@ func (p *pass) stopSurplus() {
 	}
 }
 
-// stop begins a stop, or has it prepared, and reports whether it has begun. It records a refusal.
+// stop begins a stop or its preparation. It reports whether the stop has begun, and records a refusal.
 func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 	return p.stopStage(inst, cause, by) == stageBegun
 }
@@ -36,7 +36,7 @@ func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage
 	return p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 }
 
-// stopWith is stopStage with the command given.
+// stopWith is stopStage for a given command.
 func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	stage, refusal := p.stopAs("instance/"+string(inst.ID), c)
 	if refusal != nil {
@@ -45,13 +45,13 @@ func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	return stage
 }
 
-// dispensable orders instances for scale-down. Of two that are worth the same the older one goes.
+// dispensable orders instances for scale-down. Of two instances of equal worth, the older one is stopped first.
 func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound returns how strongly the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if the
-// facts are unknown, 2 if a gate is closed.
+// bound returns whether the gates of its role, such as !self.leader, protect an instance: 0 if not, 1 if the facts are
+// unknown, 2 if a gate is closed.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -77,7 +77,7 @@ func isDown(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedFailed || inst.Status.Observed == model.ObservedLost
 }
 
-// leaving reports whether an instance's node is to be emptied or is gone.
+// leaving reports whether an instance's node is to be emptied or does not exist any more.
 func (p *pass) leaving(inst *fsm.Instance) bool {
 	if p.state().InFullService(inst.Node) {
 		return false
@@ -86,14 +86,16 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 	return n == nil || n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 }
 
-// settlePair ends the time in which a slot has two instances, if nothing else has to happen first. Either the holder is
-// gone for good and its successor is ready, or the reason for the successor has disappeared and one of the two is
-// surplus (L14).
+// settlePair leaves a slot that has two instances with one, if that can happen now. A failed holder is stopped. A
+// holder that is lost or never became ready is stopped once its successor can take over. If the reason for the
+// successor is gone, the more dispensable of the two is surplus (L14).
 func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.leaveReasonOf(g, holder); w {
 	case leaveNone:
-		p.stopOneOf(g, slot)
+		if p.isMember(holder) || !stopsForPerson(holder) {
+			p.stopOneOf(g, slot)
+		}
 	case leaveLost:
 		if p.takesOver(g, next) && p.stop(holder, model.CauseNodeOffline, "replaced by "+string(next.ID)) {
 			slot.handOver(p)
@@ -108,8 +110,14 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is the
-// surplus, unless only the replacement is ready.
+// stopsForPerson reports whether an instance will stop because a person asked for it. If it is no member of a
+// replicated group, its successor then takes over.
+func stopsForPerson(inst *fsm.Instance) bool {
+	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser
+}
+
+// stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
+// stopped, unless only the replacement is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
@@ -134,14 +142,14 @@ func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	}
 }
 
-// handOver makes the successor the holder, now that the holder is on its way out.
+// handOver makes the successor the holder once the stop of the old holder has begun.
 func (v *slotView) handOver(p *pass) {
 	gone := p.instance(v.holder.ID)
 	v.leaving, v.last = append(v.leaving, gone), gone
 	v.holder, v.successor = v.successor, nil
 }
 
-// killOverdue writes stopped for instances that are still draining after their grace; the agent kills and reports
+// killOverdue orders the kill of instances that are still draining after their grace; the agent kills and reports
 // (P15). An agent that can't be reached gets the order when it returns (P16).
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {

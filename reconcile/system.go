@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// systemUnsettled reports whether a group with one instance per node may need something. If every node has a ready one,
-// it needs nothing.
+// systemUnsettled reports whether a group with one instance per node may need something. It needs nothing if every node
+// has a ready instance of its version.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	if d := p.deploymentOf(g.ID); d != nil && !d.Status.Ended() {
 		return true
@@ -16,7 +16,7 @@ func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes || p.hasStragglers(g)
 }
 
-// hasStragglers reports whether a system group has instances of another version than its own.
+// hasStragglers reports whether a system group has instances of another version than the group's.
 func (p *pass) hasStragglers(g *fsm.Group) bool {
 	if p.seen.uniform[g.ID] == g {
 		return false
@@ -30,8 +30,8 @@ func (p *pass) hasStragglers(g *fsm.Group) bool {
 	return false
 }
 
-// systemWant returns how many instances a system group should have on the nodes that take part in a rollout: those it
-// has, and those that are being replaced.
+// systemWant returns how many instances a system group should have on the nodes that take part in a rollout. It counts
+// present instances and those that are just being replaced.
 func (p *pass) systemWant(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -46,7 +46,7 @@ func (p *pass) systemWant(g *groupView) int {
 }
 
 // systemNeeds lists the instances that a system group lacks: one on each eligible node that has none. It also stops
-// failed ones, so that they are started again there.
+// failed instances, so that new ones start on their nodes.
 func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		}
 	}
 	var needs []*need
-	var fresh *need // for slots that never had an instance, on the nodes from begun to ended
+	var fresh *need // need of slots that never had an instance; it covers missing[begun:ended]
 	next, begun, ended, missing, seats := 0, 0, 0, p.systemMissing(g), g.systemSeats()
 	for i, n := range missing {
 		seat, known := seats[n.ID]
@@ -81,7 +81,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 	return needs
 }
 
-// restartSystem stops a failed instance. Another one takes its place on the node when that is confirmed.
+// restartSystem stops a failed instance. Once that is confirmed, another one is made on the node.
 func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	if !p.mayRetry(g, p.version(g, inst), inst) {
 		return
@@ -89,7 +89,7 @@ func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	p.stop(inst, failureCause(inst), "failed")
 }
 
-// systemMissing lists the nodes that should have an instance of the group and have none that is wanted.
+// systemMissing lists the nodes that should have an instance of the group and don't have a wanted one.
 func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	has := map[model.NodeID]bool{}
 	for _, slot := range g.slots() {
@@ -107,18 +107,17 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	return missing
 }
 
-// suits reports whether a node meets a group's constraints.
 func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
 
-// systemSeat is a system group's slot for one node.
+// systemSeat is the slot of a system group that belongs to one node.
 type systemSeat struct {
 	slot int
-	last *fsm.Instance // the last instance there
-	busy bool          // last has not stopped yet
+	last *fsm.Instance // the last instance on the node
+	busy bool          // last is not confirmed stopped yet
 }
 
-// systemSeats returns, by node, the slots of a system group that had an instance there. If there are several, the first
-// counts.
+// systemSeats returns, by node, the slot of a system group that had an instance there. If there are several such slots,
+// the first one counts.
 func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	seats := map[model.NodeID]systemSeat{}
 	add := func(inst *fsm.Instance, seat systemSeat) {
@@ -137,7 +136,7 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	return seats
 }
 
-// freshSlot returns the smallest slot from *next on that was never used, and advances *next past it.
+// freshSlot returns the smallest slot number from *next on that was never used. It sets *next to the number after it.
 func (g *groupView) freshSlot(next *int) int {
 	for {
 		n := *next
@@ -148,7 +147,7 @@ func (g *groupView) freshSlot(next *int) int {
 	}
 }
 
-// stopStraySystem stops instances on nodes that no longer meet the group's constraints.
+// stopStraySystem stops instances on nodes that don't meet the group's constraints any more.
 func (p *pass) stopStraySystem(g *groupView) {
 	for _, slot := range g.slots() {
 		if slot.holder == nil {

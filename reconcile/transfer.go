@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay in a phase. There is no way back once it attaches, so from then on it waits for its
-// agent as long as that takes.
+// How long a transfer may stay in a phase. Once it attaches there is no way back, so from then on it waits for its
+// agent without a limit.
 const (
-	transferQueue = model.Hour        // for a budget that allows the stop of its instance
-	transferStall = 5 * model.Minute  // without progress
-	transferStart = 10 * model.Minute // for the instance to become ready at its new home
+	transferQueue = model.Hour        // until a budget allows the stop of its instance
+	transferStall = 5 * model.Minute  // without any progress
+	transferStart = 10 * model.Minute // until the instance is ready at its new home
 )
 
-// stepTransfers advances every transfer as far as its agents have got. It has old copies removed when their time is
-// over.
+// stepTransfers takes every transfer as far as its agents' reports allow. It also orders the removal of old copies
+// whose time is over.
 func (p *pass) stepTransfers() {
 	var all []*fsm.Transfer
 	for _, t := range p.state().Transfers.All() {
@@ -36,7 +36,7 @@ func (p *pass) stepTransfers() {
 
 func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volume()) }
 
-// coolDown has an old copy removed when its time is over and its replacement is known to be good.
+// coolDown orders the removal of an old copy when its time is over and the copy that replaced it is known to be good.
 func (p *pass) coolDown(t *fsm.Transfer) {
 	if t.Left.Old == "" || t.Left.Drop || !p.reached(t.Left.Until) || p.state().NeedsOld(t) != nil {
 		return
@@ -46,7 +46,7 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 	}
 }
 
-// stepTransfer takes the next step of a transfer, if possible, and reports whether it did.
+// stepTransfer takes the next step of a transfer, if one is possible, and reports whether it did.
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
 	case model.TransferQueued:
@@ -83,7 +83,7 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	return p.watchTransfer(t)
 }
 
-// advance enters a phase, and reports whether it did. It records a refusal.
+// advance puts a transfer into a phase and reports whether it did. It records a refusal.
 func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
 	if refusal != nil {
@@ -101,8 +101,8 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 	return refusal == nil
 }
 
-// stopForTransfer begins the stop of the slot's instance, under its budget. In the same group of commands the transfer
-// enters the phase in which the slot stays empty. Until the budget allows that, nothing changes.
+// stopForTransfer begins the stop of the slot's instance, if its budget allows it. In the same group of commands, the
+// transfer enters the phase in which the slot stays empty. Until the budget allows the stop, nothing changes.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
@@ -121,7 +121,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "its instance could not be stopped for %s: %s", transferQueue, refusal.Message)
 }
 
-// runningIn returns the wanted instance of the transfer's slot; nil if there is none.
+// runningIn returns the instance of the transfer's slot that should run; nil if there is none.
 func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Desired == model.DesiredRunning {
@@ -131,13 +131,13 @@ func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	return nil
 }
 
-// whenStopped continues once nothing of the slot can run any more.
+// whenStopped takes the next step once no instance of the slot can run any more.
 func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Status.Observed == model.ObservedStopped {
 			continue
 		}
-		if inst.Desired == model.DesiredRunning { // placed by an earlier decision
+		if inst.Desired == model.DesiredRunning { // an earlier decision placed it
 			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
@@ -158,8 +158,8 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	return p.attach(t)
 }
 
-// attach makes the verified copy the one in use. A refusal that waiting can't resolve ends the transfer, and the old
-// copy stays in use.
+// attach makes the verified copy the one in use. If it is refused for a reason that waiting can't resolve, the transfer
+// fails and the old copy stays in use.
 func (p *pass) attach(t *fsm.Transfer) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
@@ -167,7 +167,7 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	}
 	switch refusal.Code {
 	case model.CodeRestoreUnconfirmed, model.CodeInventoryMissing, model.CodeSlotTaken:
-		// it waits until people or agents have settled what a restore lost
+		// the transfer waits until operators or agents have settled what a restore lost
 		p.plan.refuse(transferSubject(t), refusal)
 		return false
 	}
@@ -180,8 +180,8 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "%s", refusal.Message)
 }
 
-// finishTransfer ends a transfer whose copy is in use. It succeeds when its instance is ready there, and fails after
-// transferStart.
+// finishTransfer ends a transfer whose copy is in use. It succeeds when the slot's instance is ready there, and fails
+// after transferStart.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)
@@ -195,7 +195,8 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 		"the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
-// watchTransfer ends a transfer that can't go on: its target is to be emptied, or it made no progress for too long.
+// watchTransfer ends a transfer that can't go on, because its target is not active any more or because it made no
+// progress for too long.
 func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if p.targetGone(t) {
 		return true
@@ -216,14 +217,14 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
 
-// targetGone ends a transfer whose target is not active any more, and reports whether it did.
+// targetGone fails a transfer whose target node is not active any more, and reports whether it did.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
 	return n != nil && n.Intent != model.IntentActive &&
 		p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
-// held says why a slot stays empty while a transfer works on its volumes; nil if none does.
+// held says why a slot must stay empty while a transfer works on its volumes; nil if no transfer does.
 func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	t, ok := p.state().TransferOf(group, slot)
 	if !ok || !t.Holds() {
@@ -232,7 +233,7 @@ func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	return &unplaced{code: model.CodeVolumeInUse, message: p.transferText(t)}
 }
 
-// transferText says what a transfer is doing.
+// transferText describes the present work of a transfer.
 func (p *pass) transferText(t *fsm.Transfer) string {
 	text := fmt.Sprintf("transfer %s (%s) is %s", t.ID, t.Kind, t.Phase)
 	if t.To != "" && t.To != t.From {
@@ -244,7 +245,7 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 	return text
 }
 
-// promise keeps room on the targets of transfers for the instances that will start there.
+// promise reserves room on the targets of transfers for the instances that will start there.
 func (p *pass) promise(t *nodeTable) {
 	for _, tr := range p.state().Transfers.All() {
 		if v := t.view(tr.To); v != nil {
@@ -253,7 +254,8 @@ func (p *pass) promise(t *nodeTable) {
 	}
 }
 
-// promised returns the memory, in bytes, that a transfer keeps on its target until its instance has been placed there.
+// promised returns the memory, in bytes, that a transfer reserves on its target. It is 0 once the instance is placed
+// there.
 func (p *pass) promised(t *fsm.Transfer) int64 {
 	s := p.state()
 	policy, ok := s.Policy(t.Group)
@@ -269,7 +271,7 @@ func (p *pass) promised(t *fsm.Transfer) int64 {
 	return s.ClaimsOf(policy, nil).Resources.MemoryBytes
 }
 
-// redeem gives the room that a transfer kept to the instance for which it was kept.
+// redeem releases the room that a transfer reserved, so that the instance for which it was reserved can be placed.
 func (p *pass) redeem(n *need) {
 	t, ok := p.state().TransferOf(n.group.id, n.slot)
 	if !ok || t.Phase != model.TransferStarting {

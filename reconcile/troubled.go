@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markTroubled requests the eviction of instances on nodes that their own agents have reported as degraded for longer
-// than the group tolerates. The same gates, order and budgets as in a drain apply. During a hold nothing leaves: then
-// something that the nodes share is broken, and no node is better.
+// markTroubled requests the eviction of instances whose node has been reported as degraded, by its own agent, for
+// longer than their group tolerates. The same gates, order and budgets as in a drain apply. During a hold no instance
+// leaves: something that the nodes share is then broken, and no other node would be better.
 func (p *pass) markTroubled() {
 	for _, id := range p.troubled {
 		n := p.node(id)
@@ -32,8 +32,8 @@ func (p *pass) markTroubled() {
 	}
 }
 
-// toLeave reports whether an instance is to leave its degraded node now. It records what keeps it there for the time
-// being.
+// toLeave reports whether an instance is to leave its degraded node now. If something keeps it there for now, it
+// records the reason.
 func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	until, leaves := p.state().Tolerated(inst)
 	switch {
@@ -50,23 +50,23 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	return false
 }
 
-// troubledBy returns the reason that is given for instances leaving a node that its own agent reports as degraded.
+// troubledBy returns the reason that people are shown when instances leave a node that its own agent reports as
+// degraded.
 func troubledBy(n *fsm.Node) string { return "node " + n.Name + " is degraded: " + n.Self.Words() }
 
-// leavesTroubled reports whether an instance is to leave because its own agent reports its node as degraded.
+// leavesTroubled reports whether an instance is to leave because its node's agent reports the node as degraded.
 func leavesTroubled(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseNodeNotReady
 }
 
-// troubleGone reports whether the node of an instance that is to leave it has recovered, or nothing leaves degraded
-// nodes now.
+// troubleGone reports whether an instance needn't leave its node any more: the node has recovered, or a hold began.
 func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	_, leaves := p.state().Tolerated(inst)
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops one instance that is to leave a degraded node, or is not ready on a good one. It does so when a
-// replacement covers it or, with stop-first, when a replacement would fit.
+// stopTroubled stops one instance that is to leave a degraded node, or that is not ready on a good node. Its
+// replacement must cover it or, with stop-first, must fit somewhere.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -76,7 +76,7 @@ func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by stri
 	case ok:
 		p.wait(inst, model.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
-	case g.stopFirst(g.spec.Eviction.Order), p.state().NoSurge(inst) != nil:
+	case g.stopFirst(g.spec.Eviction.Order), p.state().MustStopFirst(inst) != nil:
 		n := p.takeover(g, slot, w, urgentMove)
 		if _, why := p.peek(n); why != nil {
 			p.unplaced(n, why)

@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replacesUnready reports whether a group may have running instances replaced that are not ready. It is false for roles
-// with conditions on evictions, and for groups with data or identities. A check with restart_after restarts the
-// instance in place, and has it replaced if that doesn't help.
+// replacesUnready reports whether running instances of a group are replaced if they stay unready. They are not if the
+// role has conditions on evictions, or if the group has data or identities. They are not either if a check has
+// restart_after, because that restarts an instance in place.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&
@@ -21,7 +21,8 @@ func (g *groupView) replacesUnready() bool {
 }
 
 // unreadyLong reports whether an instance on a good node has been unready for longer than its group tolerates, so that
-// another one must take its place. If most of the group are not ready, none is replaced: the cause is not on this node.
+// another instance must replace it. If more than half of the group is not ready, none is replaced, because the node is
+// hardly the cause.
 func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false
@@ -44,7 +45,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	return true
 }
 
-// readySlots counts the slots of a group that have a ready instance.
+// readySlots returns the number of slots of a group that have a ready instance.
 func (p *pass) readySlots(g *groupView) int {
 	ready := map[int]bool{}
 	for inst := range p.state().InstancesOf(g.id) {

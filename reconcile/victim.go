@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeInstances lists the instances on a node for preemption. It is made at first use, and again when the node has
+// nodeInstances lists the instances on a node for preemption. It is made at first use, and again after the node has
 // changed.
 type nodeInstances struct {
-	moves   int32           // of the view, when it was made
-	running []*fsm.Instance // those that could be preempted if class, role and budget allow it; the newest first
-	soon    []*fsm.Instance // those that are stopping and whose room is promised to nobody
+	moves   int32           // value of the view's moves when the list was made
+	running []*fsm.Instance // instances that may be preempted if class, role and budget allow it, the newest first
+	soon    []*fsm.Instance // stopping instances whose room no preemptor waits for
 }
 
 func (p *pass) crowdOf(v *nodeView) *nodeInstances {
@@ -32,7 +32,7 @@ func (p *pass) crowdOf(v *nodeView) *nodeInstances {
 		switch {
 		case inst.Status.Observed == model.ObservedStopped || inst.WaitsForRoom() || awaited[inst.ID]:
 		case inst.Desired == model.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index:
-			// not one that this decision places
+			// placed before this decision
 			c.running = append(c.running, inst)
 		case inst.Desired != model.DesiredRunning && p.stopsSoon(inst):
 			c.soon = append(c.soon, inst)
@@ -57,7 +57,7 @@ func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 // soon reports whether the node will have room without a preemption.
 func (h *preemption) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
 
-// preemptionOn returns the best preemption on one node, or why there is none.
+// preemptionOn returns the best preemption on one node, or one that says why there is none.
 func (p *pass) preemptionOn(n *need, f *field, v *nodeView) *preemption {
 	c := p.crowdOf(v)
 	if who := p.roomComes(f, v, c); who != nil {
@@ -91,7 +91,7 @@ func whyNoHole(lower int, held []*model.Error) string {
 	return "there is nothing that it may take"
 }
 
-// roomComes returns the instances that are stopping for other reasons if they free enough room on a node; nil if they
+// roomComes returns the instances that are stopping for other reasons, if these free enough room on a node; nil if they
 // don't.
 func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.InstanceID {
 	free := v.free() - v.soonTaken
@@ -112,8 +112,9 @@ func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.Instan
 	return who
 }
 
-// lowerOn lists the instances that a need may preempt on a node, the newest first. They are less important, may leave,
-// and are no more of a group than its budgets allow. held lists why others are not among them.
+// lowerOn lists the instances that a need may preempt on a node, the newest first. They are less important and may
+// leave, and their groups' budgets allow all of these stops together. held lists why other instances may not be
+// preempted.
 func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
@@ -142,8 +143,8 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Ins
 	return lower, held
 }
 
-// wakeForRate asks for a decision when another stop of the group may be allowed: when the oldest stop leaves the window
-// of one of its budgets' rates or of the rate of preemption.
+// wakeForRate asks for a decision when a rate may allow another stop of the group. That is when the oldest stop leaves
+// the window of a budget's rate, or of the rate of preemption.
 func (p *pass) wakeForRate(group model.GroupID) {
 	for _, l := range p.state().Ledgers(group) {
 		p.wakeWhenLeft(l.Stops, l.Budget.Window)
@@ -153,7 +154,7 @@ func (p *pass) wakeForRate(group model.GroupID) {
 	}
 }
 
-// wakeWhenLeft asks for a decision when the oldest of the stops that are still in the window leaves it.
+// wakeWhenLeft asks for a decision when the oldest stop that is still in the window leaves it.
 func (p *pass) wakeWhenLeft(stops []model.Time, window model.Duration) {
 	for _, at := range stops {
 		if left := at.Add(window); left > p.in.Now {
@@ -173,7 +174,7 @@ func (p *pass) mayTake(taker, owner model.GroupID) *model.Error {
 	return refusal
 }
 
-// allowed returns how many ready instances of a group its budgets allow to stop now.
+// allowed returns how many ready instances of a group may stop now under its budgets.
 func (p *pass) allowed(id model.GroupID) int {
 	n, known := p.preempts.allowance[id]
 	if known {
@@ -198,7 +199,8 @@ func (p *pass) classOf(inst *fsm.Instance) int {
 	return s.ClassRank(job.Class)
 }
 
-// portHolders lists the instances that hold a static port which the need wants. ok is false if one of them must stay.
+// portHolders lists the instances that use a static port that the need wants. ok is false if one of them may not be
+// preempted.
 func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must []*fsm.Instance, ok bool) {
 	for _, port := range f.spec.Ports {
 		owner, taken := p.state().PortOwner(v.node.ID, port.Static)
@@ -220,10 +222,10 @@ func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must [
 type level struct {
 	rank    int
 	members []*fsm.Instance // the newest first
-	below   int64           // memory of all less important levels, in bytes
+	below   int64           // memory of the instances in all less important levels, in bytes
 }
 
-// levels sorts instances by class, the least important first.
+// levels groups instances by class, the least important class first.
 func (p *pass) levels(lower []*fsm.Instance) []level {
 	var all []level
 	for _, inst := range lower {
@@ -252,9 +254,10 @@ func memoryOf(all []*fsm.Instance) int64 {
 	return sum
 }
 
-// pick chooses victims that free at least lacks bytes of memory, those in must among them. It takes as few as possible
-// of the most important class, then of the next, and so on, and the newest within a class. From each class it takes the
-// instances that leave the least for the classes below. It returns nil if all of them are not enough.
+// pick chooses victims that free at least lacks bytes of memory; those in must are always chosen. It takes as few as
+// possible of the most important class, then of the next class, and so on. From each class it takes the instances that
+// leave the least to free in the classes below. In the lowest class it prefers the newest. It returns nil if all
+// instances together are not enough.
 func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	chosen := slices.Clone(must)
 	lacks -= memoryOf(must)
@@ -293,8 +296,9 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest takes as few instances as possible that have enough memory together; nil if all are not enough. It takes the
-// largest, or with newest the newest ones that will do. members are in order, the newest first.
+// fewest takes as few instances as possible that together have enough memory; nil if all are not enough. It takes the
+// largest. If newest is true, it takes the newest that make up the same number. members must be in order, the newest
+// first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

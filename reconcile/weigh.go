@@ -5,16 +5,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupTally is a group at rest whose preferences a move could serve better.
+// groupTally is a group at rest, with what one move could gain for its preferences.
 type groupTally struct {
 	id    model.GroupID
 	row   *fsm.Group
 	spec  *model.GroupSpec
-	nodes []model.NodeID // the node of each instance
-	hint  int64          // upper bound of what a move could gain in preferences
+	nodes []model.NodeID
+	hint  int64 // upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and finds the groups whose preferences a move could serve better. For a group
+// weigh adds up what each node holds, and finds the groups whose preferences a move could meet better. For a group
 // whose row and nodes have not changed since the last decision, it uses the cached result.
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
@@ -35,7 +35,7 @@ func (b *balancer) weigh() []*groupTally {
 	return b.tallies()
 }
 
-// tallies lists the groups that could gain something, in order of id.
+// tallies lists the groups for which a move could gain something, in order of id.
 func (b *balancer) tallies() []*groupTally {
 	seen := b.p.seen
 	seen.look(b.all)
@@ -83,7 +83,7 @@ func (b *balancer) leave(inst *fsm.Instance) {
 	}
 }
 
-// average sets the mean use of the possible targets, weighted by their size.
+// average sets mean, the mean use of the possible targets weighted by their size.
 func (b *balancer) average() {
 	held, room := int64(0), int64(0)
 	for _, l := range b.loads {
@@ -96,7 +96,7 @@ func (b *balancer) average() {
 	}
 }
 
-// tallyOf begins a group's tally. It returns nil if no move could serve the group's preferences better.
+// tallyOf starts a group's tally. It returns nil if no move can help the group, or none is allowed.
 func (b *balancer) tallyOf(id model.GroupID) *groupTally {
 	s := b.p.state()
 	row, ok := s.Groups.Get(id)

@@ -12,12 +12,12 @@ import (
 
 const (
 	asItShouldBe = "nothing: it is as it should be"
-	chainAtMost  = 20 // links of a chain that are shown, the latest ones
-	ailingAtMost = 3  // instances of a group whose troubles are shown
+	chainAtMost  = 20 // number of links of a chain that are shown, the latest ones
+	ailingAtMost = 3  // number of a group's instances, nodes or volumes that are named
 )
 
-// Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a
-// drain. Codes: not_found, ambiguous.
+// Why explains an object: a job, a group (job/group), a drain, a node (id, name or prefix) or an instance (id or unique
+// prefix). Error codes: not_found, ambiguous.
 func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	s := &e.p.in.State
 	if g, ok := s.Groups.Get(model.GroupID(object)); ok {
@@ -33,7 +33,7 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	inst, noInstance := s.FindInstance(object)
 	switch {
 	case noNode == nil && (node.Name == object || string(node.ID) == object):
-		// a complete name is not taken for the prefix of an id
+		// a complete name must not be read as the prefix of an id
 		return e.whyNode(node), nil
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
@@ -71,7 +71,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	return out
 }
 
-// whyOneGroup is whyGroup with the rollout, if the group still has instances of another version.
+// whyOneGroup is whyGroup. If the group still has instances of another version, it adds the state of the rollout.
 func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 	out := e.whyGroup(g)
 	name, _ := g.ID.Split()
@@ -116,7 +116,7 @@ func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
 	return out
 }
 
-// avoider returns what avoids a node: a group, or one version of it.
+// avoider names what avoids a node: a group, or one version of it.
 func avoider(a fsm.AvoidEntry) string {
 	if a.Version == 0 {
 		return string(a.Group)
@@ -124,7 +124,7 @@ func avoider(a fsm.AvoidEntry) string {
 	return fmt.Sprintf("version %d of %s", a.Version, a.Group)
 }
 
-// avoided names the nodes that a group avoids and that would otherwise take its new instances.
+// avoided names the nodes that could take the group's new instances if the group did not avoid them.
 func (e *Explanation) avoided(g *fsm.Group) string {
 	var nodes []string
 	for _, n := range e.p.in.State.Nodes.All() {
@@ -143,7 +143,7 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	return text
 }
 
-// lost adds the volumes of a group whose data was given up to the state in out, and returns them as subjects.
+// lost adds to out.State the volumes of a group whose data was given up, and returns them as subjects.
 func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
@@ -161,7 +161,7 @@ func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	return subjects
 }
 
-// ailing lists the instances of a group that should run, are not ready, and have reported why.
+// ailing lists the instances of a group that should run, are not ready, and have reported a reason.
 func (e *Explanation) ailing(g *fsm.Group) (all []*fsm.Instance) {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		if inst.Desired == model.DesiredRunning && !inst.Ready() && inst.Status.Reason != "" {
@@ -216,7 +216,7 @@ func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
 	return out
 }
 
-// chain fills in how the subjects got into their state, from the events, and since when they are in it.
+// chain adds to out the events that led the subjects to their present state, and the time of the last one.
 func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
 	about := func(_ model.EventType, subject string) bool { return slices.Contains(subjects, subject) }
 	for _, event := range e.p.in.State.Events.Find(0, about) {
@@ -252,7 +252,7 @@ func eventText(event *fsm.Event) string {
 	return text
 }
 
-// unplacedSlot returns the first slot of a group whose next instance can't be placed.
+// unplacedSlot returns the first slot of a group whose next instance can't be placed; false if there is none.
 func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
 		if e.p.reasons.slot(slotKey{g.ID, n}) != nil {
@@ -262,13 +262,13 @@ func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	return 0, false
 }
 
-// considered returns placement's result on every node for the next instance of a slot.
+// considered returns, for every node, how placement judges it for the next instance of a slot.
 func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
 		}
-		g.fields = nil // score again, with everything that was placed since
+		g.fields = nil // score the nodes again, because instances were placed since
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
 			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}
@@ -276,7 +276,8 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 	return nil
 }
 
-// all lists every node with its score, or the rule that excludes it. With a home all other nodes are excluded.
+// all lists every node with its score, or with the rule that excludes it. If the slot has a home, all other nodes are
+// excluded.
 func (f *field) all(home model.NodeID) []model.Considered {
 	scores := map[model.NodeID]int64{}
 	for i := range f.domains {

@@ -36,8 +36,8 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 	return out
 }
 
-// afterDrain says how the last drain of a node ended, and what a person can do next. The node stays draining until
-// somebody uncordons it.
+// afterDrain says how the last drain of a node ended, and what an operator can do next. The node stays draining until
+// an operator uncordons it.
 func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain, part fsm.DrainNode) {
 	uncordon, left := "outspan node uncordon "+n.Name, e.left(n)
 	switch part.Phase {
@@ -49,12 +49,12 @@ func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain
 		out.Next = left + ", and nothing is placed on it: remove what blocked, then: outspan node drain " + n.Name +
 			", or to take it back: " + uncordon
 	case model.PhaseCanceled:
-		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // the text names who canceled it
+		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // LastError says here who canceled the drain
 		out.Next = left + ", and nothing is placed on it; to take it back: " + uncordon
 	}
 }
 
-// left counts what is on a node that was drained.
+// left describes what is still on a node after its drain.
 func (e *Explanation) left(n *fsm.Node) string {
 	if n.Placed.Instances == 0 {
 		return "it is empty"

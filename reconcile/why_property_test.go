@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code
-// of docs/model.md, "Codes", in words; and an instance that is to go, or has not come yet, and a group that lacks
-// instances, never are "as they should be" (S14).
+// TestWhyAlwaysAnswers asks every object why it is as it is, whatever has happened. Each reason has words and a code
+// that docs/model.md lists under "Codes". An instance that must leave or is still missing is never "as it should be",
+// and neither is a group that lacks instances (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
 	asked := map[model.Code]int{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -44,7 +44,7 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 
 const asItShouldBe = "nothing: it is as it should be"
 
-// askWhy asks about every object.
+// askWhy asks every object why it is as it is.
 func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	explained := reconcile.Explain(w.input())
 	settled := len(reconcile.Decide(w.input()).Entries) == 0
@@ -84,7 +84,7 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 }
 
-// answer asks about one object. It checks that each reason has a known code and words.
+// answer asks one object. It checks that each reason has words and a known code.
 func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) model.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollout says why the deployment of a job failed, or what it waits for, and how to go back. waits is what its groups
-// wait for, if known. It returns "" if the job is stopped or its deployment did not fail.
+// rollout says why the deployment of a job failed or what it waits for, and how to go back. waits is what its groups
+// wait for, or "". It returns "" if the job is stopped or its deployment succeeded or was superseded.
 func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	d, ok := e.p.in.State.Deployments.Get(job.Deployment)
 	switch {
@@ -42,8 +42,8 @@ func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	return text
 }
 
-// progress returns the first thing that a rollout waits for. It adds where to look if an instance of the new version
-// reported what is wrong.
+// progress returns the first thing that a rollout waits for. If an instance of the new version has reported a reason,
+// it adds that reason and the command that shows the instance's logs.
 func (e *Explanation) progress(groups []*groupView) string {
 	text := strings.TrimPrefix(e.p.firstReason(groups), "; ")
 	for _, g := range groups {
@@ -56,7 +56,7 @@ func (e *Explanation) progress(groups []*groupView) string {
 	return text
 }
 
-// deploymentWaits returns what a deployment waits for that is no fault of its version; "" if there is no such thing.
+// deploymentWaits returns what a deployment waits for although its version is not at fault, or "".
 func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	for _, refused := range e.p.plan.refused {
 		if refused.Subject != "deployment/"+string(d.ID) {
@@ -71,8 +71,8 @@ func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	return ""
 }
 
-// timeLeft returns how long a deployment may still go without progress before it fails; false while that time does not
-// run.
+// timeLeft returns how long a deployment may still go on without progress before it fails; false while that time does
+// not run.
 func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Duration, bool) {
 	planned, ok := e.p.state().Deployments.Get(d.ID)
 	if !ok || planned.Status.Ended() || planned.Waiting || len(groups) == 0 {
@@ -86,7 +86,7 @@ func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Du
 	return left, left > 0
 }
 
-// renewed reports whether a group has instances of another version than its own.
+// renewed reports whether a group still has instances of another version than the group's.
 func (e *Explanation) renewed(g *fsm.Group) bool {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {

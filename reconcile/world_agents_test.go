@@ -72,7 +72,7 @@ func (w *world) work(nodes []string) bool {
 func (w *world) workOn(inst *fsm.Instance) bool {
 	switch {
 	case inst.WaitsForRoom():
-		return false // its agent does not know it yet
+		return false // its agent does not know the instance yet
 	case inst.Preparation() != 0:
 		return w.prepare(inst)
 	case inst.Desired != model.DesiredRunning:
@@ -88,7 +88,7 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	return true
 }
 
-// cmdTroubled has agents report a failing check of their own machine, or none: troubled n1 n2 disk_full; well n1.
+// cmdTroubled makes agents report a failing check of their own machine, or none: troubled n1 n2 disk_full; well n1.
 func (w *world) cmdTroubled(args []string) string {
 	self, out := model.SelfReport{}, ""
 	if last := args[len(args)-1]; slices.Contains(model.SelfChecks(), model.SelfCheck(last)) {

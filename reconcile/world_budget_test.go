@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// budgetVocabulary has the commands for shared budgets, rates of actors, classes and quotas.
+// budgetVocabulary returns the commands for shared budgets, rates of actors, classes and quotas.
 func budgetVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// budget db min_ready=2 max_down=25% rate=1/1m blocking: a budget that groups share
@@ -25,9 +25,9 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 		"remove-budget": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.BudgetRemove{Name: model.BudgetName(a[0])}))
 		},
-		// budgets: every budget with its numbers
+		// budgets: every shared budget with its numbers
 		"budgets": (*world).cmdBudgets,
-		// lines web/http: its budgets in numbers, in words
+		// lines web/http: how each of its budgets stands now
 		"lines": func(w *world, a []string) string {
 			var out strings.Builder
 			for _, l := range w.state.BudgetLines(model.GroupID(a[0])) {
@@ -44,7 +44,7 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 		"classes": (*world).cmdClasses,
 		// rate drain=1/1m: sets the rate of an actor
 		"rate": (*world).cmdRate,
-		// changed-since-remembered: the instances whose rows differ from those of "remember"
+		// changed-since-remembered: the instances whose rows differ from those that "remember" kept
 		"changed-since-remembered": func(w *world, _ []string) string {
 			out := ""
 			for id, inst := range w.state.Instances.All() {
@@ -139,7 +139,7 @@ func (w *world) cmdRate(args []string) string {
 	return w.must(w.apply("cli:ann", &fsm.SettingsSet{Settings: s}))
 }
 
-// drawLimit draws a change of a shared budget, of a quota or of a rate.
+// drawLimit draws a change of a shared budget, a quota or a rate.
 func drawLimit(rt *rapid.T) string {
 	return rapid.SampledFrom([]string{
 		"budget both max_down=1 blocking", "budget both max_down=50%", "budget both min_ready=3 blocking",
@@ -150,7 +150,7 @@ func drawLimit(rt *rapid.T) string {
 	}).Draw(rt, "limit")
 }
 
-// sharedHold checks that no decision takes the groups of a shared budget below what they must keep together.
+// sharedHold checks that no decision takes the groups of a shared budget below what the budget keeps.
 func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[model.GroupID]bool) {
 	for name, b := range w.state.Budgets.All() {
 		old, ok := before.Budgets.Get(name)

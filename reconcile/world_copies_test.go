@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drawMember draws one event of members or policies.
+// drawMember draws one event about members or policies.
 func drawMember(rt *rapid.T, w *world) string {
 	policy := func() string { return rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy") }
 	node := rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node")
@@ -30,7 +30,7 @@ func drawMember(rt *rapid.T, w *world) string {
 	return "sync " + rapid.SampledFrom([]string{"on", "off"}).Draw(rt, "slow")
 }
 
-// someMember draws a member that runs on a node that can be heard.
+// someMember draws a member that runs on a node that is heard.
 func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
@@ -46,7 +46,7 @@ func (w *world) someMember(rt *rapid.T) string {
 	return rapid.SampledFrom(names).Draw(rt, "name")
 }
 
-// goodCopies counts, by group, the members that are ready and in sync on nodes that answer.
+// goodCopies counts, by group, the members that are ready and in sync on online nodes.
 func goodCopies(s fsm.State) map[model.GroupID]int {
 	good := map[model.GroupID]int{}
 	for _, inst := range s.Instances.All() {
@@ -59,15 +59,15 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	return good
 }
 
-// lastCopiesHold checks that no decision stopped the last good copy of a group, unless a policy or force allows it, or
-// nobody wants the group any more.
+// lastCopiesHold checks that no decision stopped the last good copy of a group. It may if a policy or force allows
+// that, or if the group is not wanted any more.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
 		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
-	for _, d := range before.Drains.All() { // one that has just ended
+	for _, d := range before.Drains.All() { // drains that this decision ended
 		if p := before.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
@@ -82,7 +82,7 @@ func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	}
 }
 
-// degraded reports whether the decision found a node suspected.
+// degraded reports whether the decision changed the health of a node.
 func degraded(before, after fsm.State) bool {
 	for id, n := range after.Nodes.All() {
 		if old, ok := before.Nodes.Get(id); ok && old.Health != n.Health {
@@ -92,7 +92,7 @@ func degraded(before, after fsm.State) bool {
 	return false
 }
 
-// syncAll lets every member report that it is in sync.
+// syncAll makes every member report that it is in sync.
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)

@@ -57,7 +57,7 @@ func (w *world) cmdForecast(args []string) string {
 			options.Policy = value
 		case "parallel":
 			options.MaxParallelNodes = number(value)
-		case "times": // tell about when each is gone
+		case "times": // also show when each instance would be gone
 			times = true
 		default:
 			nodes = append(nodes, key)
@@ -124,7 +124,7 @@ func (w *world) cmdWhy(args []string) string {
 	return w.words(out.String())
 }
 
-// cmdPlan prints what a submit would do.
+// cmdPlan prints what submitting a job would do.
 func (w *world) cmdPlan(args []string) string {
 	plan, refusal := reconcile.PlanJob(w.input(), w.parseJob(args))
 	if refusal != nil {
@@ -145,7 +145,7 @@ func (w *world) cmdPlan(args []string) string {
 	return out
 }
 
-// cmdEvents prints the events since its last use, of the given types or of all.
+// cmdEvents prints the events since its last use: those of the given types, or all.
 func (w *world) cmdEvents(args []string) string {
 	var out strings.Builder
 	for key, e := range w.state.Events.From(w.events) {
@@ -172,8 +172,8 @@ func (w *world) cmdEvents(args []string) string {
 	return w.words(out.String())
 }
 
-// cmdStale decides on the state that "remember" kept, as an old leader would, and commits the plan onto the present
-// state. It may change nothing that has changed since.
+// cmdStale decides on the state that "remember" kept, as an old leader would, and commits the plan to the present
+// state. The plan must not touch anything that has changed since.
 func (w *world) cmdStale([]string) string {
 	in := w.input()
 	in.State = w.remembered

@@ -21,7 +21,7 @@ func (w *world) cmdSync(args []string) string {
 	return ""
 }
 
-// say1 reports the result of a member's role check about its copy.
+// say1 reports what a member's role check says about its copy.
 func (w *world) say1(name, inSync string) {
 	inst, ok := w.state.Instances.Get(w.id(name))
 	if !ok {
@@ -34,7 +34,7 @@ func (w *world) say1(name, inSync string) {
 	w.status(inst, inst.Status.Observed, "")
 }
 
-// ready reports that an instance is ready and, unless the world is slow, that a member is in sync.
+// ready reports that an instance is ready. A member is also reported as in sync, unless the world is slow.
 func (w *world) ready(inst *fsm.Instance) {
 	if _, member := w.state.MemberOf(inst); member && !w.slow {
 		a := w.agents[inst.Node]
@@ -45,7 +45,7 @@ func (w *world) ready(inst *fsm.Instance) {
 	w.status(inst, model.ObservedReady, "")
 }
 
-// cmdCopies prints the rows of copies, and the nodes from which members are evicted by policy.
+// cmdCopies prints the rows of copies, and the nodes from which a policy evicts members.
 func (w *world) cmdCopies([]string) string {
 	var out strings.Builder
 	for id, v := range w.state.Volumes.All() {

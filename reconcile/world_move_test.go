@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// movesText returns in words what the rescheduler would do.
+// movesText describes the moves that the rescheduler would make.
 func (w *world) movesText(moves []fsm.Move) string {
 	var out strings.Builder
 	for _, m := range moves {
@@ -21,7 +21,7 @@ func (w *world) movesText(moves []fsm.Move) string {
 	return w.words(out.String())
 }
 
-// cmdRebalance is an operator's order. The moves that begin are committed at once.
+// cmdRebalance is an operator's request to rebalance. The moves that begin are committed immediately.
 func (w *world) cmdRebalance([]string) string {
 	moves, begin := reconcile.Moves(w.input())
 	for _, group := range begin {

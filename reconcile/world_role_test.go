@@ -9,21 +9,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// hookOutcome is the result of the next preparations of an instance.
+// hookOutcome says how the next preparations of an instance go.
 type hookOutcome struct {
-	silent bool // its agent never reports
+	silent bool // the agent never reports a result
 	fails  string
-	facts  []string // the facts after the hook ran
+	facts  []string // facts that hold after the hook
 }
 
-// roleVocabulary has the commands for facts and hooks.
+// roleVocabulary returns the commands for facts and hooks.
 func roleVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// facts db-main-0a leader=true in_sync=true: its role check reports this from now on; facts db-main-0a: nothing is
-		// known any more
+		// facts db-main-0a leader=true in_sync=true: its role check reports this from now on; facts db-main-0a: its facts are
+		// withdrawn
 		"facts": (*world).cmdFacts,
-		// hook db-main-0a fails it is busy ; hook db-main-0a silent ; hook db-main-0a leader=false: succeeds, and these facts
-		// hold afterwards
+		// hook db-main-0a fails it is busy: the hook fails; hook db-main-0a silent: no result comes; hook db-main-0a
+		// leader=false: the hook succeeds, and these facts hold afterwards
 		"hook": func(w *world, a []string) string {
 			id, o := w.id(a[0]), hookOutcome{}
 			switch {
@@ -37,7 +37,7 @@ func roleVocabulary() map[string]func(*world, []string) string {
 			w.hooks[id] = o
 			return ""
 		},
-		// newer n1: a heartbeat has announced facts that no report has brought yet
+		// newer n1: a heartbeat has announced facts whose report has not arrived yet
 		"newer": func(w *world, a []string) string {
 			n, _ := w.state.Nodes.Get(model.NodeID(a[0]))
 			l := w.live[n.ID]
@@ -45,21 +45,21 @@ func roleVocabulary() map[string]func(*world, []string) string {
 			w.live[n.ID] = l
 			return ""
 		},
-		// older n1: the leader has not heard of the facts in the last report
+		// older n1: no heartbeat has announced the facts of the last report to this leader
 		"older": func(w *world, a []string) string {
 			l := w.live[model.NodeID(a[0])]
 			l.FactsGen = 0
 			w.live[model.NodeID(a[0])] = l
 			return ""
 		},
-		// bypass db-main-0a: an operator's stop despite budgets and hooks
+		// bypass db-main-0a: an operator stops it despite budgets and hooks
 		"bypass": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
 	}
 }
 
-// roleKey sets a key of a group that is about its role.
+// roleKey sets a key of a group that concerns its role; false if the key does not.
 func (w *world) roleKey(g *model.GroupSpec, key, value string) bool {
 	gates := func() []string { return strings.Split(strings.ReplaceAll(value, "~", " "), ",") }
 	switch key {
@@ -111,8 +111,8 @@ func facts(words []string) map[string]string {
 	return all
 }
 
-// speak reports other facts of an instance, or the result of its preparation. Other facts raise the facts generation of
-// its node.
+// speak reports new facts of an instance, or the result of its preparation. New facts raise the facts generation of its
+// node.
 func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model.HookResult) string {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	a := w.agents[inst.Node]
@@ -131,7 +131,7 @@ func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model
 	return w.must(w.apply("agent:"+model.Actor(n.ID), report))
 }
 
-// prepare is what an agent does for a preparation: it runs the hook, then checks the instance's own gates.
+// prepare does what an agent does for a preparation: it runs the hook, then checks the instance's own gates.
 func (w *world) prepare(inst *fsm.Instance) bool {
 	seq := inst.Preparation()
 	o := w.hooks[inst.ID]

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// vocabulary has the commands of scenarios. Each returns its output.
+// vocabulary returns the commands of scenarios by name. Each function runs one command and returns its output.
 func vocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
@@ -68,7 +68,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			k, v, _ := strings.Cut(a[1], "=")
 			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: model.NodeID(a[0]), Labels: map[string]string{k: v}}))
 		},
-		// class batch fair: instances of the class may preempt their own where that is fair
+		// class batch fair: instances of the class may preempt each other
 		"class": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: model.ClassName(a[0]), PreemptEqual: model.PreemptEqual(a[1])}))
 		},
@@ -76,7 +76,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		"hold": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
 		},
-		// evict web-http-0a: an operator's stop, under the budget; evict web-http-0a surge [avoid] [grace=3s]: its
+		// evict web-http-0a: an operator stops it, if the budget allows; evict web-http-0a surge [avoid] [grace=3s]: its
 		// replacement comes first
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
@@ -90,14 +90,15 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
-		// agents [n1 n2]: these agents (or all that can be heard) start and stop instances as assigned; started ones become
-		// ready
+		// agents [n1 n2]: these agents (default: all) start and stop instances as assigned; started ones become ready. An
+		// agent that can't reach the servers does nothing.
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: its agent reports a status
 		"report": (*world).cmdReport,
-		// sync off: members that become ready don't say that they are in sync, until "sync web-db-0a ..." or "sync on"
+		// sync off: a member that becomes ready does not report that it is in sync; sync on: it does (the default);
+		// sync web-db-0a: this member reports now that it is in sync
 		"sync": (*world).cmdSync,
-		// copies: the copies of replicated volumes, and the nodes that are auto-evicting
+		// copies: the copies of replicated volumes, and the nodes from which a policy evicts members
 		"copies": (*world).cmdCopies,
 		// unsync web-db-0a: its copy is not complete any more
 		"unsync": func(w *world, a []string) string {
@@ -106,27 +107,28 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// rebuild web-db-0a: a person asks for its copy to be built elsewhere
+		// rebuild web-db-0a: a user asks for its copy to be built elsewhere
 		"rebuild": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann",
 				&fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
 		},
-		// unmark web-db-0a: a person cancels its eviction
+		// unmark web-db-0a: a user cancels its eviction
 		"unmark": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0])}))
 		},
-		// force web-db-0a: an operator's stop that bypasses everything
+		// force web-db-0a: an operator stops it and bypasses all limits
 		"force": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
-		// silent 70s n1 n2: every rule except the mass guard calls them offline
+		// silent 70s n1 n2: their last heartbeats are this old, and the servers agree that they are offline. The leader marks
+		// them offline unless the guard against mass eviction forbids it.
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
 			}
 			return ""
 		},
-		// unheard 70s n1 n2@s2: like silent, for nodes that the leader has never heard; server s2 hears n2
+		// unheard 70s n1 n2@s2: like silent, but the leader has never heard these nodes; server s2 hears n2
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -135,11 +137,11 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// restored: the state is from a snapshot; restored confirm: an operator confirms it
+		// restored: the state comes from a snapshot; restored confirm: an operator confirms the restore
 		"restored": func(w *world, a []string) string {
 			return w.must(w.apply(model.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
 		},
-		// late 40s n1 n2: heartbeats are missing, and nothing else is known; late 40s n1 seen_by=s2
+		// late 40s n1 n2@s2: their heartbeats have been missing for this long, but gossip sees both alive; server s2 hears n2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -147,7 +149,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// paused 40s n1 n2: the leader was paused for this long, and has heard no node yet
+		// paused 40s n1 n2: the leader was paused for this long and has not heard these nodes since
 		"paused": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
@@ -159,14 +161,14 @@ func vocabulary() map[string]func(*world, []string) string {
 			why := cmp.Or(strings.Join(a[1:], " "), "ann")
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: why, Avoid: true}))
 		},
-		// moves: what the rescheduler would do on request; rebalance: requests it
+		// moves: what the rescheduler would do on request; rebalance: an operator requests it
 		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },
 		"rebalance": (*world).cmdRebalance,
 		"gossip": func(w *world, a []string) string {
 			w.live[model.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
 		},
-		// deaf 30s n1 n2: heartbeats arrive, but their agents have had no answer for this long
+		// deaf 30s n1 n2: their heartbeats arrive, but their agents have got no answer for this long
 		"deaf": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
@@ -182,7 +184,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		// troubled n1 n2 disk_full: a check of their own machine fails; well n1: none fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
-		// return n1: the agent comes back with what it still runs; reboot n1: with nothing
+		// return n1: the agent comes back with the instances that it still runs; reboot n1: it comes back with none
 		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
 		"reboot": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), true) },
 		"advance": func(w *world, a []string) string {
@@ -198,7 +200,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		"decide": func(w *world, _ []string) string { return w.decide() },
 		// settle: decide and let all agents work, until nothing changes
 		"settle": (*world).cmdSettle,
-		// quietly COMMAND...: run it, print nothing
+		// quietly COMMAND...: runs the command and prints nothing
 		"quietly": func(w *world, a []string) string { w.run(strings.Join(a, " ")); return "" },
 		"show":    (*world).cmdShow,
 		// status d1; forecast n1 downtime=*; why web/http; plan web http count=3; events [type...]
@@ -207,10 +209,10 @@ func vocabulary() map[string]func(*world, []string) string {
 		"why":      (*world).cmdWhy,
 		"plan":     (*world).cmdPlan,
 		"events":   (*world).cmdEvents,
-		// remember: keeps the state; stale: decides on the kept state and commits the plan onto the present one
+		// remember: keeps the state; stale: decides on the kept state and commits the plan to the present one
 		"remember": func(w *world, _ []string) string { w.remembered = w.state; return "" },
 		"stale":    (*world).cmdStale,
-		// failover: another leader takes over; it knows only the state and hears the same agents
+		// failover: another leader takes over, which knows only the state and hears the same agents
 		"failover": func(w *world, _ []string) string { w.term++; return "" },
 	}
 }
@@ -234,7 +236,7 @@ func (w *world) run(line string) string {
 	return command(w, words[1:])
 }
 
-// id returns an instance by its name, or by its group and node: web-db@n1.
+// id returns an instance by its name, or by its group and node as in web-db@n1.
 func (w *world) id(name string) model.InstanceID {
 	if group, node, at := strings.Cut(name, "@"); at {
 		for inst := range w.state.InstancesOn(model.NodeID(node)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumeVocabulary has the commands for volumes.
+// volumeVocabulary returns the commands for volumes.
 func volumeVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
 		// migrate t1 db/main/0/data n2 keep=1h
@@ -42,8 +42,8 @@ func volumeVocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", c))
 		},
-		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: an agent's report about its
-		// part
+		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: an agent reports on its part
+		// of a transfer
 		"part": (*world).cmdPart,
 	}
 }
@@ -84,7 +84,7 @@ func (w *world) tell(node model.NodeID, r model.TransferReport) string {
 		&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
 }
 
-// moveVolumes lets each reachable agent take and report one step of its part in every transfer.
+// moveVolumes makes each reachable agent take one step of its part in every transfer, and report it.
 func (w *world) moveVolumes(nodes []string) bool {
 	changed := false
 	can := func(id model.NodeID) bool {
@@ -116,7 +116,7 @@ func (w *world) moveVolumes(nodes []string) bool {
 	return changed
 }
 
-// showVolumes prints: show volumes, show transfers, show backups.
+// showVolumes prints the rows for show volumes, show transfers and show backups.
 func (w *world) showVolumes(what string) (string, bool) {
 	var out strings.Builder
 	switch what {
@@ -155,7 +155,7 @@ func (w *world) showVolumes(what string) (string, bool) {
 	return out.String(), true
 }
 
-// sayTransfer returns a step of a transfer in words.
+// sayTransfer describes a step of a transfer.
 func sayTransfer(c *fsm.TransferStep) string {
 	switch {
 	case c.Drop:

@@ -1,6 +1,6 @@
 package sim
 
-// The kinds of actions: what people do, then faults.
+// The kinds of actions: first what people do, then faults.
 const (
 	ActSubmit ActionKind = iota
 	ActScale
@@ -56,7 +56,7 @@ const (
 	ActSick
 )
 
-// actionNames are the kinds in words, in order.
+// actionNames describes the kinds, in order.
 var actionNames = [...]string{
 	"submit a job",
 	"scale a group",
@@ -115,5 +115,5 @@ var actionNames = [...]string{
 // String implements fmt.Stringer.
 func (k ActionKind) String() string { return actionNames[k] }
 
-// Valid reports whether k is in the closed set.
+// Valid reports whether k is a known kind.
 func (k ActionKind) Valid() bool { return int(k) < len(actionNames) }

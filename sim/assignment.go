@@ -5,7 +5,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// assignments is a server's answer to an agent: everything that it must run or stop now.
+// assignments is a server's answer to an agent: every instance that the agent must run or stop now.
 type assignments struct {
 	epoch    uint64
 	index    uint64
@@ -13,7 +13,7 @@ type assignments struct {
 	list     []assignment
 }
 
-// assignment is one instance of the answer.
+// assignment is one instance in a server's answer.
 type assignment struct {
 	id        model.InstanceID
 	group     model.GroupID

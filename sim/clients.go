@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tries is how often a client sends a request whose outcome it does not learn.
+// tries is how often at most a client sends a request whose outcome it does not learn.
 const tries = 6
 
-// request is one write of a person. It keeps its id when it is tried again.
+// request is one write of a person. Its id stays the same when it is sent again.
 type request struct {
 	id       model.RequestID
 	name     string
 	groups   [][]fsm.Command
 	tries    int
 	answered bool
-	refused  *model.Error // of the answer
+	refused  *model.Error // refusal in the answer; nil if there was none
 	index    uint64
 }
 
@@ -41,7 +41,7 @@ func (c *clients) ask(name string, commands ...fsm.Command) {
 	c.byID[r.id] = r
 	c.w.trace.say("  asks %s: %s", r.id, name)
 	c.try(r)
-	if c.w.chance.IntN(25) == 0 { // an impatient client asks twice at once
+	if c.w.chance.IntN(25) == 0 { // an impatient client sends the same request twice
 		c.w.after(between(c.w.chance, 0, 20), func() { c.try(r) })
 	}
 }
@@ -63,7 +63,7 @@ func (c *clients) try(r *request) {
 	}
 }
 
-// answer takes the outcome. An answer that gets lost counts as unknown.
+// answer takes the outcome of one try. A lost answer counts as unknown, and the request is tried again.
 func (c *clients) answer(r *request, o outcome) {
 	if r.answered {
 		return
@@ -79,7 +79,7 @@ func (c *clients) answer(r *request, o outcome) {
 			r.refused = result.Refusal
 		}
 	}
-	c.w.judge.answered(r)
+	c.w.judge.checkAnswer(r)
 	if r.refused != nil {
 		c.w.counts[CountRefused]++
 		c.w.trace.say("  %s %s: refused, %v", r.id, r.name, r.refused)
@@ -88,7 +88,7 @@ func (c *clients) answer(r *request, o outcome) {
 	}
 }
 
-// again tries the request again a while later; some people give up instead.
+// again sends the request again a while later. Some people give up instead.
 func (c *clients) again(r *request) {
 	if r.tries > 0 && c.w.chance.IntN(8) == 0 {
 		r.tries = tries

@@ -1,6 +1,7 @@
 package sim
 
-// Counter is something that histories count, to show how much was done and that each behaviour occurred.
+// Counter names a thing that is counted in a history. The counts show how much was done, and that each kind of
+// behaviour occurred.
 type Counter int
 
 // The counters.
@@ -87,10 +88,10 @@ const (
 	CountMinutes
 	CountOfflineProved
 
-	counters // how many there are
+	counters // number of counters
 )
 
-// counterNames are the counters in words, in order.
+// counterNames describes the counters, in order.
 var counterNames = [counters]string{
 	"steps",
 	"entries applied",
@@ -178,7 +179,7 @@ var counterNames = [counters]string{
 // String implements fmt.Stringer.
 func (c Counter) String() string { return counterNames[c] }
 
-// Valid reports whether c is in the closed set.
+// Valid reports whether c is a known counter.
 func (c Counter) Valid() bool { return c >= 0 && c < counters }
 
 // Counters lists all counters.
@@ -190,7 +191,7 @@ func Counters() []Counter {
 	return list
 }
 
-// Counts is the number for each Counter.
+// Counts holds the number for each Counter.
 type Counts [counters]int
 
 // Add adds the counts of another history.

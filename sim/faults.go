@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault performs a fault. Each fault ends on its own after a while, so leaving it out of a schedule also leaves out its
-// end.
+// fault performs a fault. Each fault also schedules its own end, so a schedule without the fault has no end of it
+// either.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -85,7 +85,7 @@ func (p *performer) serverFault(kind ActionKind) {
 	}
 }
 
-// isolate cuts the leader off from the other servers. Nothing that it accepts is committed until another server leads.
+// isolate cuts the leader off from the other servers. What it accepts is not committed until another server leads.
 func (p *performer) isolate() {
 	l := p.log
 	if l.leader < 0 || l.stuck {
@@ -102,7 +102,7 @@ func (p *performer) isolate() {
 	})
 }
 
-// soon strikes now, but more often as soon as an entry is under way.
+// soon makes a fault strike. Mostly it strikes as soon as an entry is under way, otherwise now.
 func (p *performer) soon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()
@@ -141,8 +141,8 @@ func (p *performer) trouble(kind ActionKind) {
 	}
 }
 
-// sicken makes the agent of a node find something wrong with its machine for a while. Now and then it does so for many
-// nodes at once, as if something that they share broke.
+// sicken makes the agent of a node find a trouble with its machine for a while. Sometimes the agents of more than half
+// of the nodes find it, as if something that they share had broken.
 func (p *performer) sicken() {
 	r := p.r
 	sick, long := []*machine{p.machine()}, between(r, 2000, 8*model.Minute)

@@ -20,13 +20,13 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the log of the current format anew")
 
-// goldenSeed is the seed of the histories whose logs are kept for each format, one for each scenario.
+// goldenSeed is the seed of the histories whose logs are kept, one history for each scenario and format.
 const goldenSeed = 20261123
 
-// A log that was written once must always lead to the same states: servers of different versions apply the same
-// entries, and a server that restarts replays its own log. A difference means that Apply treats an entry of that format
-// differently. Unless the format was never released, decide by Entry.Format in Apply, or raise model.CurrentFormat, and
-// keep the file.
+// TestGoldenLog checks that a log that was once written always leads to the same states. Servers of different versions
+// apply the same entries, and a server that restarts replays its own log. A difference means that Apply now treats
+// entries of that format differently. If the format was released, either make Apply depend on Entry.Format or raise
+// model.CurrentFormat, and keep the file.
 func TestGoldenLog(t *testing.T) {
 	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {
@@ -53,8 +53,8 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies the entries of a log to an empty state. It returns the digests on the way, one per line, and the kinds
-// of the commands.
+// replay applies the entries of a log to an empty state. It returns digests of states on the way, one in each line, and
+// the kinds of the commands.
 func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -82,7 +82,7 @@ func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 			t.Fatalf("entry %d: %v", index, err)
 		}
 		if len(data) == 0 {
-			continue // written by a leader at the start of its term
+			continue // an entry that a leader wrote when its term began
 		}
 		entry, err := fsm.DecodeEntry(data)
 		if err != nil {

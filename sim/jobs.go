@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobNames returns the names that jobs can have. Each name has its own role, so that a few names cover all roles.
+// jobNames returns the names that jobs can have. Each name has a fixed role, and together they cover all roles.
 func jobNames() []model.JobName {
 	return []model.JobName{"web", "api", "batch", "crit", "db", "kv", "lock", "quo", "lf", "shard", "one", "mon",
 		"probe", "front", "work", "pile"}
@@ -15,10 +15,10 @@ func jobNames() []model.JobName {
 
 func pick[T any](r *rand.Rand, set ...T) T { return set[r.IntN(len(set))] }
 
-// rarely returns true about once in n times.
+// rarely returns true about once in n calls.
 func rarely(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// spec draws a spec for a job. Its role is fixed by the name; its size and its limits vary.
+// spec draws a spec for a job. The name fixes its role; its size and limits vary.
 func spec(r *rand.Rand, name model.JobName) model.JobSpec {
 	g := model.GroupSpec{Name: "main", Count: r.IntN(5),
 		Exec: model.ExecSpec{Command: behaviour(r), Args: []string{fmt.Sprintf("v%d", r.IntN(4))}}}
@@ -55,7 +55,7 @@ func behaviour(r *rand.Rand) string {
 	return pick(r, behaveNever, behaveCrash)
 }
 
-// limit draws how much a group may lose.
+// limit draws a budget for a group.
 func limit(r *rand.Rand, g *model.GroupSpec) {
 	amount := func(n int, percent bool) *model.Amount { return &model.Amount{N: n, Percent: percent} }
 	switch r.IntN(7) {
@@ -80,7 +80,7 @@ func limit(r *rand.Rand, g *model.GroupSpec) {
 	}
 }
 
-// shape sets the role, the class and the data of a job.
+// shape sets the role, the class and the data of a job, which its name fixes.
 func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 	g.Eviction.Order = pick(r, "", "", model.OrderStopFirst)
 	check := &model.RoleCheckSpec{Exec: []string{"role"}}

@@ -11,16 +11,16 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// committed is one entry with the state before and after it.
+// committed is one committed entry with the state before and after it.
 type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // the state that a leader decided on; nil for others
+	basis         *fsm.State // the state that a leader decided on; nil for entries of others
 	before, after *fsm.State
 }
 
-// taken visits the commands of the groups that this entry carried out, group by group.
+// taken visits the commands that this entry carried out, group by group.
 func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range c.entry.Groups {
 		if c.results[i].Refusal != nil || c.results[i].Replay {
@@ -32,15 +32,15 @@ func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) 
 	}
 }
 
-// judge checks every entry, every decision and every start of a program against the rules, with its own bookkeeping.
-// internal/testbed/invariant judges what rows show.
+// judge checks every entry, every decision and every start of a program against the rules. It keeps its own books.
+// Rules about rows alone are checked by internal/testbed/invariant.
 type judge struct {
 	*world
 	rows     *invariant.Judge
 	requests requestBook
 	rates    rateBook
-	filled   map[string][]model.Time     // S7: when each slot was filled lately
-	sick     map[model.NodeID]model.Time // nodes whose agents report troubles, and since when
+	filled   map[string][]model.Time     // S7: when each slot was recently filled
+	sick     map[model.NodeID]model.Time // nodes whose agents report troubles, and since when they do
 	sample   uint64
 }
 
@@ -49,7 +49,6 @@ func newJudge(w *world) *judge {
 		filled: map[string][]model.Time{}, sick: map[model.NodeID]model.Time{}}
 }
 
-// entry judges one committed entry.
 func (j *judge) entry(c *committed) {
 	j.describe(c)
 	step := invariant.Step{Before: c.before, After: c.after, Index: c.index, Term: c.term,
@@ -59,7 +58,7 @@ func (j *judge) entry(c *committed) {
 		return
 	}
 	for _, rule := range [...]func(*committed){
-		j.repeats, j.budgets, j.roles, j.storms, j.purged, j.preemptions, j.sickness, j.count,
+		j.checkEntry, j.budgets, j.roles, j.storms, j.purged, j.preemptions, j.sickness, j.count,
 	} {
 		if rule(c); j.failure != nil {
 			return
@@ -95,7 +94,7 @@ func requestText(e fsm.Entry) string {
 	return " " + string(e.Request) + " (" + e.Body + ")"
 }
 
-// kinds lists the actor and the commands of an entry.
+// kinds describes an entry by its actor and the kinds of its commands.
 func kinds(e fsm.Entry) string {
 	text := string(e.Actor)
 	for _, group := range e.Groups {
@@ -106,8 +105,8 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision: its entries carry the leader's term, no node that is heard is declared offline, and deciding
-// again gives the same plan.
+// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that is heard.
+// For a sample of decisions, deciding again must give the same plan.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -134,7 +133,7 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// places reports whether a plan places anything.
+// places reports whether a plan places an instance.
 func places(plan reconcile.Plan) bool {
 	for _, e := range plan.Entries {
 		for _, group := range e.Groups {
@@ -148,7 +147,7 @@ func places(plan reconcile.Plan) bool {
 	return false
 }
 
-// explained is S14: if a group lacks instances, this plan provides them, or there is a reason.
+// explained is S14: if a group lacks instances and nothing is planned, there must be a reason.
 func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	if len(plan.Entries) > 0 {
 		return
@@ -162,7 +161,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// waits reports whether an instance of a group has a reason to wait.
+// waits reports whether the decision gives a reason why an instance of the group waits.
 func waits(s fsm.State, e *reconcile.Explanation, id model.GroupID) bool {
 	for i := range s.InstancesOf(id) {
 		if !i.Terminal() && len(e.Waiting(i.ID)) > 0 {

@@ -7,29 +7,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether no budget applies to a stop: it bypasses budgets on record, its node is disabled, or its
-// job ends.
+// unlimited reports whether budgets don't limit a stop: it has a recorded bypass, its node is disabled, or its job is
+// stopped.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
 
-// spared reports whether an instance counts for a budget: ready, desired, and not about to stop.
+// spared reports whether an instance counts as up for a budget: it is ready and its stop is not being prepared.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
-// lost reports whether an instance is lost after the entry. The same entry may have found its node offline; then the
-// stop took nothing.
+// lost reports whether an instance is lost after the entry. If the same entry found its node offline, the stop ended
+// nothing that still ran.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost
 }
 
-// debit is what one entry takes from a group.
+// debit is what one entry takes from the ready instances of a group.
 type debit struct {
-	limited int // stops and preparations of ready instances to which budgets apply
-	given   int // preparations given up
+	limited int // stops and preparations of ready instances, as far as budgets limit them
+	given   int // preparations of ready instances that were given up
 }
 
-// budgets is S3. It counts instances and reads the jobs' specs instead of using the sums of the state.
+// budgets is S3. It counts the instances and reads the jobs' specs, and does not trust the sums in the state.
 func (j *judge) budgets(c *committed) {
 	debits := map[model.GroupID]*debit{}
 	var order []model.GroupID
@@ -76,7 +76,7 @@ func (j *judge) release(c *committed, id model.InstanceID, of func(model.GroupID
 	}
 }
 
-// ready checks that a group, and those that it shares budgets with, keep enough instances ready.
+// ready checks that a group, and the groups that share its budgets, keep enough instances ready.
 func (j *judge) ready(c *committed, id model.GroupID, debits map[model.GroupID]*debit, d *debit) {
 	g, ok := c.before.Groups.Get(id)
 	if !ok || g.Role == model.RoleSystem {
@@ -115,7 +115,7 @@ func sparedOf(s *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// specOf returns the spec that the job has for a group now; empty without one, or if the job is stopped.
+// specOf returns the spec that the job now has for a group. It is empty if there is none or the job is stopped.
 func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	name, group := id.Split()
 	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
@@ -130,7 +130,7 @@ func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustKeep returns how many of a group must be ready, by its own budget or its class.
+// mustKeep returns how many instances of a group must be ready by its own budget, or else by its class.
 func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
@@ -151,7 +151,7 @@ func mustKeep(s *fsm.State, id model.GroupID) int {
 	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
 }
 
-// keeps returns how many of a count must be ready by a budget that limits the number.
+// keeps returns how many of count instances a budget wants ready. It is 0 if the budget has no such limit.
 func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:
@@ -172,7 +172,7 @@ func part(a model.Amount, count int, up bool) int {
 	return a.N * count / 100
 }
 
-// sharers returns the groups that name a shared budget.
+// sharers returns the groups whose specs name a shared budget.
 func sharers(s *fsm.State, name model.BudgetName) []model.GroupID {
 	var list []model.GroupID
 	for id := range s.Groups.All() {
@@ -192,7 +192,7 @@ func specEvenStopped(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustShare returns how many instances must be ready under a shared budget.
+// mustShare returns how many instances a shared budget wants ready, over all of its groups.
 func mustShare(s *fsm.State, name model.BudgetName) int {
 	b, ok := s.Budgets.Get(name)
 	if !ok {

@@ -7,26 +7,27 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopBook lists the stops that a rate has counted since the rate last changed.
+// stopBook lists the stops that counted toward a rate since the rate was last changed.
 type stopBook struct {
 	most   int
 	window model.Duration
 	stops  []model.Time
 }
 
-// rateBook has a stopBook for each rate, by name: "group/ID", "budget/NAME", "actor/KIND", "rail".
+// rateBook holds a stopBook for each rate, by name: "group/ID", "budget/NAME", "actor/KIND", or "rail" for the rate of
+// stops that no operator ordered.
 type rateBook struct{ of map[string]*stopBook }
 
 func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
 
 func (b *rateBook) forget(name string) { delete(b.of, name) }
 
-// stop is the half of S3 that is about time: no window contains more stops than its rate allows, whoever led when they
-// began. Time is the cluster time of the entries.
+// stop is the part of S3 that is about time: no window contains more stops than its rate allows, even if leaders
+// change. Time is the cluster time of the entries.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
 	if ok && now.Desired == model.DesiredRunning || !runs(i) {
-		return // it is prepared first, or nothing runs
+		return // the stop is prepared first, or no program runs
 	}
 	if stop.Cause == model.CauseRebalance || stop.Cause == model.CauseAffinity || stop.By == fsm.ByPolicy {
 		running := 0
@@ -42,7 +43,7 @@ func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.I
 	}
 	spec := specEvenStopped(c.before, i.Group)
 	if spec.Role == model.RoleSystem && stop.Cause == model.CauseNodeDraining {
-		b.actor(j, c, stop) // it leaves with its node, and its group lacks nothing
+		b.actor(j, c, stop) // it leaves with its node, so its group lacks nothing
 		return
 	}
 	if spec.Budget != nil && spec.Budget.Rate != nil {
@@ -73,7 +74,8 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 	}
 }
 
-// spend counts a stop, which must not exceed the rate unless it is free. A rate that changed starts over.
+// spend counts a stop toward a rate. The stop must not exceed the rate unless free is true. When a rate changes, its
+// count starts again.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
@@ -89,7 +91,7 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	book.stops = append(book.stops, now)
 }
 
-// runs reports whether an instance's program runs, according to the state.
+// runs reports whether the program of an instance runs, as the state has it.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -98,7 +100,7 @@ func runs(i *fsm.Instance) bool {
 	return false
 }
 
-// voluntary reports whether rates count a cause.
+// voluntary reports whether stops for a cause count toward rates.
 func voluntary(c model.Cause) bool {
 	switch c {
 	case model.CauseRollout, model.CauseNodeDraining, model.CauseUser, model.CausePreempted, model.CauseRebalance,

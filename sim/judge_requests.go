@@ -7,28 +7,28 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// requestBook records what took effect, taken from the log alone.
+// requestBook records the requests and node labels in the log. The judge compares them with answers and states.
 type requestBook struct {
-	effects map[model.RequestID]uint64         // index of the entry that carried it out, not of a repetition
-	refused map[model.RequestID]bool           // the outcome was a refusal
-	labels  map[model.NodeID]map[string]string // written by clients
-	said    map[model.NodeID]map[string]string // sent by agents when they registered
+	firstEntry  map[model.RequestID]uint64         // index of the request's first entry
+	refused     map[model.RequestID]bool           // whether that entry refused it
+	labels      map[model.NodeID]map[string]string // labels that clients wrote
+	agentLabels map[model.NodeID]map[string]string // labels that agents sent when they registered
 }
 
 func newRequestBook() requestBook {
 	return requestBook{
-		effects: map[model.RequestID]uint64{}, refused: map[model.RequestID]bool{},
-		labels: map[model.NodeID]map[string]string{}, said: map[model.NodeID]map[string]string{},
+		firstEntry: map[model.RequestID]uint64{}, refused: map[model.RequestID]bool{},
+		labels: map[model.NodeID]map[string]string{}, agentLabels: map[model.NodeID]map[string]string{},
 	}
 }
 
-// repeats is the half of S4 that entries show. A request takes effect once, however often it is in the log. Labels
-// behave like a register: each write changes them, nothing else does, and they override those of the agent.
-func (j *judge) repeats(c *committed) {
+// checkEntry checks S4 for one entry. A request takes effect once, however often it is in the log. The labels of each
+// node are those that its agent sent when it registered, overridden by those that clients wrote.
+func (j *judge) checkEntry(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
 	}
-	written, said := j.requests.labels, j.requests.said
+	written, said := j.requests.labels, j.requests.agentLabels
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
 		case *fsm.NodeLabel:
@@ -60,7 +60,7 @@ func (j *judge) repeats(c *committed) {
 
 func (j *judge) effect(c *committed, id model.RequestID) {
 	replay := c.results[0].Replay
-	first, seen := j.requests.effects[id]
+	first, seen := j.requests.firstEntry[id]
 	switch {
 	case replay && !seen:
 		j.fail(fsm.S4, "entry %d: request %s is answered from memory and never took effect", c.index, id)
@@ -73,16 +73,16 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 				j.requests.refused[id], c.results[0].Refusal)
 		}
 	default:
-		j.requests.effects[id] = c.index
+		j.requests.firstEntry[id] = c.index
 		for _, r := range c.results {
 			j.requests.refused[id] = j.requests.refused[id] || r.Refusal != nil
 		}
 	}
 }
 
-// answered is the other half of S4: what a client was answered is in the log, with the same outcome.
-func (j *judge) answered(r *request) {
-	index, ok := j.requests.effects[r.id]
+// checkAnswer checks S4 for one answer: the log has the request, with the index and the outcome that the client got.
+func (j *judge) checkAnswer(r *request) {
+	index, ok := j.requests.firstEntry[r.id]
 	switch {
 	case !ok:
 		j.fail(fsm.S4, "request %s (%s) was answered and is not in the log", r.id, r.name)
@@ -94,8 +94,8 @@ func (j *judge) answered(r *request) {
 	}
 }
 
-// kept is S4 at the end: the state still has every answer.
-func (j *judge) kept() {
+// checkStoredAnswers checks S4 at the end of a history: the state still has every answer.
+func (j *judge) checkStoredAnswers() {
 	s := &j.log.first
 	for _, r := range j.clients.all {
 		row, ok := s.Requests.Get(r.id)
@@ -107,7 +107,7 @@ func (j *judge) kept() {
 			j.fail(fsm.S4, "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name,
 				r.index, r.refused, row.Index, row.Refusal)
 		}
-		if index := j.requests.effects[r.id]; ok && index != row.Index {
+		if index := j.requests.firstEntry[r.id]; ok && index != row.Index {
 			j.fail(fsm.S4, "request %s took effect at index %d, the state says %d", r.id, index, row.Index)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sickness checks what follows when a node's own agent reports troubles. Nothing else makes the node degraded for that
-// (S15). Nothing is placed there, as it would have to leave again (S7). What runs there is stopped for it only after
-// its group's toleration (S6), and not during a hold (S12).
+// sickness checks what follows when a node's own agent reports troubles. Only such a report makes the node degraded for
+// troubles (S15). Nothing is placed there, because it would have to leave again (S7). Instances there are stopped for
+// that reason only after their group's toleration (S6), and not during a hold (S12).
 func (j *judge) sickness(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
@@ -38,8 +38,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated checks that an instance is stopped for its sick node only after its group's toleration, and while no hold
-// is active.
+// tolerated checks the stop of an instance for its node's troubles: it comes after the group's toleration, and while no
+// hold is active.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {
@@ -58,7 +58,7 @@ func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	}
 }
 
-// saidBy reports whether an entry contains a report of a node's agent about troubles of its machine.
+// saidBy reports whether an entry contains a report of a node's agent with troubles of its machine.
 func (c *committed) saidBy(id model.NodeID) bool {
 	said := false
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -68,7 +68,7 @@ func (c *committed) saidBy(id model.NodeID) bool {
 	return said
 }
 
-// recovers reports whether a node has no troubles after an entry: the same entry may contain that report.
+// recovers reports whether a node has no troubles after an entry. The report of that may be in the same entry.
 func (c *committed) recovers(id model.NodeID) bool {
 	n, ok := c.after.Nodes.Get(id)
 	return ok && !n.Troubled()

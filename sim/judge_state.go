@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again after growing pauses, and
-// what is drained moves once. So it takes many faults to come near the limit.
+// stormWindow and stormLimit bound how often one slot is filled. A failed instance is tried again after growing pauses,
+// and a drained one moves once. So only many faults together come near the limit.
 const (
 	stormWindow = model.Minute
 	stormLimit  = 14
@@ -45,7 +45,7 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether an instance holds its slot and there is no reason to replace it.
+// content reports whether an instance holds its slot and nothing is a reason to replace it.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {
@@ -71,8 +71,8 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	return true
 }
 
-// onPurpose reports whether the leader placed an instance although nothing was wrong with the present one when it
-// decided. A reason may have gone away since the decision; then one of the two is a surplus (L14).
+// onPurpose reports whether nothing was wrong with the present instance when the leader decided to place another one.
+// If there was a reason and it went away since, one of the two is only surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -81,13 +81,13 @@ func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) boo
 	return ok && content(c.basis, c.after, i, i, place)
 }
 
-// leaves reports whether the instances on a node have to leave it.
+// leaves reports whether the instances on a node must leave it.
 func leaves(s *fsm.State, n *fsm.Node) bool {
 	return n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled || n.Intent == model.IntentCordoned &&
 		s.Settings.EvictOn == model.EvictOnCordon
 }
 
-// purged counts jobs that are gone, and forgets the rates of their groups.
+// purged counts jobs that the entry removed, and forgets the rates of their groups.
 func (j *judge) purged(c *committed) {
 	for name := range c.before.Jobs.All() {
 		if !c.after.Jobs.Has(name) {
@@ -99,8 +99,8 @@ func (j *judge) purged(c *committed) {
 	}
 }
 
-// offline is S13: no decision declares a node offline that a majority heard a moment ago. It uses what was really
-// heard, not the evidence that the leader had.
+// offline is S13: no decision declares a node offline that a majority heard a moment ago. It compares with what servers
+// really heard, not with the leader's evidence.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

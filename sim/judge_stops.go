@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles is S6: an instance with data or a role is stopped from outside its job only for a recorded reason that still
-// holds.
+// roles is S6: if an instance with data or a role is stopped for a reason outside its job, that reason is recorded and
+// still holds.
 func (j *judge) roles(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -28,7 +28,7 @@ func (j *judge) roles(c *committed) {
 	})
 }
 
-// reason checks that the reason that a stop names exists, and reports whether it is a drain with force.
+// reason checks that the reason that a stop names exists. It reports whether that reason is a drain with force.
 func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (force bool) {
 	n, ok := c.before.Nodes.Get(i.Node)
 	if !ok {
@@ -67,8 +67,8 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	return false
 }
 
-// role checks that an instance that must never be evicted isn't, and that one that may go only while it does not lead
-// does not lead.
+// role checks that an instance that must never be evicted is not evicted. It also checks that an instance that may be
+// evicted only while it is not the leader is not the leader.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
 	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
 		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
@@ -92,7 +92,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	}
 }
 
-// saidByPeers reports whether peers may have reported facts for an instance that reports none itself.
+// saidByPeers reports whether other members may have reported facts for an instance that reports none itself.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
 		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool {
@@ -104,7 +104,7 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// lastCopy checks that no copy with data is stopped while there is no other reliable one.
+// lastCopy checks that no copy with data is stopped while no other reliable copy exists.
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
@@ -138,8 +138,8 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// reliable reports whether a member elsewhere is in sync in a state. strictly also requires a node that is online and
-// stays, and a member that is not to be evicted.
+// reliable reports whether another member, on another node, is in sync in a state. If strictly is true, that node must
+// also be online and stay, and the member must not be marked for eviction.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
 		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
@@ -147,9 +147,9 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 		}
 		n, ok := s.Nodes.Get(peer.Node)
 		later, _ := after.Nodes.Get(peer.Node)
-		// the same entry may have found the node online
+		// the same entry may have declared the node online
 		online := ok && (n.Health == model.HealthOnline || later != nil && later.Health == model.HealthOnline)
-		// the same entry may have withdrawn its eviction
+		// the same entry may have canceled the member's eviction
 		kept, _ := after.Instances.Get(peer.ID)
 		marked := peer.Eviction.Requested && (kept == nil || kept.Eviction.Requested)
 		stays := online && n.Intent == model.IntentActive && !n.Return.Recovering && !marked
@@ -160,8 +160,8 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions counts preemptions, and checks the part of S11 that decisions show: nothing is preempted while a node has
-// the room.
+// preemptions counts preemptions. It also checks the part of S11 that decisions show: nothing is preempted while a node
+// has enough room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -192,8 +192,8 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed checks that no node had room when something was preempted, neither then nor when it was decided. It judges
-// only groups that need nothing but room. Room that others wait for counts as theirs.
+// needed checks that no other node had room for what preempts, neither when the entry was committed nor when it was
+// decided. It judges only groups that need nothing but memory. Room that empty slots wait for does not count as free.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||
@@ -214,7 +214,7 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 }
 
-// waitedFor returns the memory of all slots without an instance that may stay.
+// waitedFor returns the memory that slots without a lasting instance will need.
 func waitedFor(s *fsm.State) int64 {
 	sum := int64(0)
 	for id, g := range s.Groups.All() {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// started judges a program when it starts, by what truly runs. S1: everything on the machine fits into it. S2: no other
-// program has the same identity or volume.
+// started judges what truly runs when a program starts. S1: all programs on the machine fit into its memory. S2: no
+// other program has the same identity or volume.
 func (j *judge) started(p *program) {
 	j.fits(p)
 	if p.spec == nil || !p.spec.OneHolder() {
@@ -21,7 +21,7 @@ func (j *judge) started(p *program) {
 			}
 			shares := other.spec != nil &&
 				(!p.hasLocal() && !other.hasLocal() && other.spec.OneHolder() || p.hasLocal() && other.hasLocal())
-			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // it is killed before it does anything
+			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // its shim kills it before it does anything
 			if shares && !doomed {
 				j.fail(fsm.S2, "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot,
 					p.group, other.id, m.id, m.frozen)

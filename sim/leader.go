@@ -7,30 +7,30 @@ import (
 )
 
 const (
-	firstPause = 50 // ms, after a refusal; doubled at each one in a row
+	firstPause = 50 // ms, after a refusal; doubled for each further one in a row
 	longPause  = 5000
 	inFlight   = 16
 	retryAfter = 100 // ms
 )
 
-// leader decides and proposes as reconcile.Loop does. It decides on the state with the entries under way applied to it.
-// After a refusal it waits for all outcomes first.
+// leader makes decisions and proposes them as reconcile.Loop does. It decides on the state with the entries under way
+// applied. After a refusal it first waits for all outcomes.
 type leader struct {
 	w     *world
 	id    int
 	term  uint64
-	since model.Time // true time
-	base  model.Time // cluster time at since
+	since model.Time // true time at which its term began
+	base  model.Time // cluster time at that moment
 
 	flights []*flight
 	queue   []fsm.Entry
-	basis   *fsm.State // the state that the queue was decided on
+	basis   *fsm.State // state that the entries in the queue were decided on
 	settle  bool
 	pause   model.Duration
-	next    model.Time // when the next decision is due; 0 = no time is set
+	next    model.Time // when the next decision is due; 0: no time is set
 }
 
-// flight is an entry under way.
+// flight is an entry that was proposed and has no outcome yet.
 type flight struct{ entry fsm.Entry }
 
 func newLeader(w *world, id int, term uint64, base model.Time) *leader {
@@ -39,15 +39,15 @@ func newLeader(w *world, id int, term uint64, base model.Time) *leader {
 
 func (l *leader) leads() bool { return l.w.lead == l }
 
-// clock returns cluster time according to this leader.
+// clock returns the cluster time as this leader computes it.
 func (l *leader) clock() model.Time {
 	return max(l.base.Add(l.w.now.Sub(l.since)), l.w.log.first.Now)
 }
 
-// poke makes it decide soon, because something changed.
+// poke makes the leader decide soon, because something changed.
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
-// wake makes it decide at a time, unless it decides earlier.
+// wake makes the leader decide at a time, unless it decides earlier.
 func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
@@ -61,11 +61,11 @@ func (l *leader) wake(at model.Time) {
 	})
 }
 
-// turn is one round of the loop.
+// turn is one round of the leader's loop.
 func (l *leader) turn() {
 	if l.settle {
 		if len(l.flights) > 0 {
-			return // the last outcome wakes it
+			return // the last outcome wakes the leader
 		}
 		l.settle = false
 		l.wake(l.w.now.Add(l.pause))
@@ -81,7 +81,7 @@ func (l *leader) turn() {
 	}
 }
 
-// input returns what a decision now is based on.
+// input returns the input for a decision made now.
 func (l *leader) input() reconcile.Input {
 	now := l.clock()
 	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}
@@ -97,7 +97,7 @@ func (l *leader) decide() model.Time {
 	return plan.Wake
 }
 
-// ahead returns the state with the entries under way applied to it.
+// ahead returns the state with the entries under way applied.
 func (l *leader) ahead(now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return l.w.log.first
@@ -106,7 +106,7 @@ func (l *leader) ahead(now model.Time) fsm.State {
 	draft := l.w.log.first.NewDraft(now)
 	for _, f := range l.flights {
 		for _, group := range f.entry.Groups {
-			_ = draft.Try(group...) // refused if it is in the state already
+			_ = draft.Try(group...) // refused if the state already contains it
 		}
 	}
 	return *draft.State()
@@ -122,7 +122,7 @@ func (l *leader) submit() {
 	}
 }
 
-// land takes the outcome of a flight. A refusal means that the plan was based on another state.
+// land takes the outcome of a flight. A refusal means that the plan assumed another state.
 func (l *leader) land(f *flight, o outcome) {
 	for i, other := range l.flights {
 		if other == f {
@@ -150,7 +150,7 @@ func (l *leader) land(f *flight, o outcome) {
 	l.poke()
 }
 
-// undecided returns the entries that were planned or under way and are not known to be committed.
+// undecided returns the entries that were planned or proposed and are not known to be committed.
 func (l *leader) undecided() []fsm.Entry {
 	var left []fsm.Entry
 	for _, f := range l.flights {

@@ -4,13 +4,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// lease is a node's right to run fenced programs. The shims hold its timers, so it ends even without the agent.
+// lease is a node's right to run fenced programs. The shims time it, so it ends even if the agent is gone.
 type lease struct {
-	held  bool       // a majority answers, so each heartbeat extends it
-	since model.Time // the last heartbeat that a majority answered, once it is not held
+	held  bool       // a majority answers heartbeats, and each answer extends the lease
+	since model.Time // time of the last heartbeat that a majority answered; set while the lease is not held
 }
 
-// leaseMoved updates the lease after a change in which servers answer the node's heartbeats.
+// leaseMoved updates the lease when other servers than before answer the node's heartbeats.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {
@@ -36,7 +36,7 @@ func (m *machine) leaseMoved() {
 	}
 }
 
-// fence kills the programs whose lease is over.
+// fence kills the programs whose lease has ended.
 func (m *machine) fence() {
 	for _, p := range append([]*program(nil), m.programs...) {
 		if p.alive && m.lease.over(p, m.w.now) {
@@ -52,5 +52,5 @@ func (l *lease) over(p *program, now model.Time) bool {
 	return p.fenced() && !l.held && l.since != 0 && now >= l.end(p)
 }
 
-// thaw makes the shims check their timers.
+// thaw makes the shims check their timers after the machine was frozen.
 func (l *lease) thaw(m *machine) { m.fence() }

@@ -7,44 +7,45 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// digestEvery is the number of entries between comparisons of whole replicas. States that differ once differ from then
-// on, so nothing is missed. The replicas' answers are compared at each entry.
+// digestEvery is the number of entries between two comparisons of whole replicas. Once two states differ they stay
+// different, so nothing is missed. The results of each single entry are compared too.
 const digestEvery = 16
 
-// proposal is an entry on its way into the log.
+// proposal is an entry that was proposed and is not committed yet.
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // the state that a leader decided on; nil for others
+	basis *fsm.State    // the state that a leader decided on; nil for entries of others
 	done  func(outcome) // called once; may be nil
 }
 
-// outcome is what the proposer learns. known is false if leadership was lost: the entry may be committed or not.
+// outcome is what the proposer learns. known is false if the leader lost its leadership: the entry may be committed or
+// not.
 type outcome struct {
 	known   bool
 	index   uint64
 	results []fsm.Result
 }
 
-// logged is one committed entry. data is nil for the entry that a leader writes at the start of its term.
+// logged is one committed entry. data is nil for the entry that a leader writes when its term begins.
 type logged struct {
 	term    uint64
 	data    []byte
 	results []fsm.Result
-	digest  string // of the state after it; only for some entries
+	digest  string // digest of the state after this entry; only set for some entries
 }
 
-// log is the replicated log as raft keeps it: a committed prefix, the entries that the leader has beyond it, and terms.
+// log is the replicated log as raft keeps it: the committed entries, the further entries of the leader, and the term.
 type log struct {
 	w               *world
 	term            uint64
 	leader          int // -1: none
 	entries         []logged
-	pending         []*proposal // in the leader's log, not yet committed
+	pending         []*proposal // entries in the leader's log that are not committed yet
 	servers         []*server
-	first           fsm.State // after the last committed entry, from the server that applied it first
+	first           fsm.State // state after the last committed entry, from the server that first applied it
 	stuck           bool      // the leader reaches no majority
-	strikeOnPropose func()    // a fault that strikes as soon as an entry is under way
+	strikeOnPropose func()    // a fault that strikes as soon as an entry is proposed; nil if none waits
 }
 
 func newLog(w *world) *log {
@@ -55,8 +56,8 @@ func newLog(w *world) *log {
 	return l
 }
 
-// propose appends an entry to the leader's log; false if there is no leader. The entry is committed a while later, in
-// order.
+// propose appends an entry to the leader's log; it returns false if there is no leader. The entry is committed a while
+// later, in order.
 func (l *log) propose(p *proposal) bool {
 	if l.leader < 0 {
 		return false
@@ -77,7 +78,7 @@ func (l *log) propose(p *proposal) bool {
 	return true
 }
 
-// slowCommit is the longest time that a commit takes, in ms.
+// slowCommit is the longest time that a commit can take, in ms.
 const slowCommit = 3000
 
 func (l *log) commitDelay() model.Duration {
@@ -91,7 +92,7 @@ func (l *log) commitDelay() model.Duration {
 	return between(r, 1, 15)
 }
 
-// commit commits everything up to p, if the leader that it was proposed to still leads.
+// commit commits all entries up to p, if the leader to which p was proposed still leads.
 func (l *log) commit(p *proposal) {
 	if l.stuck {
 		return
@@ -109,7 +110,7 @@ func (l *log) commit(p *proposal) {
 	}
 }
 
-// land commits one entry: the leader applies it, the judges check it, and the proposer gets the outcome.
+// land commits one entry: the leader applies it, the judges check it, and the proposer learns the outcome.
 func (l *log) land(p *proposal, term uint64) {
 	if l.w.failure != nil {
 		return
@@ -138,7 +139,7 @@ func (l *log) land(p *proposal, term uint64) {
 	}
 }
 
-// spread makes the other servers learn what was committed.
+// spread makes the other servers apply what was committed.
 func (l *log) spread() {
 	for _, s := range l.servers {
 		s.catchUp()
@@ -146,7 +147,7 @@ func (l *log) spread() {
 	l.w.net.published(l.leader)
 }
 
-// elect begins the term of a server. The server has all that is committed, and appends an entry of its own.
+// elect begins the term of a new leader. It has all committed entries, and appends an entry of its own.
 func (l *log) elect(id int, base model.Time) {
 	l.term++
 	l.leader = id
@@ -162,8 +163,8 @@ func (l *log) elect(id int, base model.Time) {
 	l.spread()
 }
 
-// failover ends the current leadership. A prefix of the uncommitted entries survives, the rest is lost. A while later
-// another server leads. spare, unless negative, is a server that can't.
+// failover ends the current leadership. Some of the uncommitted entries survive, from the first one on; the rest is
+// lost. A while later another server leads. spare is a server that can't become leader; negative means none.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return
@@ -192,16 +193,16 @@ func (l *log) failover(r *rand.Rand, spare int) {
 		next := l.candidate(r, spare)
 		base := clock.Add(w.now.Sub(stopped) - loss)
 		if r.IntN(10) == 0 {
-			base = 0 // it knows nothing of the others' clocks
+			base = 0 // the new leader knows nothing of the others' clocks
 		}
 		l.succeed(next, term, left[:kept], base)
-		if len(stale) > 0 && r.IntN(2) == 0 { // a decision of the old leader gets into the new term
+		if len(stale) > 0 && r.IntN(2) == 0 { // sometimes a decision of the old leader is proposed in the new term
 			l.propose(&proposal{entry: stale[0]})
 		}
 	})
 }
 
-// succeed makes a server leader after it has committed what survived of the term before.
+// succeed commits what survived of the old term, and then makes a server the leader.
 func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Time) {
 	if l.leader >= 0 || l.w.failure != nil {
 		return

@@ -20,38 +20,39 @@ type machine struct {
 	joined model.Time
 
 	power, agent, frozen bool
-	amnesia              bool // the agent's journal was lost with the power
-	replaced             bool // another machine takes its place once it is forgotten
+	amnesia              bool // the agent's journal was lost when the power was cut
+	replaced             bool // another machine takes its place when this one is forgotten
 	boot, incarnation    int
-	waits                []func() // what became due while it was frozen
+	waits                []func() // functions that became due while it was frozen
 	programs             []*program
 	lease                lease
-	troubles             []model.Trouble // what its agent finds wrong with it
+	troubles             []model.Trouble // what its agent reports as wrong with it
 
 	session
 }
 
-// session is what the agent's process knows of the servers.
+// session is what an agent's process knows about the servers.
 type session struct {
 	epoch       uint64 // 0: not registered
 	registering bool
-	opened      bool // the first assignments of the epoch have arrived
-	full        bool // the inventory is due
+	opened      bool // the first assignments of this epoch have arrived
+	full        bool // the inventory must be sent
 	sending     uint64
 	sent        uint64
-	home        int // the server that it polls; -1: none
+	home        int // server that the agent polls; -1: none
 	told        uint64
-	seen        uint64     // index of the latest assignments; on disk
-	generation  uint64     // of statuses; on disk
-	facts       factsCount // of this epoch
-	self        selfCount  // of this epoch
+	seen        uint64     // index of the latest assignments; kept on disk
+	generation  uint64     // generation of statuses; kept on disk
+	facts       factsCount // facts reported in this epoch
+	self        selfCount  // own reports in this epoch
 }
 
-// selfCount has the generation of the agent's report on its own machine (now), and the one that the servers have taken
-// (said).
+// selfCount counts the agent's reports about its own machine: now is the generation of the latest one, said is the
+// generation that the servers have taken.
 type selfCount struct{ now, said uint64 }
 
-// factsCount is the generation of the node's facts: now, and as heartbeats before the last change had it.
+// factsCount is the generation of the node's facts: now, and before the last change, which is what earlier heartbeats
+// carried.
 type factsCount struct {
 	now, before uint64
 	moved       model.Time
@@ -83,10 +84,10 @@ func (m *machine) start() {
 	m.startAgent()
 }
 
-// runs reports whether its agent does anything.
+// runs reports whether the agent does anything now.
 func (m *machine) runs() bool { return m.power && m.agent && !m.frozen }
 
-// stop cuts the power: everything stops, and only the agent's journal remains of its programs.
+// stop cuts the power: all programs end, and only the agent's journal remains.
 func (m *machine) stop() {
 	if !m.power {
 		return
@@ -117,7 +118,7 @@ func (m *machine) startAgent() {
 	}
 }
 
-// stopAgent ends the agent's process; the programs go on under their shims.
+// stopAgent ends the agent's process. The programs run on under their shims.
 func (m *machine) stopAgent() {
 	if !m.power || !m.agent {
 		return
@@ -134,7 +135,7 @@ func (m *machine) forgetSession() {
 	m.session = session{home: -1, seen: m.seen, generation: m.generation, epoch: 0}
 }
 
-// freeze stops everything on it, shims too; thaw lets it go on where it was.
+// freeze stops all processes of the machine, including the shims. thaw lets them continue.
 func (m *machine) freeze() {
 	if m.power && !m.frozen {
 		m.w.step(CountFreezes)
@@ -152,14 +153,14 @@ func (m *machine) thaw() {
 	m.frozen = false
 	due := m.waits
 	m.waits = nil
-	m.lease.thaw(m) // the shims check their timers before anything else
+	m.lease.thaw(m) // the shims check their timers before anything else happens
 	for _, do := range due {
 		do()
 	}
 	m.w.net.changed()
 }
 
-// later calls do after d, unless the machine loses power before. While the machine is frozen, do waits.
+// later calls do after d, unless the machine loses power before that. While the machine is frozen, the call waits.
 func (m *machine) later(d model.Duration, do func()) {
 	boot := m.boot
 	var due func()
@@ -175,7 +176,7 @@ func (m *machine) later(d model.Duration, do func()) {
 	m.w.after(d, due)
 }
 
-// soon is later for the agent's process: it does nothing if that process has ended before.
+// soon is later for work of the agent's process. If that process has ended by then, do is not called.
 func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
@@ -185,7 +186,7 @@ func (m *machine) soon(d model.Duration, do func()) {
 	})
 }
 
-// replace puts another machine in its place: new disks, a new id, the same name.
+// replace puts another machine in its place, with new disks, a new id and the same name.
 func (m *machine) replace() {
 	m.replaced = false
 	m.id += "r"
@@ -195,7 +196,7 @@ func (m *machine) replace() {
 	}
 }
 
-// factsHeard returns the generation of its facts that a server knows from heartbeats.
+// factsHeard returns the generation of the node's facts that a server knows from heartbeats.
 func (m *machine) factsHeard(server int) uint64 {
 	row, ok := m.w.log.first.Nodes.Get(m.id)
 	if !ok || row.Agent.Epoch != m.epoch || m.epoch == 0 {
@@ -207,8 +208,8 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds makes the agent find these troubles with its machine, or none. Troubles may keep programs from starting; see
-// program.start.
+// finds sets the troubles that the agent finds with its machine; without arguments it finds none. Troubles may keep
+// programs from starting; see program.start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++
@@ -216,7 +217,7 @@ func (m *machine) finds(troubles ...model.Trouble) {
 	m.kick()
 }
 
-// find returns a program of the machine.
+// find returns a program of the machine; nil if there is none with that id.
 func (m *machine) find(id model.InstanceID) *program {
 	for _, p := range m.programs {
 		if p.id == id {

@@ -8,26 +8,26 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// hearing is what one server has heard of one node.
+// hearing is what one server has heard from one node.
 type hearing struct {
 	linked bool       // heartbeats get through now
 	heard  bool       // a heartbeat got through since the server started
-	last   model.Time // while not linked: when the last one got through
+	last   model.Time // while not linked: when the last heartbeat got through
 	since  model.Time // while linked: since when
-	asked  model.Time // when its agent last sent the server a request, which is as good as a heartbeat
-	gaveUp uint64     // the epoch that the server agreed to call offline; it no longer answers heartbeats of that epoch
+	asked  model.Time // when its agent last sent the server a request, which counts as a heartbeat
+	gaveUp uint64     // an epoch that this server agreed to call offline, so it no longer answers that epoch's heartbeats
 }
 
-// network models who reaches whom, and what heartbeats and gossip say as a result. Heartbeats are no events: when the
-// last one got through follows from the time since which a node and a server are linked.
+// network models which packets get through, and what follows for heartbeats and gossip. Heartbeats are not events: the
+// time of the last one follows from the time since which a node and a server are linked.
 type network struct {
 	w       *world
-	cut     [][servers]bool // by node: no packet gets through, either way
+	cut     [][servers]bool // by node and server: no packet gets through, either way
 	hears   [][servers]hearing
-	suspect []model.Time // by node: until when gossip suspects it without reason
-	lossy   int          // percent of the messages that are lost
-	twice   int          // percent that arrive a second time, later
-	watched bool         // a node is silent, and the leader will look again soon
+	suspect []model.Time // by node: until when gossip suspects the node without a reason
+	lossy   int          // percentage of messages that are lost
+	twice   int          // percentage of messages that arrive a second time, later
+	watched bool         // a node is silent, so the leader is due to look again soon
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -38,7 +38,7 @@ func (n *network) join(*machine) {
 	n.suspect = append(n.suspect, 0)
 }
 
-// interval returns H, the interval of heartbeats.
+// interval returns the time between two heartbeats.
 func (n *network) interval() model.Duration {
 	return reconcile.Interval(n.w.log.first.Settings.OfflineAfter)
 }
@@ -48,7 +48,7 @@ func (n *network) linked(node, server int) bool {
 	return n.w.nodes[node].runs() && n.w.log.servers[server].up && !n.cut[node][server]
 }
 
-// changed updates who is linked with whom.
+// changed updates which nodes and servers are linked.
 func (n *network) changed() {
 	for i, m := range n.w.nodes {
 		for s := range servers {
@@ -71,7 +71,7 @@ func (n *network) changed() {
 	n.watch()
 }
 
-// first returns how long it takes until a restored link is used.
+// first returns how long it takes until a restored link carries its first packet.
 func (n *network) first() model.Duration { return between(n.w.chance, 20, 600) }
 
 // lastBeat returns when a server last heard a node.
@@ -98,14 +98,14 @@ func (n *network) heardOnce(node, server int) bool {
 	return h.heard || h.linked && n.beatBefore(node, n.w.now) >= h.since
 }
 
-// beatBefore returns the latest time up to t at which a node sends heartbeats. Each node has its own phase.
+// beatBefore returns the latest time up to t at which a node sends a heartbeat. Each node has its own phase.
 func (n *network) beatBefore(node int, t model.Time) model.Time {
 	h := int64(n.interval())
 	phase := int64(node*977) % h
 	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
-// age returns how long a server has not heard a node, and whether it ever did.
+// age returns for how long a server has not heard a node, and whether it has ever heard it.
 func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
@@ -115,7 +115,7 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip returns what memberlist says of a node. One linked server is enough to keep the node alive for all.
+// gossip returns what gossip says about a node. If one server is linked with the node, it counts as alive for all.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -137,7 +137,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	return fsm.GossipAlive
 }
 
-// live returns a leader's evidence, by the rule of docs/model.md, "Offline".
+// live returns a leader's evidence about the nodes. It follows the rule in docs/model.md, "Offline".
 func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()
@@ -153,8 +153,8 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	return out
 }
 
-// silent weighs what the other servers know of a node. Servers that agree give the node up: they no longer renew its
-// lease.
+// silent reports whether a majority finds a node silent. If another server has heard the node recently, it returns that
+// server. Servers that agree give the node up and no longer renew its lease.
 func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
 	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}
@@ -164,7 +164,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	}
 	for s, server := range n.w.log.servers {
 		if s == l.id || !server.up || server.lag > 2000 {
-			continue // no answer counts as no opinion
+			continue // a server that does not answer has no opinion
 		}
 		other, heard := n.age(node, s)
 		switch {
@@ -183,7 +183,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	m := n.w.nodes[node]
 	for _, s := range agree {
 		h := &n.hears[node][s]
-		if h.linked && h.gaveUp != m.epoch { // the answer to its next heartbeat says so
+		if h.linked && h.gaveUp != m.epoch { // the agent learns it from the answer to its next heartbeat
 			m.soon(n.beatBefore(node, n.w.now).Add(interval).Sub(n.w.now), m.attach)
 		}
 		h.gaveUp = m.epoch
@@ -192,7 +192,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch makes the leader look again now and then while a node is not heard that is not known to be offline.
+// watch makes the leader look again from time to time while a node is silent and not known to be offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return
@@ -234,7 +234,7 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if they are linked. It may arrive late, twice or not
+// send carries a message between a node's agent and the servers, if they are linked. It may arrive late, twice, or not
 // at all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
@@ -253,7 +253,7 @@ func (n *network) send(node int, arrive func()) {
 	}
 }
 
-// reach returns a server that a node's agent is linked with, or -1.
+// reach returns a server that is linked with a node's agent, or -1.
 func (n *network) reach(node int, r *rand.Rand) int {
 	from := r.IntN(servers)
 	for i := range servers {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// performer performs one action with the choices that its number gives.
+// performer performs one action. Its choices come from the action's number.
 type performer struct {
 	*world
 	r *rand.Rand
@@ -41,7 +41,7 @@ func keys[K ~string, V any](t fsm.Table[K, V]) []K {
 	return list
 }
 
-// key draws the key of a row; false if there is none.
+// key draws the key of a row; false if the table is empty.
 func key[K ~string, V any](r *rand.Rand, t fsm.Table[K, V]) (K, bool) {
 	list := keys(t)
 	if len(list) == 0 {
@@ -168,7 +168,7 @@ func (p *performer) operate(kind ActionKind) {
 	}
 }
 
-// eachNode visits nodes with either intent; some are left out by chance.
+// eachNode visits nodes whose intent is a or b, but leaves some out at random.
 func (p *performer) eachNode(a, b model.Intent, visit func(*fsm.Node)) {
 	for _, n := range p.s.Nodes.All() {
 		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
@@ -189,8 +189,9 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp handles actions on offline nodes. A person says that nothing runs there any more, with force if the machine
-// has no power. Without force the servers accept that only after the lease must have ended what is fenced.
+// giveUp performs the action on the first offline node that is fit for it. A person confirms that nothing runs on the
+// node any more, with force if the machine has no power. Without force, the servers refuse this while the only holder
+// of a slot may still run there. Nodes are forgotten, and machines replaced, only while the machine has no power.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
@@ -215,7 +216,7 @@ func (p *performer) giveUp(kind ActionKind) {
 	}
 }
 
-// homedOn returns the groups whose data is lost with a node.
+// homedOn returns the groups whose data would be lost with a node.
 func (p *performer) homedOn(node model.NodeID) []model.GroupID {
 	var groups []model.GroupID
 	for _, id := range p.s.LostWith(node) {
@@ -239,7 +240,7 @@ func (p *performer) evict(kind ActionKind) {
 	switch kind {
 	case ActEvict:
 		p.clients.ask("evict "+string(i.ID), evict(i))
-	case ActEvictPair: // two people at once
+	case ActEvictPair: // two people evict two instances at the same time
 		p.clients.ask("evict "+string(i.ID), evict(i))
 		if other := p.instance(func(o *fsm.Instance) bool { return o.Group == i.Group && o.ID != i.ID }); other != nil {
 			p.clients.ask("evict "+string(other.ID)+" too", evict(other))

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// policy changes the rules: labels, budgets, classes, settings.
+// policy performs actions that change rules: labels, budgets, classes and settings.
 func (p *performer) policy(kind ActionKind) {
 	r := p.r
 	switch kind {
@@ -50,7 +50,7 @@ func (p *performer) settings(kind ActionKind) {
 		c.RatePreemption = pick(r, model.ActorRate{}, model.ActorRate{Max: 2, Window: 30 * model.Second})
 	case ActPauseAll:
 		c.Paused = !c.Paused
-		if c.Paused { // not forever
+		if c.Paused { // the pause ends after a while
 			p.after(between(r, 5000, 120000), func() {
 				again := p.log.first.Settings
 				again.Paused = false
@@ -97,7 +97,7 @@ func (p *performer) class() *fsm.ClassSet {
 	return c
 }
 
-// jobClass submits a job again in another class.
+// jobClass submits a job again with another class.
 func (p *performer) jobClass() {
 	name, ok := key(p.r, p.s.Jobs)
 	if !ok {

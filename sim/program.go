@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The command of a group, one of these words, says how its programs behave.
+// The command of a group is one of these words. It says how the group's programs behave.
 const (
 	behaveSteady = "steady" // ready within a few seconds
 	behaveSlow   = "slow"   // ready after a long start
 	behaveNever  = "never"  // never ready
 	behaveCrash  = "crash"  // keeps failing
-	behaveFlaky  = "flaky"  // ready, and unready now and then
+	behaveFlaky  = "flaky"  // ready, but unready from time to time
 )
 
-// program is one instance as it truly is on its machine.
+// program is one instance as it truly runs on its machine.
 type program struct {
 	m *machine
 	assignment
@@ -25,10 +25,10 @@ type program struct {
 	alive    bool // its process exists
 	ready    bool
 	stopping bool
-	gone     bool // the servers have removed it
-	run      int  // grows with each start and end of the process
+	gone     bool // the servers don't assign it any more
+	run      int  // grows whenever the process starts or ends
 	began    uint64
-	hooked   uint64 // the last preparation that it began
+	hooked   uint64 // the last preparation that was begun for it
 
 	status model.InstanceStatus
 	acked  uint64
@@ -44,7 +44,7 @@ func newProgram(m *machine, a assignment) *program {
 	return p
 }
 
-// fenced reports whether it may run only while the node's lease is held.
+// fenced reports whether the program may run only while the node's lease is held.
 func (p *program) fenced() bool {
 	return p.spec != nil && p.spec.Fenced()
 }
@@ -57,7 +57,7 @@ func (p *program) unreported() bool {
 	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
-// tell sets the newest status that the agent has to report of it. Without an agent nobody sees it.
+// tell sets the status that the agent reports next. While no agent runs, the change is not noticed and nothing is set.
 func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
 	if !m.agent {
@@ -79,7 +79,7 @@ func (p *program) tell(observed model.Observed, reason string) {
 	m.kick()
 }
 
-// want takes what the servers assigned.
+// want takes what the servers assigned and acts on it.
 func (p *program) want(a assignment) {
 	before := p.assignment
 	p.assignment = a
@@ -104,8 +104,8 @@ func (p *program) want(a assignment) {
 	}
 }
 
-// start starts the process. Like the agent, it starts a fenced program only while the lease is held and after the
-// servers have sent assignments since the last registration.
+// start starts the process. As on a real agent, a fenced program starts only while the lease is held and after
+// assignments have arrived in this epoch.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
@@ -126,7 +126,7 @@ func (p *program) start() {
 	p.boot()
 }
 
-// boot lets the process become ready, or do what its program does instead.
+// boot makes the process become ready after a while, or behave as its group's command says.
 func (p *program) boot() {
 	r, calm := p.chance, p.m.w.calm
 	switch {
@@ -147,7 +147,7 @@ func (p *program) boot() {
 
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
-// in calls do after d if this run of the process is still alive.
+// in calls do after d, if this run of the process has not ended.
 func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
@@ -166,7 +166,7 @@ func (p *program) becomeReady() {
 	p.m.w.roles(p)
 }
 
-// blip makes a check fail for a while.
+// blip makes the program's check fail for a while.
 func (p *program) blip() {
 	if !p.ready || p.stopping || p.m.w.calm {
 		return
@@ -177,7 +177,7 @@ func (p *program) blip() {
 	p.in(between(p.chance, 300, 20000), p.becomeReady)
 }
 
-// restart ends the process and starts it again in place, as the agent does after a crash.
+// restart ends the process and starts it again in place, as an agent does after a crash.
 func (p *program) restart(reason string) {
 	if !p.alive || p.stopping {
 		return
@@ -193,7 +193,7 @@ func (p *program) restart(reason string) {
 	})
 }
 
-// fails ends the process for good.
+// fails ends the process for good and reports why.
 func (p *program) fails(reason string) {
 	if !p.alive {
 		return
@@ -208,7 +208,7 @@ func (p *program) fails(reason string) {
 	p.m.w.roles(p)
 }
 
-// end records the end of the process, whether the agent sees it or not.
+// end records the end of the process, even if no agent sees it.
 func (p *program) end() {
 	if p.alive {
 		p.alive, p.ready, p.synced = false, false, false
@@ -217,7 +217,7 @@ func (p *program) end() {
 	}
 }
 
-// stop begins the stop. It ends within the grace, or the agent kills the process.
+// stop begins the stop. The process ends within its grace, or the agent kills it.
 func (p *program) stop() {
 	if p.stopping {
 		return
@@ -239,7 +239,6 @@ func (p *program) stop() {
 	p.in(takes, p.kill)
 }
 
-// kill ends the process now.
 func (p *program) kill() {
 	p.stopping = true
 	if p.status.Observed == model.ObservedStopped && !p.alive {
@@ -250,7 +249,7 @@ func (p *program) kill() {
 	p.m.w.roles(p)
 }
 
-// dismiss ends a program that the servers no longer assign. It is forgotten once they know that it has stopped.
+// dismiss ends a program that the servers no longer assign. The agent forgets it once they know that it has stopped.
 func (p *program) dismiss() {
 	p.gone, p.desired = true, model.DesiredStopped
 	p.kill()
@@ -259,8 +258,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted makes a new process of the agent take over the program. It reports what went unseen, and knows no facts of
-// the program yet.
+// adopted makes a new process of the agent take over the program. It reports what nobody saw meanwhile. It does not
+// know any facts of the program yet.
 func (p *program) adopted() {
 	p.told = nil
 	switch {
@@ -295,7 +294,7 @@ func (p *program) prepare(seq uint64) {
 	})
 }
 
-// preparingFor reports whether seq is still the preparation that is wanted.
+// preparingFor reports whether the servers still want the preparation with this number.
 func (p *program) preparingFor(seq uint64) bool { return p.preparing == seq }
 
 func (p *program) prepared(seq uint64, works bool) {

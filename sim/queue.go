@@ -4,7 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// event is something that happens at a time. Events at the same time happen in the order in which they were added.
+// event is something that happens at a certain time. Events at the same time happen in the order in which they were
+// added.
 type event struct {
 	at  model.Time
 	seq uint64
@@ -13,7 +14,6 @@ type event struct {
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// queue is a heap of events.
 type queue struct {
 	heap []event
 	seq  uint64
@@ -32,14 +32,14 @@ func (q *queue) push(at model.Time, do func()) {
 	}
 }
 
-// pop takes the earliest event; false if there is none.
+// pop takes the earliest event out of the queue; false if the queue is empty.
 func (q *queue) pop() (event, bool) {
 	if len(q.heap) == 0 {
 		return event{}, false
 	}
 	top, last := q.heap[0], len(q.heap)-1
 	q.heap[0] = q.heap[last]
-	q.heap[last] = event{} // releases what its function holds
+	q.heap[last] = event{} // releases what the event's function refers to
 	q.heap = q.heap[:last]
 	for i := 0; ; {
 		next := 2*i + 1

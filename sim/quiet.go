@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// time in which everything must come to rest; retries that only a person can end have pauses of an hour
+	// upper bound of the time until everything is at rest; retries that only a person can end pause for an hour each
 	quietLimit = 24 * model.Hour
-	quietFor   = 3 * model.Hour // time in which a settled cluster must write nothing
+	quietFor   = 3 * model.Hour // time in which a cluster at rest must write nothing
 )
 
-// finish ends the faults and judges what must be true then. Drains end (L2), everything settles and stays so (L3),
-// silent nodes are found (L4), and what is wanted runs or there is a reason (S14). Every replica has the same state,
-// which a replay of the log gives too (S5).
+// finish ends the faults and judges what must be true after that. Drains end (L2), everything settles and stays settled
+// (L3), and silent nodes are found (L4). What is wanted runs, or there is a reason why not (S14). Every replica has the
+// same state, and so has a replay of the log (S5).
 func (w *world) finish() {
 	w.until(w.now.Add(20 * model.Second))
 	w.mend()
@@ -25,7 +25,7 @@ func (w *world) finish() {
 	}
 }
 
-// mend ends every fault, and also what only a person can end.
+// mend ends every fault, and everything else that only a person can end.
 func (w *world) mend() {
 	if w.failure != nil {
 		return
@@ -69,7 +69,7 @@ func (w *world) mend() {
 	w.becomeWell()
 }
 
-// becomeWell makes programs that never became ready do so, because nothing is wrong with them any more.
+// becomeWell makes programs become ready that never were, because their fault is over.
 func (w *world) becomeWell() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
@@ -80,7 +80,7 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd is L2: drains with a deadline end on their own, by that deadline and some time for what was killed.
+// drainsEnd is L2: drains with a deadline end by themselves, by that deadline plus some time for kills.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -113,7 +113,7 @@ func (w *world) draining(visit func(*fsm.Drain)) bool {
 	return found
 }
 
-// settle is L3: the cluster comes to rest, so that nothing is written for quietFor.
+// settle is L3: the cluster comes to rest, which means that nothing is written for quietFor.
 func (w *world) settle() {
 	limit := w.now.Add(quietLimit)
 	for w.failure == nil {
@@ -129,7 +129,7 @@ func (w *world) settle() {
 	}
 }
 
-// withdraw withdraws the evictions that people requested and whose hooks keep failing: only people can end those.
+// withdraw withdraws evictions that people requested and whose hooks keep failing, because only people can end those.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
 		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
@@ -175,7 +175,7 @@ func (w *world) atRest() {
 	w.truth()
 }
 
-// truth checks that at rest the state is true: every ready instance runs, and nothing else runs.
+// truth checks that the state is true at rest: every ready instance runs, and no other program runs.
 func (w *world) truth() {
 	s := &w.log.first
 	for _, m := range w.nodes {
@@ -193,7 +193,7 @@ func (w *world) truth() {
 	}
 }
 
-// silence is L4: one node loses its power, and is found offline in time.
+// silence is L4: one node loses its power, and is declared offline in time.
 func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine
@@ -209,7 +209,7 @@ func (w *world) silence() {
 	silent := w.now
 	victim.stop()
 	w.until(w.now.Add(threshold + 2*interval + 2*model.Second))
-	if w.lead != nil && len(w.lead.flights) > 0 { // it is decided, but the log is slow
+	if w.lead != nil && len(w.lead.flights) > 0 { // the decision is made, but its commit may be slow
 		w.until(w.now.Add(slowCommit))
 	}
 	if w.failure != nil {
@@ -227,7 +227,6 @@ func (w *world) silence() {
 	}
 }
 
-// outages returns how many nodes are offline.
 func (w *world) outages() int {
 	n := 0
 	for _, row := range w.log.first.Nodes.All() {
@@ -238,8 +237,8 @@ func (w *world) outages() int {
 	return n
 }
 
-// agree is S5 at the end: all replicas and a replay of the whole log have the same state. It also checks S4: the state
-// still has every answer.
+// agree is S5 at the end: all replicas, and a replay of the whole log, have the same state. It also checks S4: the
+// state still has every answer.
 func (w *world) agree() {
 	w.until(w.now.Add(model.Minute))
 	if w.failure != nil {
@@ -267,14 +266,14 @@ func (w *world) agree() {
 	if got := fsm.Digest(replay); got != want {
 		w.fail(fsm.S5, "a replay of the log has digest %s, the servers %s", got, want)
 	}
-	w.judge.kept()
+	w.judge.checkStoredAnswers()
 	w.unreadable()
 }
 
-// unreadable checks that an entry of a newer format stops a server. A server that skipped it would differ from the
-// others from then on (S5).
+// unreadable checks that an entry of a newer format stops a server. A server that skipped the entry would differ from
+// the others from then on (S5).
 func (w *world) unreadable() {
-	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
+	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall, and no groups
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil &&
 		w.failure == nil {
 		w.fail(fsm.S5, "an entry of format %d was skipped by a program that knows formats up to %d",
@@ -282,8 +281,8 @@ func (w *world) unreadable() {
 	}
 }
 
-// unnoticed returns how long after the last entry something could have been decided: a plan should have asked for a
-// wake-up then.
+// unnoticed returns how long after the last entry something could first have been decided. The plan should have asked
+// for a wake-up at that time.
 func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now
 	for low < high {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Total sums up many histories.
+// Total adds up the results of many histories.
 type Total struct {
 	Seeds  int
 	Failed []Result
 	Counts Counts
-	Took   time.Duration // CPU time, summed over the cores
+	Took   time.Duration // CPU time, added up over the cores
 }
 
-// Add adds a history.
+// Add adds the result of one history.
 func (t *Total) Add(r Result) {
 	t.Seeds++
 	t.Counts.Add(&r.Counts)
@@ -39,7 +39,7 @@ func (t *Total) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// Story describes a failure for people: how to run it again, what is left of the schedule, and the end of the trace.
+// Story describes a failure for people: how to run it again, which actions are left, and the end of the trace.
 func (r *Result) Story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b,

@@ -8,8 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles makes the programs of a group find out who leads and who is in sync, a while after something about them
-// changed.
+// roles makes the members of a program's group update their roles a while after something about them changed.
 func (w *world) roles(p *program) {
 	if p.spec == nil || p.spec.RoleCheck == nil {
 		return
@@ -18,7 +17,7 @@ func (w *world) roles(p *program) {
 	w.after(between(w.chance, 200, 2500), func() { w.settleRoles(group) })
 }
 
-// members returns the living programs of a group, in order of machine.
+// members returns the running programs of a group on machines that aren't frozen, in order of machine.
 func (w *world) members(group model.GroupID) []*program {
 	var list []*program
 	for _, m := range w.nodes {
@@ -31,8 +30,8 @@ func (w *world) members(group model.GroupID) []*program {
 	return list
 }
 
-// settleRoles makes every member report its role. One of the ready members leads. A copy is in sync a while after there
-// is one to copy from.
+// settleRoles makes every member report its facts. One of the ready members is the leader. A copy becomes in sync a
+// while after there is a member to copy from.
 func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {
@@ -51,7 +50,8 @@ func (w *world) settleRoles(group model.GroupID) {
 	}
 }
 
-// choose returns the new leader: a ready member, if possible on a machine that is meant to stay. -1: none.
+// choose returns the index of the new leader: a ready member, preferably on a machine that is not to be emptied; -1:
+// none.
 func (w *world) choose(members []*program) int {
 	best := -1
 	for i, p := range members {
@@ -71,7 +71,7 @@ func replicated(p *program) bool {
 	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeReplicated
 }
 
-// sync completes a copy: from a member that is in sync, or without one from what is on the disk.
+// sync completes a copy from a member in sync. If there is none, it completes the copy from its own disk.
 func (w *world) sync(p *program, source bool) {
 	takes := between(p.chance, 500, 8000)
 	if !source {
@@ -86,7 +86,7 @@ func (w *world) sync(p *program, source bool) {
 	})
 }
 
-// facts returns the answer of the role check.
+// facts returns what the program's role check reports.
 func (p *program) facts(leads bool) map[string]string {
 	switch {
 	case replicated(p):
@@ -98,7 +98,6 @@ func (p *program) facts(leads bool) map[string]string {
 	return map[string]string{model.FactLeader: fmt.Sprint(leads && p.ready)}
 }
 
-// say reports new facts.
 func (p *program) say(facts map[string]string) {
 	if maps.Equal(p.told, facts) || p.stopping || !p.alive || !p.m.agent {
 		return
@@ -115,7 +114,7 @@ func (p *program) say(facts map[string]string) {
 	}
 }
 
-// resign does what a before_stop hook does: another member leads, or the data is moved away.
+// resign does what a before_stop hook does: it makes another member the leader, or moves the data away.
 func (w *world) resign(p *program) {
 	if p.spec.RoleCheck == nil || replicated(p) {
 		return
@@ -133,7 +132,7 @@ func (w *world) resign(p *program) {
 	p.say(p.facts(false))
 }
 
-// unknown makes a member's role check fail for a while, so its facts are withdrawn.
+// unknown makes a member's role check fail for a while, so that its facts are withdrawn.
 func (p *program) unknown() {
 	if p.alive && p.told != nil {
 		p.say(nil)

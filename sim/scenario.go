@@ -6,28 +6,28 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ActionKind is something that a person does, or a fault.
+// ActionKind is the kind of an action: something that a person does, or a fault.
 type ActionKind uint8
 
-// Action is one action at a time. It draws its choices from Number when it happens, so they depend on earlier actions
-// as little as possible.
+// Action is one action at a certain time. Its choices are drawn from Number when it happens, so they depend on earlier
+// actions as little as possible.
 type Action struct {
 	At     model.Time
 	Kind   ActionKind
 	Number uint64
 }
 
-// scenario is a kind of history: how large, how long, and how often each action happens.
+// scenario is a kind of history: how large it is, how long it takes, and how often each kind of action happens.
 type scenario struct {
 	name        string
-	least, most int // nodes
+	least, most int // number of nodes
 	memory      []int64
 	actions     int
-	longest     model.Duration // gap between two actions
-	hookFails   int            // percent
+	longest     model.Duration // longest usual time between two actions
+	hookFails   int            // percentage of hooks that fail
 	weights     []weight
-	jobs        []model.JobName // empty: all of them
-	fair        bool            // batch jobs may take room from each other
+	jobs        []model.JobName // names that jobs can have; empty: all
+	fair        bool            // jobs of class batch may preempt each other
 	tune        func(*model.Settings)
 }
 
@@ -36,7 +36,7 @@ type weight struct {
 	n    int
 }
 
-// everything is the default weight of each kind of action.
+// everything returns every kind of action with its default weight.
 func everything() []weight {
 	return []weight{
 		{ActSubmit, 16}, {ActScale, 8}, {ActStopJob, 2}, {ActPurge, 1}, {ActRestartJob, 3}, {ActRevert, 2}, {ActPromote, 3},
@@ -53,7 +53,7 @@ func everything() []weight {
 	}
 }
 
-// more is everything with other weights for some kinds.
+// more returns everything with other weights for some kinds.
 func more(changes ...weight) []weight {
 	all := everything()
 	for _, c := range changes {
@@ -68,7 +68,7 @@ func more(changes ...weight) []weight {
 
 func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
 
-// scenarios returns all scenarios. The seed draws one of them; large ones are rare.
+// scenarios returns all scenarios. The seed chooses one; the large one is rare.
 func scenarios() []*scenario {
 	return []*scenario{
 		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second,
@@ -124,12 +124,12 @@ func scenarioOf(cfg Config) *scenario {
 	}
 	at := random(cfg.Seed, "scenario").IntN(4 * len(all))
 	if at == 0 {
-		return all[len(all)-1] // the large one takes longest
+		return all[len(all)-1] // the last scenario is the large one, which takes longest
 	}
 	return all[at%(len(all)-1)]
 }
 
-// schedule draws which action happens when.
+// schedule draws which actions happen, and when.
 func (s *scenario) schedule(seed uint64) []Action {
 	r := random(seed, "schedule")
 	total := 0
@@ -140,7 +140,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 	at := model.Time(6000)
 	for i := range s.actions {
 		kind := ActSubmit
-		if i > 4 { // a cluster needs a few jobs first
+		if i > 4 { // the first actions create a few jobs
 			kind = s.draw(r, total)
 		}
 		list = append(list, Action{At: at, Kind: kind, Number: r.Uint64()})
@@ -149,7 +149,7 @@ func (s *scenario) schedule(seed uint64) []Action {
 	return list
 }
 
-// gap draws the time to the next action. It is short often enough that things happen at the same time.
+// gap draws the time to the next action. It is often so short that actions overlap.
 func (s *scenario) gap(r *rand.Rand) model.Duration {
 	switch r.IntN(10) {
 	case 0, 1:
@@ -172,12 +172,12 @@ func (s *scenario) draw(r *rand.Rand, total int) ActionKind {
 	return ActSubmit
 }
 
-// settings draws the settings that the cluster begins with.
+// settings draws the settings with which the cluster begins.
 func (s *scenario) settings(r *rand.Rand) model.Settings {
 	c := model.DefaultSettings()
 	c.OfflineAfter = []model.Duration{2 * model.Second, 6 * model.Second, 60 * model.Second}[r.IntN(3)]
 	c.StartTimeout = 20 * model.Second
-	c.EventLimit, c.EventAge = 1000, model.Minute // a longer history costs the checks time
+	c.EventLimit, c.EventAge = 1000, model.Minute // with a longer history of events the checks would take longer
 	c.InstanceOverhead = 8 * mib
 	c.Rescheduler = []string{"off", "balanced", "eager"}[r.IntN(3)]
 	c.MoveMinAge, c.MoveCooldown = 30*model.Second, model.Minute

@@ -9,18 +9,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// snapshotEvery is the number of entries after which a server keeps a new snapshot.
+// snapshotEvery is the number of entries after which a server makes a new snapshot.
 const snapshotEvery = 48
 
-// server is one replica. It applies the bytes of the log with the product's Machine, some time after they were
-// committed.
+// server is one replica. It applies the bytes of the log with the product's Machine, some time after their commit.
 type server struct {
 	w       *world
 	id      int
 	machine *fsm.Machine
-	applied uint64 // entries of the log, including those that begin a term
+	applied uint64 // number of applied log entries, including those that begin a term
 	up      bool
-	waking  bool       // it will apply the rest soon
+	waking  bool       // it is due to apply committed entries soon
 	started model.Time // true time at which its process started
 	lag     model.Duration
 
@@ -34,7 +33,7 @@ func newServer(w *world, id int) *server {
 
 func (s *server) state() fsm.State { return s.machine.State() }
 
-// apply applies the entry at index, which must be the next one, and compares the results with those of other servers.
+// apply applies the entry at index, which must be the next one. It compares the results with those of other servers.
 func (s *server) apply(index uint64) []fsm.Result {
 	e := &s.w.log.entries[index-1]
 	s.applied = index
@@ -71,7 +70,7 @@ func sameResults(a, b []fsm.Result) bool {
 	return true
 }
 
-// compare compares the whole state with that of the first server to reach this index.
+// compare compares the whole state with that of the server that first reached this index.
 func (s *server) compare(index uint64, how string) {
 	want := s.w.log.entries[index-1].digest
 	s.w.counts[CountDigests]++
@@ -81,7 +80,7 @@ func (s *server) compare(index uint64, how string) {
 	}
 }
 
-// catchUp makes the server apply what was committed, a while from now.
+// catchUp makes the server apply all committed entries a while from now.
 func (s *server) catchUp() {
 	if s.waking || !s.up || s.applied >= uint64(len(s.w.log.entries)) {
 		return
@@ -102,7 +101,7 @@ func (s *server) applyAll() {
 	}
 }
 
-// snapshot writes a snapshot and reads it back: the two states must be equal (S5).
+// snapshot writes a snapshot and reads it back. The two states must be equal (S5).
 func (s *server) snapshot() {
 	var out bytes.Buffer
 	state := s.state()
@@ -122,7 +121,7 @@ func (s *server) snapshot() {
 	}
 }
 
-// crash ends the server's process. restart starts it from its snapshot, or from another server's.
+// crash ends the server's process. restart starts it again from its own snapshot or another server's.
 func (s *server) crash() {
 	s.up = false
 	s.w.step(CountServerCrashes)

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach makes the agent look for a server. It registers, or asks for what it must run.
+// attach makes the agent look for a server. It then registers, or asks for its assignments if it is registered.
 func (m *machine) attach() {
 	if !m.runs() {
 		return
@@ -16,7 +16,7 @@ func (m *machine) attach() {
 		return
 	}
 	m.w.net.asks(m.index, m.home)
-	for s := range servers { // the answer to a heartbeat says if the server agreed that this epoch is offline
+	for s := range servers { // answers to heartbeats show whether a server called this epoch offline
 		if m.epoch != 0 && m.w.net.linked(m.index, s) && m.w.net.hears[m.index][s].gaveUp == m.epoch {
 			m.epoch = 0
 		}
@@ -30,7 +30,7 @@ func (m *machine) attach() {
 	}
 }
 
-// register makes the node known. If no answer comes, it asks again.
+// register asks the servers to register the node. If no answer comes, it asks again.
 func (m *machine) register() {
 	if m.registering || !m.runs() {
 		return
@@ -70,7 +70,7 @@ func (m *machine) registered(key string) {
 	m.registering, m.opened, m.full, m.told, m.sending = false, false, false, 0, 0
 	m.epoch = row.Agent.Epoch
 	m.facts, m.self = factsCount{now: 1, moved: m.w.now}, selfCount{now: 1}
-	for s := range servers { // it sends a heartbeat at once
+	for s := range servers { // the agent immediately sends a heartbeat
 		if m.w.net.linked(m.index, s) {
 			m.w.net.asks(m.index, s)
 		}
@@ -79,8 +79,8 @@ func (m *machine) registered(key string) {
 	m.poll()
 }
 
-// poll is the agent's long poll at the moment when its server has something. The answer is the whole set, if that is
-// newer than the last one that the agent was sent.
+// poll ends the agent's long poll when its server has news. The answer is the full set of assignments, if it is newer
+// than the last one that was sent to the agent.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return
@@ -115,7 +115,7 @@ func (m *machine) poll() {
 	})
 }
 
-// again registers again if a second server asks for it too, because one server may lag.
+// again registers again only if a second server asks for it too, because the first one may lag.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {
@@ -136,7 +136,7 @@ func (m *machine) again() {
 	})
 }
 
-// accept makes the node run what it was assigned, unless the answer is outdated.
+// accept makes the node run what it was assigned, unless the assignments are outdated.
 func (m *machine) accept(set assignments) {
 	if !m.runs() || set.epoch != m.epoch || set.index < m.seen {
 		return
@@ -144,7 +144,7 @@ func (m *machine) accept(set assignments) {
 	m.w.step(CountAssignments)
 	m.w.trace.note(m.w.now, 'a', uint64(m.index), set.index)
 	m.seen = set.index
-	if m.amnesia { // its disk is gone: it first reports what it finds, which is nothing
+	if m.amnesia { // the disk is lost: the agent first reports what it finds, which is nothing
 		m.amnesia, m.opened, m.full, m.told = false, true, true, 0
 		m.soon(3000, m.poll)
 		m.kick()
@@ -173,13 +173,13 @@ func (m *machine) converge(set assignments) {
 			p.dismiss()
 		}
 	}
-	for _, a := range fresh { // stops come first
+	for _, a := range fresh { // new programs start only after the stops began
 		m.programs = append(m.programs, newProgram(m, a))
 		m.programs[len(m.programs)-1].want(a)
 	}
 }
 
-// kick sends what changed, soon.
+// kick makes the agent send a report soon, if there is something to report.
 func (m *machine) kick() {
 	if m.sending != 0 || !m.runs() || m.epoch == 0 || !m.opened || !m.full && !m.pending() {
 		return

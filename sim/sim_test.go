@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	fixed       = 66 // seeds 1 to fixed run with every test
+	fixed       = 66 // seeds 1 to fixed run each time
 	traceLines  = 60
 	shrinkLimit = 20 * time.Second
 )
@@ -26,7 +26,7 @@ type job struct {
 	scenario string
 }
 
-// corpus returns the seeds that once found something.
+// corpus returns the seeds that once found a bug.
 func corpus(t *testing.T) []job {
 	t.Helper()
 	f, err := os.Open("testdata/seeds")
@@ -50,13 +50,13 @@ func corpus(t *testing.T) []job {
 	return jobs
 }
 
-// runAll runs histories on all cores and reports the failures, the first few of them shrunk.
+// runAll runs histories on all cores and reports the failures. It shrinks the first few.
 func runAll(t *testing.T, jobs []job, cores int) *Total {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := &Total{}
-	// Histories are small and short; frequent garbage collection would take a third of the time.
+	// Histories are small and short, so frequent garbage collection would take a third of the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	next, before := 0, spent(t)
 	for range cores {
@@ -71,7 +71,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 				}
 				r := Run(Config{Seed: jobs[i].seed, Scenario: jobs[i].scenario})
 				if r.Failure != nil {
-					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // now, as the story comes at the end
+					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // now, because the story comes at the end
 				}
 				mu.Lock()
 				total.Add(r)
@@ -90,7 +90,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 	return total
 }
 
-// spent returns the CPU time of this process; other processes of the machine don't count.
+// spent returns the CPU time of this process, without other processes of the machine.
 func spent(t *testing.T) time.Duration {
 	t.Helper()
 	var use syscall.Rusage
@@ -100,7 +100,7 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// TestSeeds runs the corpus and a fixed set of histories. Together they must reach every behaviour that is counted: a
+// TestSeeds runs the corpus and a fixed set of histories. Together they must reach everything that is counted: a
 // simulation that never preempts proves nothing about preemption.
 func TestSeeds(t *testing.T) {
 	jobs := corpus(t)
@@ -117,7 +117,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestDeterminism checks that a seed determines its history: run again, the same happens bit for bit, whatever the
+// TestDeterminism checks that a seed determines its history: a second run must be the same bit for bit, whatever the
 // order of maps.
 func TestDeterminism(t *testing.T) {
 	for _, s := range scenarios() {
@@ -131,7 +131,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestSeed runs the one history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and describes it.
+// TestSeed runs the history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and describes it.
 func TestSeed(t *testing.T) {
 	text := os.Getenv("OUTSPAN_SEED")
 	if text == "" {

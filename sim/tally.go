@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// count counts what an entry did, so that a test can check that each behaviour was reached.
+// count counts what an entry did, so that a test can check that every kind of behaviour was reached.
 func (j *judge) count(c *committed) {
 	if c.entry.Term != 0 && c.entry.Term != c.term {
 		j.counts[CountStaleTerm]++
@@ -152,7 +152,7 @@ func (j *judge) countChange(was, now *fsm.Instance) {
 	}
 }
 
-// describeCommand describes a command in one line of the trace.
+// describeCommand describes a command as one line of the trace.
 func describeCommand(c fsm.Command) string {
 	name := fsm.KindName(c.Kind())
 	switch one := c.(type) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trace hashes all that happened, and keeps the last lines in words if somebody is going to read them.
+// trace hashes everything that happens. It also keeps the last lines in words, if a limit of lines is set.
 type trace struct {
 	sum   uint64
 	limit int
@@ -17,7 +17,7 @@ type trace struct {
 
 func newTrace(lines int) *trace { return &trace{sum: 14695981039346656037, limit: lines} }
 
-// note adds something that happened to the hash.
+// note adds an event to the hash, with its time, kind and numbers.
 func (t *trace) note(at model.Time, kind byte, numbers ...uint64) {
 	t.add(uint64(at))
 	t.add(uint64(kind))
@@ -31,14 +31,12 @@ func (t *trace) add(n uint64) {
 	t.sum ^= t.sum >> 29
 }
 
-// bytes adds data to the hash.
 func (t *trace) bytes(data []byte) {
 	for _, b := range data {
 		t.sum = (t.sum ^ uint64(b)) * 1099511628211
 	}
 }
 
-// text adds a text to the hash.
 func (t *trace) text(s string) {
 	for i := range len(s) {
 		t.sum = (t.sum ^ uint64(s[i])) * 1099511628211
@@ -48,7 +46,7 @@ func (t *trace) text(s string) {
 // on reports whether lines are kept.
 func (t *trace) on() bool { return t.limit > 0 }
 
-// say keeps a line, if lines are kept.
+// say adds a line to the trace, if lines are kept.
 func (t *trace) say(format string, args ...any) {
 	if t.limit == 0 {
 		return

@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// servers is the number of servers, all of them voters.
+// servers is the number of servers. All of them are voters.
 const servers = 3
 
 // Config says which history to run.
 type Config struct {
 	Seed     uint64
-	Scenario string // empty: the seed draws one
-	Keep     []bool // which actions of the schedule happen; nil = all
-	Lines    int    // of the trace to keep, the last ones; 0 = none
+	Scenario string // empty: the seed chooses one
+	Keep     []bool // which actions of the schedule happen; nil: all
+	Lines    int    // number of the trace's last lines to keep; 0: none
 }
 
 // Result is the outcome of a history.
@@ -24,9 +24,9 @@ type Result struct {
 	Seed     uint64
 	Scenario string
 	Schedule []Action
-	Failure  *fsm.Finding // nil: every rule held
-	FailedAt int          // actions of the schedule that had happened when it failed
-	Hash     uint64       // of everything that happened
+	Failure  *fsm.Finding // the broken rule; nil if every rule held
+	FailedAt int          // number of scheduled actions that had happened before the failure
+	Hash     uint64       // hash of everything that happened
 	Counts   Counts
 	Trace    []string
 }
@@ -38,26 +38,26 @@ type world struct {
 	now      model.Time // true time, ms
 	events   queue
 	log      *log
-	lead     *leader // nil while nobody leads
+	lead     *leader // nil while no server leads
 	nodes    []*machine
 	net      *network
 	clients  *clients
 	judge    *judge
 	trace    *trace
 	counts   Counts
-	chance   *rand.Rand // for the model's own delays and losses
+	chance   *rand.Rand // source of the models' own delays and losses
 	failure  *fsm.Finding
-	calm     bool // faults are over
+	calm     bool // no more faults happen
 }
 
-// Run runs one history. It takes well below a second, uses no other goroutine, and the same Config gives the same
+// Run runs one history. It takes well below a second and uses no other goroutine. The same Config always gives the same
 // Result.
 func Run(cfg Config) Result {
 	_, result := run(cfg)
 	return result
 }
 
-// run is Run, and also returns the world in its final state.
+// run is Run, but also returns the world in its final state.
 func run(cfg Config) (w *world, result Result) {
 	sc := scenarioOf(cfg)
 	w = newWorld(cfg, sc)
@@ -96,7 +96,7 @@ func newWorld(cfg Config, sc *scenario) *world {
 	return w
 }
 
-// random returns a separate random source for each purpose, so that more draws for one don't change the others.
+// random returns a random source for one purpose. More draws for one purpose don't change those for another.
 func random(seed uint64, purpose string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for i := range len(purpose) {
@@ -105,7 +105,7 @@ func random(seed uint64, purpose string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h))
 }
 
-// begin creates the cluster: its first leader, its settings, its nodes.
+// begin creates the cluster, with its first leader, settings and nodes.
 func (w *world) begin() {
 	r := random(w.seed, "cluster")
 	w.log.elect(r.IntN(servers), 0)
@@ -126,7 +126,7 @@ func (w *world) begin() {
 	}
 }
 
-// entry returns an entry of a person or an agent, which is valid in any term.
+// entry returns an entry of a person or an agent, which every term accepts.
 func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	e := fsm.Entry{Format: model.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
 	for _, c := range commands {
@@ -135,7 +135,7 @@ func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	return e
 }
 
-// clock returns cluster time according to the leader, or without one, that of the last entry.
+// clock returns the cluster time of the leader. Without a leader it returns that of the last entry.
 func (w *world) clock() model.Time {
 	if w.lead != nil {
 		return w.lead.clock()
@@ -143,7 +143,7 @@ func (w *world) clock() model.Time {
 	return w.log.first.Now
 }
 
-// wall returns the wall clock, which is for people. It starts on some day.
+// wall returns the wall clock time, in ms. A history starts at an arbitrary fixed time.
 func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
 
 // until runs all events up to a time.
@@ -158,10 +158,9 @@ func (w *world) until(t model.Time) {
 	}
 }
 
-// after calls do after d.
 func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
-// between draws a duration.
+// between draws a duration from low to high.
 func between(r *rand.Rand, low, high model.Duration) model.Duration {
 	return low + model.Duration(r.Int64N(int64(high-low)+1))
 }
@@ -177,7 +176,7 @@ func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	w.trace.say("FAILED %v", w.failure)
 }
 
-// step counts an entry, or something that happened to an agent, a program or the network.
+// step counts an entry, or an event of an agent, a program or the network.
 func (w *world) step(kind Counter) {
 	w.counts[CountSteps]++
 	w.counts[kind]++

@@ -17,15 +17,15 @@ func TestBodies(t *testing.T) {
 		want error
 	}{
 		{agent("a"), 60, nil},
-		{agent("a"), 60, busy}, // more than one caller may have
+		{agent("a"), 60, busy}, // over the limit of one caller
 		{agent("b"), 100, nil},
-		{agent("c"), 100, busy}, // more than all may have
+		{agent("c"), 100, busy}, // over the limit of all callers
 		{agent("a"), -60, nil},
 		{agent("c"), 100, nil},
 		{Identity{Role: RoleServer, Name: "s1"}, 50, nil},
 		{Identity{Role: RoleServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // it forwards what many sent
+		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // only the sum bounds a server, which forwards for many
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)

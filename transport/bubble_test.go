@@ -73,9 +73,9 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 	}
 }
 
-// A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs.
-// That is noticed within five seconds, even by a long poll that expects no answer for a minute. Until then its agent
-// would get no news.
+// A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs. The
+// other end notices that within five seconds, even a long poll that expects no answer for a minute. Otherwise the agent
+// would get no news for so long.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

@@ -58,8 +58,8 @@ func (g *gate) enter(account *budget, peer string) bool {
 	return true
 }
 
-// budget counts open connections of one kind, in total and per peer. Above a limit it refuses new ones: the open ones
-// have proved their identity and do work.
+// budget counts open connections of one kind, in total and per peer. Above a limit it refuses new connections, because
+// the open ones have proved their identity and do work.
 type budget struct {
 	mu      sync.Mutex
 	max     int
@@ -138,10 +138,10 @@ func (b *budget) closeAll() {
 }
 
 // waiting holds the connections that have not yet proved their identity. When it is full, it admits a newcomer and
-// closes another one: the oldest of the largest crowd. A crowd has one source address; connections that sent a whole
-// hello are a crowd apart from the silent ones. So idle connections push out each other, talking ones push out each
-// other, and a handshake that makes progress ends before its turn comes. No connection is closed before minStay: in a
-// burst, newcomers wait in the kernel's queue instead.
+// closes another connection: the oldest of the largest crowd. A crowd is all connections of one source address that
+// have sent a whole hello, or all that have not. So a crowd of silent connections pushes out its own, and not a
+// handshake that makes progress. No connection is closed before minStay: in a burst, newcomers wait in the kernel's
+// queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int
@@ -178,7 +178,7 @@ func (w *waiting) setMax(limit int) {
 }
 
 // add admits g and returns the connection that the caller must close for it, or nil. If none may be closed yet, g is
-// not admitted, and wait is when to call again at the latest.
+// not admitted, and the caller must call again after wait at the latest.
 func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *waiting) oldestOf(c connGroup) *gate {
 	}
 }
 
-// remove takes g out; false means that it was already pushed out.
+// remove takes g out. It returns false if g was already pushed out.
 func (w *waiting) remove(g *gate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

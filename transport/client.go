@@ -65,7 +65,6 @@ func (c *Client) Close() {
 	}
 }
 
-// ask makes one call of an agent to one server.
 func (c *Client) ask(ctx context.Context, server int, limit time.Duration, call AgentCall,
 	question []byte) ([]byte, error) {
 	shown, line := c.Servers()[server].Shown, c.lines[server]

@@ -61,7 +61,7 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 // PathPeer is where servers ask each other questions; the question's name follows.
 const PathPeer = "/v1/peer/"
 
-// PathPeerRelay is where a server asks the leader for its agents.
+// PathPeerRelay is where a server forwards its agents' calls to the leader.
 const PathPeerRelay = PathPeer + "relay"
 
 // PeerClient calls other servers, as a server. It is safe for many goroutines.

@@ -18,7 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// apiServer answers https on loopback until the test ends, as a server of the cluster.
+// apiServer starts an HTTPS server on loopback with the certificate of a cluster's server, and returns its address. The
+// server runs until the test ends.
 func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (address string) {
 	t.Helper()
 	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
@@ -59,7 +60,8 @@ func closedPort(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// A server that is away is skipped, and from then on the one that answered is asked first.
+// The client skips a server that can't be reached or knows no leader. It asks the server that carried out the request
+// first from then on.
 func TestClientFailsOver(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -140,7 +142,7 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
-// A refusal is final, and has all that the server said.
+// After a refusal the client does not try again. Its error contains all that the server said.
 func TestClientRefusal(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -171,7 +173,8 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	wantCode(t, err, model.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
-// The caller's own end of a call differs from a server's silence.
+// If the deadline of the caller's context passes, the call fails with the code timeout. If the caller cancels the
+// context, it fails with context.Canceled.
 func TestClientContext(t *testing.T) {
 	ca := authority(t, "test")
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -214,8 +217,8 @@ func TestCBORIsStrict(t *testing.T) {
 	}
 }
 
-// A server of a lineage that the agent no longer follows refuses it with a conflict: another server may answer. What
-// all servers refuse stays refused.
+// A server refuses an agent with a conflict if the agent follows another lineage than the server's. Then the client
+// asks another server. If all servers refuse, the call fails.
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32

@@ -20,7 +20,6 @@ type outward struct {
 	proof   []*x509.Certificate // the peer's certificates; set before it enters
 }
 
-// enter adds a connection to the account.
 func (d *dialled) enter(o *outward) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -61,7 +61,7 @@ func openDirAuthority(dir, cluster string) (*Authority, error) {
 }
 
 // checkDir refuses a directory where other users could swap the CA. It accepts an empty directory that was made
-// beforehand, and closes it to others.
+// beforehand, and takes other users' access away.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

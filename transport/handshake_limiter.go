@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// handshakeLimiter limits how many handshakes compute at once. Waiting for the peer takes no turn. When thousands of
-// agents return in one moment, handshakes that all advance together all time out together. The agents start over, the
-// work is lost, and raft's goroutines wait for hundreds of others. So handshakes that have begun are finished first,
-// and those that must wait have cost nothing.
+// handshakeLimiter limits how many handshakes compute at once. A handshake that waits for its peer needs no turn. If
+// thousands of agents return in one moment and all handshakes advance together, all of them time out together. Then the
+// agents start over, and raft's connections wait for hundreds of other handshakes. So handshakes that have begun are
+// finished first, and those that have to wait have cost nothing.
 type handshakeLimiter struct {
 	mu        sync.Mutex
 	free      int

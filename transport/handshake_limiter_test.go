@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// proves that only a limited number have a turn at once, that begun handshakes are called first, and of the others the
-// newest.
+// proves that only a limited number of handshakes have a turn at once. A free turn goes to a handshake that has begun,
+// and if there is none, to the newest of the others.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newHandshakeLimiter(1)

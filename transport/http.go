@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DefaultMaxBody is the most that a request body may have, in bytes, unless its operation streams.
+// DefaultMaxBody is the largest request body in bytes, except in operations that stream their body.
 const DefaultMaxBody = 1 << 20
 
 // HTTPConfig bounds the cost of an API connection.

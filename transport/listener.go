@@ -23,8 +23,8 @@ import (
 // Limits bounds the connections of a Listener, separately for each kind, so that no kind can use up another's places. A
 // process needs one file descriptor per connection: raise RLIMIT_NOFILE along with them.
 type Limits struct {
-	// MaxPending is how many connections may be in their handshake; default 256. Above it, each newcomer closes one of the
-	// busiest source address.
+	// MaxPending is how many connections may be in their handshake; default 256. Above it, each newcomer closes one
+	// connection of the busiest source address.
 	MaxPending int
 	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
 	MaxRaft int
@@ -53,8 +53,9 @@ type ListenerConfig struct {
 	Credentials *Credentials
 	// Logger; default: none.
 	Logger hclog.Logger
-	// HandshakeTimeout bounds the time from accept to the end of the handshake, and again the hand-over to the server of
-	// the connection; default 2 s. Less refuses slow peers; with more, unauthenticated connections stay longer.
+	// HandshakeTimeout bounds the time from accept to the end of the handshake. It also bounds the time from there until
+	// raft or the HTTP server takes the connection. The default is 2 s. With less, slow peers are refused; with more,
+	// unauthenticated connections stay longer.
 	HandshakeTimeout time.Duration
 	// Limits bounds the connections.
 	Limits Limits
@@ -283,7 +284,7 @@ func (l *Listener) Reload() error {
 	return nil
 }
 
-// deliver moves an authenticated connection from the pending ones to its own account and hands it over.
+// deliver moves an authenticated connection from the pending ones to its own account, and hands it to raft or HTTP.
 func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Identity, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {

@@ -19,8 +19,8 @@ type RaftStream struct {
 	dialled   *budget
 }
 
-// maxDialled bounds the raft connections that this server opens. It is far above peers x pool, so that only a leak
-// reaches it.
+// maxDialled bounds the raft connections that this server opens. It is far above the number of peers times raft's
+// connections per peer, so that only a leak reaches it.
 const maxDialled = 1024
 
 // Raft returns the raft side; call it once. advertise (host:port) is the address that peers dial; default the

@@ -59,8 +59,8 @@ func newFrameConn(c net.Conn, most int) frameConn {
 }
 
 const (
-	frameWriteTime = 30 * time.Second // a peer that takes nothing for this long is cut off
-	framePiece     = 64 << 10         // bytes that it must take in that time
+	frameWriteTime = 30 * time.Second // a peer that takes less than framePiece in this time is cut off
+	framePiece     = 64 << 10         // bytes written at a time
 	frameFirstRoom = 4 << 10          // bytes allocated at first: the announced length may be false
 )
 
@@ -114,7 +114,8 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a whole frame. It blocks while the peer takes some of it. After an error the connection is unusable.
+// write sends a whole frame. It blocks as long as the peer goes on taking it. After an error the connection is
+// unusable.
 func (c *frameConn) write(f frame) error {
 	c.writing <- struct{}{} // at most until earlier writers are done, or the connection has ended
 	defer func() { <-c.writing }()
@@ -139,7 +140,7 @@ func (c *frameConn) send(f frame, limit time.Duration) error {
 		return errors.New("a frame of more than 4 GiB")
 	}
 	packet := make([]byte, frameHeader, frameHeader+len(f.body))
-	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // was looked at
+	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // checked above
 	binary.BigEndian.PutUint32(packet[4:], f.call)
 	packet[8] = byte(f.kind)
 	for piece := range slices.Chunk(append(packet, f.body...), framePiece) {

@@ -39,7 +39,7 @@ func TestAgentRefusals(t *testing.T) {
 	}
 }
 
-// One agent's waiting calls take a bounded amount of memory, and another agent's are answered meanwhile.
+// One agent's waiting calls take a bounded amount of memory. Another agent's calls are answered meanwhile.
 func TestAgentCallsAreBounded(t *testing.T) {
 	ca := authority(t, "test")
 	release := make(chan struct{})

@@ -13,15 +13,15 @@ import (
 )
 
 // AnswerAgent answers a call of an authenticated agent. The context ends with the call's time limit, with the
-// connection, or when the caller no longer waits. Stopping, called with it, tells when the server begins to stop. An
-// error reaches the caller as an *api.Problem.
+// connection, or when the caller no longer waits. Stopping works with this context. An error reaches the caller as an
+// *api.Problem.
 type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
 	agentCallsOpen = 32               // at once; an agent needs four
 	agentCallTime  = 90 * time.Second // as for any other request
-	agentSilence   = 25 * time.Second // a waiting agent sends a ping every few seconds
+	agentSilence   = 25 * time.Second // then the connection ends; a waiting agent sends a ping every few seconds
 )
 
 // agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.

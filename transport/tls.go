@@ -113,8 +113,8 @@ func (c *Credentials) reload() (ended int, err error) {
 	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
 }
 
-// Trusts reports whether a certificate, the first of what a peer showed, was issued by a CA in use. It ignores whether
-// the certificate is expired.
+// Trusts reports whether a peer's certificate was issued by a CA in use. shown is what the peer showed: its own
+// certificate, then intermediate ones. Trusts ignores whether the certificate is expired.
 func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	if len(shown) == 0 {
 		return false

@@ -45,8 +45,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// rawDial connects with its own config, as a hostile program would, and reads one byte: with TLS 1.3 a refusal of the
-// client's certificate comes after its handshake.
+// rawDial connects with its own config, as a hostile program would, and reads one byte. With TLS 1.3 a refusal of the
+// client's certificate comes only after the client's handshake.
 func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	t.Helper()
 	raw := must(net.DialTimeout("tcp", addr, 5*time.Second))(t)

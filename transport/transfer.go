@@ -44,7 +44,7 @@ type TransferOrder struct {
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 	// PeerName is the name of the source's node, as in its certificate. Fetch only.
 	PeerName string `cbor:"15,keyasint,omitempty"`
-	// User is the one that the job file names. Fetch and restore only.
+	// User is the user that the job file names. Fetch and restore only.
 	User string `cbor:"16,keyasint,omitempty"`
 }
 

@@ -71,7 +71,7 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 	return openUnix(path, tmp, cluster)
 }
 
-// openUnix binds under a temporary name and moves the socket into place once it is closed to others.
+// openUnix binds under a temporary name, takes other users' access away, and moves the socket into place.
 func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
@@ -125,8 +125,8 @@ func checkStale(path string) error {
 		WithHint("stop it, or set another listen.socket")
 }
 
-// Accept waits for the next connection whose peer may use the socket. The mode of the file ensures the same already.
-// Asking the kernel also works where a file system or a passed descriptor gets around the mode.
+// Accept waits for the next connection whose peer may use the socket. The mode of the file already refuses others, but
+// a file system or a passed descriptor can get around it. So Accept also asks the kernel who the peer is.
 func (l *UnixListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.raw.AcceptUnix()

@@ -64,7 +64,8 @@ type RegisterReply struct {
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
 	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
-	// text form of the servers' model.History; the agent refuses one that neither equals nor replaces its own
+	// Cluster is the text form of the servers' model.History. The agent refuses one that neither equals nor replaces its
+	// own.
 	Cluster string `cbor:"5,keyasint"`
 
 	// Voters are the voters of the servers' configuration at index Config. Heartbeat answers that rest on an older
@@ -112,31 +113,31 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	// index of the last answer; 0 in the first request of an epoch, or to get every spec again
+	// Index is that of the last answer; 0 in the first request of an epoch, or to get every spec again.
 	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; an index means nothing in another one
 
-	// the newest state whose assignments the agent acted on; it ignores older ones
+	// Seen is the newest state whose assignments the agent acted on. The agent ignores older ones.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
 
-// Assignments is everything that an agent must run now: a full snapshot, the latest wins. An instance of the node that
-// is absent must be stopped, unless Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than
-// one it has seen.
+// Assignments is everything that an agent must run now. It is complete: the latest one replaces all earlier ones. An
+// instance of the node that is absent must be stopped, unless Unconfirmed. The agent ignores an answer whose
+// (Incarnation, Index) is lower than one it has seen.
 type Assignments struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`
 	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
-	// the state does not know this epoch, or the node is offline in it: register again
+	// Register: the agent must register again, because the state does not know its epoch or has the node as offline.
 	Register  bool            `cbor:"4,keyasint,omitempty"`
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// the last restore was confirmed at least this long ago; 0: none was
+	// The last restore was confirmed at least this long ago; 0: none was.
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep are instances that the state does not know and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
@@ -158,14 +159,14 @@ type Assignment struct {
 	Memory     int64            `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
 	Job        model.JobName    `cbor:"10,keyasint"`
 	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
-	// its own gates, to be checked once more before the stop signal
+	// Gates are the gates on its own facts, to be checked once more before the stop signal.
 	Gates   []string    `cbor:"12,keyasint,omitempty"`
 	Attempt uint64      `cbor:"15,keyasint,omitempty"` // number of instances of the group that were placed before it
 	Fencing uint64      `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
 	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
 	// Copies is the epoch of the data that each volume must have. A directory with other data is not for this instance.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
-	// local volumes that a program has used: their data must exist
+	// Held are local volumes that a program has used: their data must exist.
 	Held []string `cbor:"18,keyasint,omitempty"`
 	// Unsettled: the slot may be filled by another instance, which a restored state does not know. Until that is settled,
 	// the agent does not start this one.
@@ -188,7 +189,7 @@ type Services struct {
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
 
 	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of different incarnations can't be compared
-	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: a missing one may still run
+	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: an instance that is missing here may still run
 }
 
 // ServiceBackends is one service with its current backends.

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// A connection waits this long for a backend that can be reached; then it is reset.
+	// connectTimeout is how long a connection waits for a backend that can be reached; then it is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
-	// A backend that could not be reached is tried last for downFor, doubling up to downForMost.
+	// downFor is how long a backend that could not be reached is tried last. It doubles with each failure, up to
+	// downForMost.
 	downFor     = time.Second
 	downForMost = 10 * time.Second
 )
@@ -27,16 +28,16 @@ type served struct {
 	name    model.ServiceName
 	address string
 	close   func()        // ends the listener
-	slots   chan struct{} // a place for each connection
+	slots   chan struct{} // one token for each connection, at most Limits.Places
 
 	mu         sync.Mutex
 	listener   *net.TCPListener // nil while the port can't be taken
-	problem    string           // why
+	problem    string           // why the port is not open
 	code       model.PortCode
 	generation uint64
 	backends   []*backend
 	changed    chan struct{}              // closed and replaced when the backends change
-	clients    map[*net.TCPConn]time.Time // connections in flight, and since when
+	clients    map[*net.TCPConn]time.Time // connections in flight, and when each began
 	sources    map[netip.Addr]int
 	accepted   uint64
 	refused    uint64
@@ -58,7 +59,7 @@ func newServed(r *Relay, name model.ServiceName, address string) *served {
 	}
 }
 
-// set replaces the backends. One that stays keeps its connections and its marks.
+// set replaces the backends. A backend that stays keeps its connections and its failures.
 func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

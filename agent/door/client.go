@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// answerWithin is how long a door may take to answer; after that it is replaced.
+	// answerWithin is how long a door may take to answer; after that it is killed, and the next call starts another one.
 	answerWithin = 10 * time.Second
 	openWithin   = 20 * time.Second
 )
 
-// Client is an agent's connection to its door. For one goroutine.
+// Client is an agent's connection to its door. Only one goroutine may use it.
 type Client struct {
 	dir, binary, version string
 
@@ -44,7 +44,7 @@ func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, erro
 	c.reap()
 	c.told = c.told && !news
 	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
-		return nil, nil // a door that hears nothing ends on its own
+		return nil, nil // a door that gets no requests ends on its own
 	}
 	list, err := c.tell(ctx, o)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 		}
 		c.Close()
 	} else if len(o.Services) == 0 {
-		_ = os.Remove(filepath.Join(c.dir, fileControl)) // of a door that died
+		_ = os.Remove(filepath.Join(c.dir, fileControl)) // it belonged to a door that died
 		return nil
 	}
 	if err := c.open(ctx); err != nil {
@@ -142,7 +142,7 @@ func (c *Client) open(ctx context.Context) error {
 	}
 	defer r.Close()
 	pid, err := syscall.ForkExec(c.binary, []string{"outspan", "door", c.dir, c.version}, &syscall.ProcAttr{
-		// nothing of the agent's environment, which may hold secrets
+		// Nothing of the agent's environment is passed on, since it may hold secrets.
 		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"},
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

@@ -19,7 +19,7 @@ type op int
 
 const (
 	opStatus   op = 1 // answered with version and status
-	opSet      op = 2 // Order; answered like opStatus
+	opSet      op = 2 // carries an Order; answered like opStatus
 	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
 	opTaken    op = 4 // from the next door, once it serves: this one stops listening
 )
@@ -40,18 +40,18 @@ type reply struct {
 // messageLimit bounds one message: some 100,000 backends.
 const messageLimit = 16 << 20
 
-// control is a door's side of its socket.
+// control serves the control socket of a door.
 type control struct {
 	dir      string
 	version  string
 	relay    *Relay
 	listener *net.UnixListener
 	socket   os.FileInfo
-	given    chan struct{} // closed when another door has taken the listeners
+	given    chan struct{} // closed when the next door has taken the listeners
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	last    time.Time // of the last request
+	last    time.Time // when the last request came
 	handing bool      // another door is taking over
 	handed  bool
 }
@@ -65,12 +65,12 @@ func listenControl(dir, version string, relay *Relay) (*control, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	_ = os.Remove(path) // of an earlier process with this number
+	_ = os.Remove(path) // left by an earlier process with this pid
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on the control socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by then another door may have the name
+	l.SetUnlinkOnClose(false) // when this door ends, another door may have the name
 	c := &control{dir: dir, version: version, relay: relay, listener: l, given: make(chan struct{}), last: time.Now()}
 	own := filepath.Join(dir, name)
 	if c.socket, err = os.Stat(own); err == nil {
@@ -93,7 +93,7 @@ func (c *control) accept(ctx context.Context) {
 	for {
 		conn, err := c.listener.AcceptUnix()
 		if err != nil {
-			// out of descriptors, for instance
+			// The process may be out of descriptors, for instance.
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) {
 				return
 			}
@@ -146,7 +146,7 @@ func (c *control) serve(conn *net.UnixConn) {
 	}
 }
 
-// flaw returns what can't be carried out in an order; "" if nothing.
+// flaw returns why an order can't be carried out; "" if it can.
 func (o Order) flaw() string {
 	names, ports := map[model.ServiceName]bool{}, map[int]bool{}
 	for _, s := range o.Services {

@@ -20,8 +20,8 @@ const (
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the door that this one takes over from. It goes on listening until this one serves. So no connection
-// is lost in between, and the old door goes on if this one fails. nil: there is none.
+// predecessor is the running door that this process replaces. It goes on listening until this process serves, so that
+// no connection is lost. If this process fails, it goes on as before. nil: no door runs.
 type predecessor struct{ conn *net.UnixConn }
 
 // takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. A door
@@ -55,7 +55,7 @@ func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	return p, nil
 }
 
-// taken tells the earlier door to end.
+// taken makes the earlier door stop listening.
 func (p *predecessor) taken() {
 	if p != nil {
 		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // it may have ended already

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// forsaken is how long a door listens without hearing from an agent: its backends get out of date meanwhile.
+	// forsaken is how long a door listens without requests from an agent: its backends get out of date meanwhile.
 	forsaken = time.Hour
 	// unused is how long a door without ports, connections and requests waits for an order.
 	unused = 10 * time.Second
@@ -37,8 +37,8 @@ func Main(args []string) int {
 	// Caught, not ignored: signals that end an agent must not end its door.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
-	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // ps would say "exe"
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // as a shim; only root may do this
+	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // otherwise ps shows "exe"
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // as for a shim; only root may do this
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})
 	if err := serve(args[0], args[1], log); err != nil {
 		log.Error("the door could not open", "error", err)
@@ -86,9 +86,9 @@ func (c *control) run() {
 	c.relay.Close()
 }
 
-// over reports whether the door can end. It first stops listening if nobody is responsible for it any more: its
-// directory was removed or has another door, or no agent was heard for the time forsaken. Connections in flight are
-// finished.
+// over reports whether the door can end. First it makes the door stop listening if nobody is responsible for the door
+// any more: its directory was removed or belongs to another door, or no agent sent a request for the time forsaken.
+// Connections in flight go on to their end.
 func (c *control) over() bool {
 	silent := time.Since(c.heard())
 	if silent > forsaken || !c.owns() {

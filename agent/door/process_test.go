@@ -23,7 +23,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestMain makes the test binary what the product's binary is: with the hidden subcommand it is a door.
+// TestMain makes the test binary a door if it is started with the hidden subcommand, as the product's binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "door" {
 		os.Exit(Main(os.Args[2:]))
@@ -47,7 +47,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// rig is a directory with a door, a backend that echoes, and an exposed port.
+// rig is a directory with a door, an exposed port, and a backend that sends back what it gets.
 type rig struct {
 	t     *testing.T
 	dir   string
@@ -74,7 +74,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	port := free.Addr().(*net.TCPAddr).Port
 	must(t, free.Close())
-	// Longer than the 108 bytes of a socket's address.
+	// The path is longer than the 108 bytes of a socket's address.
 	r := &rig{t: t, dir: filepath.Join(t.TempDir(), strings.Repeat("deep", 30), "door"),
 		at: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	r.order = Order{Node: "here", Address: "127.0.0.1", Services: []transport.ServiceBackends{
@@ -109,7 +109,7 @@ func (r *rig) doors() (pids []int) {
 
 func (r *rig) client(version string) *Client { return NewClient(r.dir, "/proc/self/exe", version) }
 
-// follow does what an agent does at its start.
+// follow gives the door its order, as an agent does at its start.
 func (r *rig) follow(c *Client) Status {
 	r.t.Helper()
 	list, err := c.Follow(r.t.Context(), r.order, true)
@@ -120,7 +120,7 @@ func (r *rig) follow(c *Client) Status {
 	return list[0]
 }
 
-// end disconnects from the door, as an agent that ends.
+// end disconnects from the door, as an agent does when it ends.
 func (r *rig) end(c *Client) {
 	c.Close()
 	r.ended = append(r.ended, c)
@@ -173,8 +173,8 @@ func (r *rig) load() (stop func() (int64, error)) {
 	}
 }
 
-// TestDoorOutlivesAgents: the next agent finds the door of the one before, and one of another version replaces it. No
-// request fails and no connection is cut.
+// TestDoorOutlivesAgents: the next agent finds the door of the agent before, and a door of another version replaces
+// it. No request fails and no connection is cut.
 func TestDoorOutlivesAgents(t *testing.T) {
 	r := newRig(t)
 	first := r.client("1")
@@ -270,7 +270,7 @@ func TestDoorEnds(t *testing.T) {
 			finish(r, c)
 			eventually(t, "the port to be closed", func() bool { return r.call() != nil })
 			eventually(t, "the end of the door", func() bool {
-				if len(r.order.Services) == 0 { // as an agent, until its child is reaped
+				if len(r.order.Services) == 0 { // goes on as an agent does, until its child is reaped
 					_, err := c.Follow(t.Context(), r.order, false)
 					must(t, err)
 				}
@@ -281,7 +281,7 @@ func TestDoorEnds(t *testing.T) {
 	}
 }
 
-// TestHandOverBroken: a next door that dies in the middle of a hand-over changes nothing.
+// TestHandOverBroken: a new door that dies in the middle of a hand-over changes nothing.
 func TestHandOverBroken(t *testing.T) {
 	r := newRig(t)
 	c := r.client("1")
@@ -313,7 +313,7 @@ func TestHandOverBroken(t *testing.T) {
 	}
 }
 
-// TestOrderFlaws: what can't be carried out is refused and changes nothing.
+// TestOrderFlaws: an order that can't be carried out is refused and changes nothing.
 func TestOrderFlaws(t *testing.T) {
 	web := transport.ServiceBackends{Name: "web", Expose: 80}
 	for name, o := range map[string]Order{
@@ -332,7 +332,7 @@ func TestOrderFlaws(t *testing.T) {
 	}
 }
 
-// FuzzRequest: no bytes on the control socket make a door fall over or allocate without bound.
+// FuzzRequest: no bytes on the control socket make a door crash or allocate without bound.
 func FuzzRequest(f *testing.F) {
 	var b bytes.Buffer
 	f.Add([]byte{0, 0, 0, 1, 0xa0})

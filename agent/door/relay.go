@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listenRetry is the pause after a port could not be taken, and between two tries to find a place.
+// listenRetry is the pause between two tries to open a port, or to find a place for a connection.
 const listenRetry = time.Second
 
-// keepAlive returns probes that find a vanished peer within 30 s.
+// keepAlive returns settings for TCP probes that detect a vanished peer within 30 s.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
@@ -181,7 +181,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	})
 	s.count(ok)
 	if !ok {
-		_ = client.SetLinger(0) // a reset: nobody has read the request
+		_ = client.SetLinger(0) // a reset, because nobody has read the request
 		return
 	}
 	defer s.done(b)
@@ -196,7 +196,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 		}
 	}()
 	if copyHalf(client, backend) == nil && delivered(client, asked, s.relay.limits.Stalled) {
-		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // then it is closed, not reset
+		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // closed after that, not reset
 	} else {
 		reset(client, backend)
 	}
@@ -241,7 +241,7 @@ func copyHalf(to, from *net.TCPConn) error {
 	return to.CloseWrite()
 }
 
-// reset ends the connections with a reset, so that neither side takes a part for the whole.
+// reset ends the connections with a TCP reset, so that neither side takes a part of the data for the whole.
 func reset(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)

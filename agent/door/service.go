@@ -32,7 +32,7 @@ func DefaultLimits() Limits {
 
 // Order says what a relay must do: the ports to listen on at an address, and the backends of each.
 type Order struct {
-	Node     model.NodeID                `cbor:"1,keyasint"` // whose backends are preferred
+	Node     model.NodeID                `cbor:"1,keyasint"` // the node whose backends are preferred
 	Address  string                      `cbor:"2,keyasint"`
 	Services []transport.ServiceBackends `cbor:"3,keyasint"`
 }
@@ -49,10 +49,10 @@ func (o Order) place(port int) string {
 type Relay struct {
 	limits Limits
 	log    hclog.Logger
-	conns  context.Context // of forwarded connections, which the end of a service does not cut
+	conns  context.Context // context of forwarded connections, which go on when a service is removed
 	hangUp context.CancelFunc
 	wg     sync.WaitGroup
-	open   atomic.Int64 // connections, also of services that have gone
+	open   atomic.Int64 // connections in flight, also of removed services
 
 	mu        sync.Mutex
 	order     Order
@@ -99,13 +99,12 @@ func (r *Relay) Set(o Order) {
 		}
 		s.set(o.Node, w)
 	}
-	for address, l := range r.inherited { // no service wants them
+	for address, l := range r.inherited { // no service uses these ports
 		_ = l.Close()
 		delete(r.inherited, address)
 	}
 }
 
-// ordered returns the newest order.
 func (r *Relay) ordered() Order {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +143,7 @@ type Status struct {
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
 	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
-	// of the problem; empty from a door of an older release
+	// Code is the kind of the problem; empty from a door of an older release.
 	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`
 }
 

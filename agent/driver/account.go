@@ -16,7 +16,7 @@ type account struct {
 	GID    int    `cbor:"3,keyasint"`
 	Groups []int  `cbor:"4,keyasint"`
 	Home   string `cbor:"5,keyasint"`
-	Switch bool   `cbor:"6,keyasint"` // the init step must change to it; only root can
+	Switch bool   `cbor:"6,keyasint"` // the init step must change to this user; only root can
 }
 
 // resolveAccount turns the user of a Spec into an account that this agent may use.
@@ -69,7 +69,7 @@ func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
-// allows reports whether a Spec may name this account. For root AllowRoot decides, not this.
+// allows reports whether a Spec may name this account. For root it returns true, because AllowRoot decides.
 func (c Config) allows(a account) bool {
 	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
 		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)
@@ -115,7 +115,8 @@ func lookupAccount(name string) (account, error) {
 	return a, nil
 }
 
-// nogroup is the group of a uid without an account. The group of the same number may be one with rights, such as kmem.
+// nogroup is the group of a uid without an account. The group with the number of the uid may have rights, such as
+// kmem.
 const nogroup = 65534
 
 // lookupNumber accepts a uid, known to the user database or not.

@@ -76,8 +76,8 @@ func (d *Driver) keepUnclear(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one name in the state directory. nil without an error means that it was removed. patience is how
-// long a shim may take to begin.
+// adoptEntry handles one name in the state directory. It returns nil without an error if it removed the directory.
+// patience is how long a shim may take to begin.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
 	if known, ok := d.Task(ID(name)); ok {
@@ -111,7 +111,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience time.Duration) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
 		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
-			awaitEnd(shim, 5*time.Second) // it only has to exit
+			awaitEnd(shim, 5*time.Second) // its work is done: it only has to exit
 		}
 		return newTask(d, dir, l, &e), nil
 	}
@@ -145,9 +145,9 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	return t, nil
 }
 
-// otherBoot decides about a launch whose boot id differs from the present one. That alone proves no reboot: containers
-// on one kernel can have ids of their own. If a shim holds the lock, it runs on this kernel, and the launch gets the
-// present boot id. Otherwise what carries the run's token is killed, and the exit is returned.
+// otherBoot decides about a launch whose boot id differs from the present one. That alone proves no reboot, because
+// containers on one kernel can have different boot ids. If a shim holds the lock, it runs on this kernel, and the
+// launch gets the present boot id. Otherwise every process with the run's token is killed, and the exit is returned.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -198,7 +198,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 		if r, err := callShim(ctx, dir, request{Op: opWatch}, time.Second); err == nil && r.Shim.Alive() {
 			return r.Shim, r.Main, nil
 		}
-		if time.Now().After(deadline) && known { // frozen, perhaps; from now on it is watched
+		if time.Now().After(deadline) && known { // the shim may be frozen; from now on it is watched
 			return shim, main, nil
 		}
 		if time.Now().After(deadline) {
@@ -210,8 +210,8 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 	}
 }
 
-// unshimmed looks again once the lock is ours: no shim is alive. If a disk lost the shim's identity, what the shim left
-// is killed here.
+// unshimmed looks again while the lock is held here, which proves that no shim is alive. If a disk lost the shim's
+// identity, the processes that the shim left are killed.
 func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim,
 	main Identity, err error) {
 	defer lock.Close()

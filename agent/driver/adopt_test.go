@@ -28,7 +28,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal("closing the driver ended an instance")
 		default:
 		}
-		// Ends while no agent is there.
+		// It ends while no agent runs.
 		must(t, os.WriteFile(filepath.Join(ends.Dir(), "go"), nil, 0o644))
 		eventually(t, "the second program to end", func() bool { return !running(ends.Process().PID) })
 
@@ -82,8 +82,8 @@ func TestStopOutlivesAgent(t *testing.T) {
 	}
 }
 
-// A whole agent process is killed again and again in the middle of starting an instance. Whatever the moment was, the
-// next agent either has the instance, or nothing of it is left.
+// A whole agent process is killed in the middle of starting an instance, at many random moments. Each time, the next
+// agent has the instance, or nothing of the instance is left.
 func TestAgentKilledWhileStarting(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -169,14 +169,14 @@ func TestGarbageStateDirs(t *testing.T) {
 	}
 }
 
-// A bad disk changed a record under a running instance: it can't be adopted, so it is ended.
+// A bad disk changed a record of a running instance. The instance can't be adopted, so it is ended.
 func TestDamagedLaunchOfRunning(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
 		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
 		must(t, b.d.Close())
 		path := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "launch")
-		for _, n := range []int{0, 5} { // the second time there is nothing to find
+		for _, n := range []int{0, 5} { // the second time nothing is left
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			must(t, os.WriteFile(path, make([]byte, n), 0o600))
 			b.open()
@@ -191,8 +191,8 @@ func TestDamagedLaunchOfRunning(t *testing.T) {
 	})
 }
 
-// Each file of a running instance is cut, or has bits flipped. The instance is then adopted or ended, never something
-// in between, and nothing is left.
+// Each file of a running instance is cut, or has bits flipped. The instance is then either adopted, or ended so that
+// nothing is left.
 func TestDamagedFiles(t *testing.T) {
 	b := newBench(t)
 	for _, file := range []string{"launch", "shim", "main"} {
@@ -234,7 +234,7 @@ func TestAdoptAfterReboot(t *testing.T) {
 	task, _ := b.run("echo kept")
 	must(t, b.d.Close())
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
-	must(t, os.Remove(filepath.Join(dir, "exit"))) // as if the power had gone before it was written
+	must(t, os.Remove(filepath.Join(dir, "exit"))) // as if power had failed before it was written
 	driver.OtherBoot(t, dir)
 	b.open()
 	tasks := b.adopt()
@@ -249,7 +249,7 @@ func TestAdoptAfterReboot(t *testing.T) {
 	}
 }
 
-// Another boot id alone proves no reboot. A program that runs goes on. If its shim is dead, the program is killed
+// Another boot id alone proves no reboot, so a program that runs goes on. If its shim is dead, the program is killed
 // before its end is reported.
 func TestAdoptUnderAnotherBootID(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
@@ -271,7 +271,7 @@ func TestAdoptUnderAnotherBootID(t *testing.T) {
 		main := task.Process().PID
 		shim := parent(t, main)
 		must(t, syscall.Kill(shim, syscall.SIGKILL))
-		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot it would not be our child
+		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot the shim would not be our child
 		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
 		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
 		b.open()

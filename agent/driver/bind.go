@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bind makes the directory Source appear at Target, for one instance and the commands run beside it only. It needs
+// Bind makes the directory Source appear at Target, only for one instance and the commands run beside it. It needs
 // Capabilities.Binds.
 type Bind struct {
 	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
@@ -103,8 +103,8 @@ func probeBinds() error {
 	return err
 }
 
-// mount gives the calling thread, and so the program that it becomes, the plan's mounts. For a command beside an
-// instance these are the program's mounts; otherwise they are made.
+// mount gives the calling thread, and so the program that it becomes, the plan's mounts. A command beside an instance
+// joins the mounts of the program; otherwise new mounts are made.
 func (p plan) mount() error {
 	if len(p.Binds) == 0 {
 		return nil
@@ -192,12 +192,13 @@ func (b Bind) mount() error {
 	if err := unix.Mount(descriptorPath(source), descriptorPath(target), "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	// The kernel takes options only in a second call, which replaces all: limits of the source's own mount are kept.
+	// The kernel takes options only in a second call, which replaces all of them. So those of the source's own mount are
+	// set again.
 	mounted, err := unix.Openat(parent, filepath.Base(b.Target), openDirectory, 0)
 	if err != nil {
 		return fmt.Errorf("open the mount: %w", err)
 	}
-	kept := uintptr(fs.Flags) & (unix.MS_RDONLY | unix.MS_NOEXEC) // the same bits in both
+	kept := uintptr(fs.Flags) & (unix.MS_RDONLY | unix.MS_NOEXEC) // statfs and mount use the same bits
 	flags := unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | kept
 	if err := unix.Mount("", descriptorPath(mounted), "", flags, ""); err != nil {
 		return fmt.Errorf("set nosuid and nodev: %w", err)

@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a directory of data below a closed parent, and a target for it on a mount that is shared with
-// the whole node, as most mounts are.
+// binding is a bench with a directory of data below a closed parent. The target of the bind is on a mount that is
+// shared with the whole node, as most mounts are.
 type binding struct {
 	*bench
 	data, place string
@@ -77,7 +77,7 @@ func newBinding(t *testing.T, change ...func(*driver.Config)) *binding {
 	return b
 }
 
-// bound returns a spec of another user with the data bound at the target, which scripts know as $P.
+// bound returns a spec that runs as another user, with the data bound at the target. Scripts know the target as $P.
 func (b *binding) bound(script string) driver.Spec {
 	return b.sh(script, asNobody, func(s *driver.Spec) {
 		s.Env = map[string]string{"P": b.place}
@@ -85,7 +85,7 @@ func (b *binding) bound(script string) driver.Spec {
 	})
 }
 
-// mountedIn returns the processes that have something mounted at the target; "self" is this test's own view.
+// mountedIn returns the processes that have something mounted at the target; "self" stands for this test.
 func (b *binding) mountedIn() []string {
 	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	var found []string
@@ -111,7 +111,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("the place was made as %v, %v", st, err)
 	}
 
-	// Nobody else sees it: not the node, and not an instance that began later or has data of its own there.
+	// Only the instance sees the data: not the node, and no instance that began later or has other data there.
 	if entries, err := os.ReadDir(b.place); err != nil || len(entries) != 0 {
 		t.Errorf("the node sees %v, %v", entries, err)
 	}
@@ -133,7 +133,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("a command beside it says %q, want %q", got, want)
 	}
 
-	// An agent that comes back finds it all.
+	// The next agent finds the instance with its data.
 	adopted := b.restart()
 	task, _ = b.d.Task(task.ID())
 	if len(adopted) != 2 || !task.Alive() {
@@ -144,7 +144,7 @@ func TestBind(t *testing.T) {
 	}
 	stop(t, task, 0, 0)
 
-	// The next instance with the same data.
+	// The next instance gets the same data.
 	next := b.start(b.bound(`cat $P/log $P/checks`))
 	e := wait(t, next)
 	if got := b.logs(next, driver.Stdout); e.Code != 0 || got != "one\ncheck\ncheck\n" {
@@ -255,7 +255,7 @@ func TestBindRefused(t *testing.T) {
 	}
 }
 
-// An agent that may not mount says so, and refuses.
+// An agent that may not mount notes it, and refuses binds.
 func TestBindNeedsRoot(t *testing.T) {
 	b := newBench(t)
 	c := b.d.Capabilities()

@@ -22,7 +22,7 @@ type cgroupRef struct {
 	Dirs    map[string]string `cbor:"2,keyasint"` // controller -> directory; for v2 the only key is ""
 }
 
-// usage is what a cgroup's processes use, or did.
+// usage is what the processes of a cgroup use or have used.
 type usage struct {
 	cpu      time.Duration
 	memory   int64 // bytes, without page cache that can be dropped
@@ -97,7 +97,7 @@ func (c *cgroup) joinFiles() []string {
 	return list
 }
 
-// procs lists the processes inside, cgroups that the program made below included. No cgroup means none.
+// procs lists the processes in the cgroup and in the cgroups that the program made below it.
 func (c *cgroup) procs() ([]int, error) {
 	dirs := c.dirs()
 	if len(dirs) == 0 {
@@ -202,7 +202,6 @@ func writeCgroupString(dir, file, value string) error {
 	return err
 }
 
-// readCgroupInt reads a file that holds one number.
 func readCgroupInt(dir, file string) (int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -25,8 +25,8 @@ func (c cgroup1) limit(l Limits) error {
 	return nil
 }
 
-// limitMemory caps memory, and memory plus swap at the same value where the kernel counts swap, so that the
-// cap is hard. The kernel wants memsw >= memory at all times: memory goes first in a new cgroup.
+// limitMemory caps memory. Where the kernel counts swap, it caps memory plus swap at the same value, so that the cap
+// is hard. The kernel wants memsw >= memory at all times: memory goes first in a new cgroup.
 func (c cgroup1) limitMemory(bytes int64) error {
 	dir, ok := c["memory"]
 	if !ok || bytes == 0 {

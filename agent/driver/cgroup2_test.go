@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unified finds a cgroup2 mount in which this process may make cgroups, with whatever controllers it has.
+// unified finds a cgroup2 mount in which this process may make cgroups, whatever controllers the mount has.
 func unified(t *testing.T) string {
 	t.Helper()
 	mounts, err := cgroupMounts("/proc/self/mountinfo")
@@ -93,7 +93,7 @@ func TestKillAllV2(t *testing.T) {
 	}
 }
 
-// A whole instance in a cgroup of version 2, where the kernel offers one, with whatever controllers it has.
+// A whole instance runs in a cgroup of version 2, if the kernel offers one, whatever controllers it has.
 func TestInstanceV2(t *testing.T) {
 	mount := unified(t)
 	root, err := os.MkdirTemp("", "driver-v2-") //nolint:usetesting // t.TempDir is closed to other users
@@ -177,7 +177,7 @@ func TestCgroupMounts(t *testing.T) {
 	}
 }
 
-// Two controllers in one mount are one directory to join, to list and to remove.
+// Two controllers in one mount share a directory, which is joined, listed and removed once.
 func TestSharedMountIsJoinedOnce(t *testing.T) {
 	g := cgroupRef{Version: 1, Dirs: map[string]string{"cpu": "/c/x", "cpuacct": "/c/x", "memory": "/m/x"}}.open()
 	if diff := cmp.Diff([]string{"/c/x/cgroup.procs", "/m/x/cgroup.procs"}, g.joinFiles()); diff != "" {

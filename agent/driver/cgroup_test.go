@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// needCgroup skips unless this machine lets us use a memory cgroup.
+// needCgroup skips the test unless this process may use a memory cgroup.
 func needCgroup(t *testing.T, b *bench) {
 	t.Helper()
 	if !b.d.Capabilities().MemoryCap {
@@ -58,17 +58,17 @@ func TestOOM(t *testing.T) {
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled || e.Code != 137 || !e.Failed() {
 		t.Errorf("exit = %+v, %s", e, b.logs(task, driver.Stderr))
 	}
-	// A child is killed, and the shell passes it on.
+	// A child is killed, and the shell exits with the child's code.
 	_, e = b.run(program+" helper grow; exit $?", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled {
 		t.Errorf("exit of the shell = %+v", e)
 	}
-	// A child is killed, and the program copes.
+	// A child is killed, and the program goes on.
 	_, e = b.run(program+" helper grow; exit 0", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
 	}
-	// A kill by another process is not out of memory.
+	// A SIGKILL from another process is not reported as out of memory.
 	_, e = b.run("kill -KILL $$", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonSignaled || e.OOMKilled {
 		t.Errorf("exit after kill -9 = %+v", e)
@@ -108,7 +108,7 @@ func TestPidsMax(t *testing.T) {
 	}
 }
 
-// The kernel's own files say that the limits are set and who is inside: the program, not the shim.
+// The kernel's files show that the limits are set, and that the program is in the cgroup but the shim is not.
 func TestCgroupMembers(t *testing.T) {
 	b := newBench(t)
 	needCgroup(t, b)
@@ -198,7 +198,7 @@ func TestStatsWithoutCgroup(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// The memory that a shim takes on a node.
+// The memory that one shim takes is bounded.
 func TestShimMemory(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("head -c 2000000 /dev/zero; exec sleep 1000"))

@@ -14,7 +14,7 @@ import (
 // leases are absolute points on it and not durations.
 type BootTime int64
 
-// BootNow returns the present point.
+// BootNow returns the present time.
 func BootNow() BootTime {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of the errors that this package returns. A Reason is not among them: it tells how an instance ended.
+// Codes of the errors that this package returns. A Reason is not among them: it says how an instance ended.
 const (
 	CodeInvalidSpec    model.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
 	CodeRootNotAllowed model.Code = "root_not_allowed" // uid 0 was asked for and Config.AllowRoot is false

@@ -22,7 +22,7 @@ import (
 type op int
 
 const (
-	opWatch  op = 1 // answered at once; the connection then stands until the shim has ended
+	opWatch  op = 1 // answered at once; the connection stays open until the shim has ended
 	opStop   op = 2 // Signal, GraceMS; grace 0 kills at once
 	opSignal op = 3 // Signal, to the process group
 	opLease  op = 4 // Until
@@ -94,7 +94,6 @@ func ShortSocket(dir, name string) (string, io.Closer, error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f, nil
 }
 
-// dialControl connects to the shim of dir.
 func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
 	path, closer, err := ShortSocket(string(dir), fileControl)
 	if err != nil {
@@ -111,7 +110,7 @@ type call struct {
 	reply chan reply // capacity 1
 }
 
-// controlServer is the shim's side of the socket.
+// controlServer serves the shim's control socket.
 type controlServer struct {
 	calls  chan call
 	ln     *net.UnixListener
@@ -125,7 +124,7 @@ func listenControl(dir stateDir) (*controlServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = os.Remove(path) // of an earlier run; the lock says that it is not in use
+	_ = os.Remove(path) // left by an earlier run, whose shim has ended
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		closer.Close()
@@ -228,7 +227,7 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(cerr, err)
 }
 
-// close ends every connection, which is what agents wait for.
+// close ends every connection. Agents wait for that, because it shows that the shim has ended.
 func (s *controlServer) close() {
 	close(s.done)
 	_ = s.ln.Close()

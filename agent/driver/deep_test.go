@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// sweepWithFew acts as an agent with a low limit on open files that finds the working directory of an unknown instance.
+// sweepWithFew acts as an agent with a low limit on open files that finds the work directory of an unknown instance.
 func sweepWithFew(dir string) int {
 	few := unix.Rlimit{Cur: 80, Max: 80}
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few)
@@ -38,7 +38,7 @@ func TestDeepWorkDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	top := filepath.Join(dir, "work", "i1")
 	must(t, os.MkdirAll(top, 0o700))
-	defer func() { _ = erase.Tree(top) }() // the test's own cleanup can't
+	defer func() { _ = erase.Tree(top) }() // the cleanup of t.TempDir can't remove it
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	for range 300 {

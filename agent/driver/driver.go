@@ -33,18 +33,18 @@ type Config struct {
 	// Executable is the binary that dispatches `shim` and `shim-init`. Default: this process's own, even if an upgrade
 	// replaced the file meanwhile.
 	Executable string
-	// AllowRoot lets instances that name it run as uid 0. Default: refused with root_not_allowed.
+	// AllowRoot lets instances whose Spec names root run as uid 0. Default: refused with root_not_allowed.
 	AllowRoot bool
-	// AllowUsers, by name or uid, and users with a uid from MinUID on are the users that a Spec may name; without both,
-	// any user. Others are refused with user_not_allowed. Neither restricts DefaultUser.
+	// A Spec may name the users in AllowUsers, by name or uid, and the users whose uid is at least MinUID. If neither is
+	// set, it may name any user. Others are refused with user_not_allowed. Neither restricts DefaultUser.
 	AllowUsers []string
 	MinUID     int
 	// OwnUIDs are user ids that the agent gives to instances: a Spec may also name them.
 	OwnUIDs UIDRange
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
-	// VolumePaths are the directories in which targets of Binds are made when they are missing; each may be missing
-	// itself. Targets that exist can be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
+	// VolumePaths are the directories below which missing targets of Binds are made; each may be missing itself. Targets
+	// that exist can be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
 	VolumePaths []string
 	// StartTimeout bounds one start, from fork to exec. Default 20 s; a short one makes starts fail on a busy node.
 	StartTimeout time.Duration
@@ -129,7 +129,7 @@ func lockPatiently(path string) (f *os.File, err error) {
 }
 
 func (d *Driver) makeDirs() error {
-	// Searchable, because the working directories are below it by default.
+	// Other users must be able to pass through, because the working directories are below it by default.
 	if err := os.MkdirAll(d.cfg.Dir, 0o711); err != nil {
 		return err
 	}
@@ -164,8 +164,8 @@ func (d *Driver) Task(id ID) (*Task, bool) {
 	return t, ok
 }
 
-// Close stops watching; every instance goes on under its shim, to be adopted by the next Driver. It returns
-// when the Driver's goroutines have ended. Tasks of a closed Driver may be read, but Done never closes.
+// Close stops watching; every instance goes on under its shim, to be adopted by the next Driver. It returns when the
+// Driver's goroutines have ended. Tasks of a closed Driver may be read, but Done never closes.
 func (d *Driver) Close() error {
 	d.cancel()
 	d.wg.Wait()
@@ -259,7 +259,7 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 const (
 	envInstance = "OUTSPAN_INSTANCE_ID"
 	envDir      = "OUTSPAN_DIR"
-	envRun      = "OUTSPAN_RUN" // random per run: finds what a lost shim left behind
+	envRun      = "OUTSPAN_RUN" // random for each run; marks the processes that a lost shim left
 )
 
 func (l launch) fullEnv() map[string]string {

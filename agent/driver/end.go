@@ -61,7 +61,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// advise adds a hint for a person, when nobody can tell whether an instance runs.
+// advise adds a hint for a person to an error about an instance that may run.
 func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
@@ -69,8 +69,8 @@ func advise(refused *model.Error, why error) *model.Error {
 	return refused.WithHint("stop the instance to end what may run of it")
 }
 
-// discard removes a directory whose launch is lost, after killing what runs of it. If that may have failed, it returns
-// an error and the directory stays.
+// discard removes a directory whose launch is lost, after killing what runs of it. If the killing may have failed, it
+// returns an error and the directory stays.
 func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	lock, err := d.endRun(ctx, dir, &launch{})
 	if err != nil {
@@ -80,8 +80,8 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and every process with the token of its run, and returns
-// with the lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
+// endRun kills the shim that holds the lock of a directory, and every process with the token of its run. It returns
+// the held lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
 // processes. After an error something may still run. It blocks for up to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
@@ -182,7 +182,7 @@ func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	return Identity{}
 }
 
-// ours reports whether a process runs as the agent's user: an instance could imitate the command line of a shim.
+// ours reports whether a process runs as the agent's user. Another user's process could imitate a shim's command line.
 func ours(pid int) bool {
 	var st syscall.Stat_t
 	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()

@@ -18,7 +18,7 @@ import (
 // Command is something to run once beside an instance's program: a check, a hook, a person's command.
 type Command struct {
 	Argv   []string          // looked up as Spec.Command is
-	Env    map[string]string // added to the instance's
+	Env    map[string]string // added to the instance's environment
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
 	// Alone first kills what still runs of an earlier command with the same Env. An agent that was killed may have left
@@ -26,10 +26,10 @@ type Command struct {
 	Alone bool
 }
 
-// Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits, and returns its exit
-// code (128 + signal when one ended it). It blocks until c has ended. When ctx ends, c and its process group are
-// killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not be
-// executed. CodeStillRunning: earlier commands were killed and have not ended.
+// Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits. It returns the exit
+// code of c, or 128 + signal if a signal ended it. It blocks until c has ended. When ctx ends, c and its process group
+// are killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not
+// be executed. CodeStillRunning: earlier commands were killed and have not ended.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
@@ -181,9 +181,9 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 // answer, takes longer.
 const abandonAfter = time.Second
 
-// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. A
-// step that does not end although it was killed is abandoned after abandonAfter, so that it can't delay a stop of the
-// instance. It is reaped when it ends; only then ended is called.
+// wait waits until a step has ended, and reaps it. When ctx ends, and in any case at the end of the step, it kills the
+// step's group. A step that does not end although it was killed is abandoned after abandonAfter, so that it can't
+// delay a stop of the instance. Such a step is reaped when it ends; only then ended is called.
 func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	type outcome struct {
 		code int
@@ -210,7 +210,7 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	}
 }
 
-// follow is wait without a limit.
+// follow is wait without abandonAfter.
 func (i initStep) follow(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	reaped := false

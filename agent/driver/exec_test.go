@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// A command that takes too long is killed with its children, and its open output delays nobody.
+// A command that takes too long is killed with its children. An output that they leave open delays nobody.
 func TestExecTimeout(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("exec sleep 1000"))
@@ -119,7 +119,7 @@ func TestExecThatCantBeKilled(t *testing.T) {
 	wait(t, task)
 }
 
-// A command that a killed agent left running is ended before it is run again; others are left alone.
+// A command that a killed agent left running is ended before it is run again. Other commands are left alone.
 func TestExecAlone(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))
@@ -150,7 +150,7 @@ func TestExecAlone(t *testing.T) {
 	})
 }
 
-// Notes are in the program's log, in whole lines, and the program's log ends when the instance does.
+// Notes are whole lines in the program's log, and they don't keep that log open after the instance has ended.
 func TestNote(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("trap 'exit 0' TERM; echo first >&2; while :; do sleep 0.01; done"))
@@ -162,7 +162,7 @@ func TestNote(t *testing.T) {
 	wantCode(t, task.Note(t.Context(), long+"x"), driver.CodeInvalidSpec)
 	begin := time.Now()
 	stop(t, task, syscall.SIGTERM, 5*time.Second)
-	if took := time.Since(begin); took >= 2*time.Second { // the shim would wait this long for a log that is held open
+	if took := time.Since(begin); took >= 2*time.Second { // how long the shim would wait for a log that is held open
 		t.Errorf("the end took %v: the log was held open", took)
 	}
 	wantCode(t, task.Note(t.Context(), "late\n"), driver.CodeNotRunning)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzStat: a process chooses its command name freely. It never changes another field.
+// FuzzStat: a process chooses its command name freely. The name never changes another field.
 func FuzzStat(f *testing.F) {
 	const rest = " S 1 7 7 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 99 1000 5 18446744073709551615 1 1 0 0 0\n"
 	for _, name := range []string{"sh", "a b", ") S 9 9", "((", "", "\x00\n"} {

@@ -16,7 +16,7 @@ import (
 // Capabilities says what this node can enforce. Notes has a line for a person about each thing that it can't, such as
 // "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
-	CgroupVersion int  // 0 = none: processes are accounted by the subreaping shim alone
+	CgroupVersion int  // 0 = none: only the shim, as subreaper, knows the processes
 	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
 	CPUWeight     bool // Limits.CPUShares counts
 	PidsMax       bool // Limits.PidsMax counts
@@ -26,14 +26,14 @@ type Capabilities struct {
 }
 
 // cgroupHost knows where the cgroups of this node's instances go: below parent, in the mount of each usable
-// controller. Mount roots and not the agent's own cgroup are the base, because a container's mount starts at
-// its own cgroup anyway, and version 2 allows no processes beside child cgroups with controllers.
+// controller. The base is the root of the mount, not the agent's own cgroup. In a container the mount starts at the
+// container's cgroup anyway, and version 2 allows no processes beside child cgroups with controllers.
 type cgroupHost struct {
 	version int
 	parents map[string]string // controller -> directory of parent; for v2 the only key is ""
 }
 
-// ref names the cgroup of one run. The token separates it from one with the same id of another agent on this machine.
+// ref names the cgroup of one run. The token distinguishes it from another agent's instance with the same id.
 func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	if h == nil {
 		return cgroupRef{}
@@ -80,7 +80,7 @@ func (h *cgroupHost) sweep(keep map[string]bool) {
 	}
 }
 
-// removeParents removes parent and what is above it, as far as they are empty.
+// removeParents removes parent and the directories above it, as long as they are empty.
 func (h *cgroupHost) removeParents(parent string) {
 	if h == nil {
 		return
@@ -233,7 +233,7 @@ func enableControllers(dir string) {
 func (h *cgroupHost) probe(caps *Capabilities) error {
 	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
 	g := ref.open()
-	defer func() { _ = g.remove() }() // Close sweeps what stays
+	defer func() { _ = g.remove() }() // if this fails, Close removes it
 	if err := g.create(Limits{}); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names one process for all time. A pid alone is used again. A pid with its start time is unique within one
-// boot, and the boot id tells boots apart.
+// Identity names one process for all time. A pid alone can be used again. A pid with its start time is unique within
+// one boot, and the boot id distinguishes boots.
 type Identity struct {
 	PID   int    `cbor:"1,keyasint"`
 	Start uint64 `cbor:"2,keyasint"` // field 22 of /proc/PID/stat: clock ticks since boot
@@ -179,8 +179,8 @@ func descendants(list []procStat, root int) []procStat {
 	return found
 }
 
-// hasEnv reports whether the process was started with exactly this "KEY=value". Another user's environment
-// can't be read and counts as no.
+// hasEnv reports whether the process was started with exactly this "KEY=value". It returns false if the environment
+// can't be read, as for another user's process.
 func hasEnv(pid int, entry string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

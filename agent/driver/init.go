@@ -24,7 +24,7 @@ type plan struct {
 	Account account           `cbor:"4,keyasint"`
 	Rlimits map[string]Rlimit `cbor:"5,keyasint"`
 	Join    []string          `cbor:"6,keyasint"` // cgroup.procs files
-	Shim    int               `cbor:"7,keyasint"` // the program dies with this parent; 0 = it doesn't
+	Shim    int               `cbor:"7,keyasint"` // the shim, with which the program dies; 0 = it doesn't
 	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
 	Binds   []Bind            `cbor:"9,keyasint"`
 	// the process whose mounts the step joins; zero = it makes the Binds
@@ -37,9 +37,9 @@ const (
 	fdPlan   = 4
 )
 
-// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, mounts, gives up its rights and becomes the
-// program, in this order, so that no instruction of the program runs outside its limits. It returns only if that
-// failed, after it sent the message to the shim.
+// InitMain is the hidden subcommand `shim-init`. It enters the cgroup, mounts, gives up its rights and becomes the
+// program. Due to this order no instruction of the program runs outside its limits. It returns only if that failed,
+// after it sent the message to the shim.
 func InitMain([]string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
@@ -60,8 +60,8 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	// The driver made its own directory for the user, so the step enters it before it drops its rights: its parents may be
-	// closed to the user. A directory that somebody named must be reachable with the user's own rights.
+	// The driver made this directory for the user, but its parents may be closed to the user. So the step enters it
+	// before it drops its rights. A directory that somebody named must be reachable with the user's own rights.
 	if p.OwnDir {
 		if err := os.Chdir(p.Dir); err != nil {
 			return fmt.Errorf("enter the working directory: %w", err)
@@ -151,11 +151,11 @@ func (p plan) dropRights() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return dieWith(p.Shim) // changing the user cleared it
+	return dieWith(p.Shim) // changing the user cleared the signal
 }
 
-// dieWith asks the kernel to kill this process when its shim dies. Without a shim nobody counts, logs or fences it, and
-// the agent that would clean up may be away.
+// dieWith asks the kernel to kill this process when its shim dies. Without a shim nobody counts, logs or fences the
+// process, and the agent that would clean up may not run.
 func dieWith(shim int) error {
 	if shim == 0 {
 		return nil

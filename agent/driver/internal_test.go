@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// OtherBoot rewrites the launch in dir, and the identities of its processes, as if they were of another boot of the
-// machine.
+// OtherBoot rewrites the launch in dir, and the identities of its processes, with the boot id of another boot.
 func OtherBoot(t *testing.T, dir string) {
 	t.Helper()
 	d := stateDir(dir)
@@ -53,7 +52,7 @@ func TestIdentity(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Not waited for: it becomes a zombie, which still has its pid and start time.
+	// Nobody waits for the child, so it becomes a zombie, which still has its pid and start time.
 	for deadline := time.Now().Add(10 * time.Second); id.Alive(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a killed process counts as alive")
@@ -132,8 +131,8 @@ func TestRecordDamage(t *testing.T) {
 	}
 }
 
-// A launch without a shim, and whose lock is free: an agent was killed before it forked. A shim that comes late must
-// not run it.
+// A launch without a shim, whose lock is free, shows that an agent was killed before it forked. A shim that starts
+// late must not run that launch.
 func TestLateShim(t *testing.T) {
 	for run := 1; run <= 2; run++ {
 		lateShim(t, run)

@@ -15,7 +15,7 @@ func leased(d time.Duration) func(*driver.Spec) {
 
 const holder = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
 
-// fenced waits until the holder is dead and checks when that was.
+// fenced waits until the holder is dead and checks when it died.
 func fenced(t *testing.T, task *driver.Task, until driver.BootTime) {
 	t.Helper()
 	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
@@ -47,7 +47,7 @@ func TestLeaseRenewed(t *testing.T) {
 	for range 6 {
 		until = driver.BootNow().Add(leaseLength)
 		must(t, task.Renew(t.Context(), until))
-		// an older renewal that arrives late shortens nothing
+		// An older renewal that arrives late does not shorten the lease.
 		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength)))
 		time.Sleep(400 * time.Millisecond) // the test is about real time
 		if !task.Alive() {
@@ -60,7 +60,7 @@ func TestLeaseRenewed(t *testing.T) {
 	}
 }
 
-// The agent is away: the shim watches the lease alone.
+// Without an agent the shim still ends the instance when the lease ends.
 func TestLeaseWithoutAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -73,7 +73,7 @@ func TestLeaseWithoutAgent(t *testing.T) {
 	}
 }
 
-// A holder frozen together with its shim is dead within a second of thawing, whatever renewals are waiting in the
+// A holder that was frozen together with its shim is dead within a second of thawing, whatever renewals wait in the
 // socket by then.
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestLeaseFrozen(t *testing.T) {
 	})
 }
 
-// A lease given later to an instance that was started without.
+// An instance that was started without a lease gets one later.
 func TestLeaseAddedLater(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

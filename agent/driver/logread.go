@@ -25,7 +25,7 @@ type LogReader struct {
 	ended  <-chan struct{} // closed when nothing more will be written
 	mu     sync.Mutex      // guards what follows; not held while waiting
 	file   *os.File
-	base   int64 // of file
+	base   int64 // position of file's first byte in the stream
 	offset int64 // of the next byte, in the stream
 	marks  logMarks
 }

@@ -73,7 +73,7 @@ type logWriter struct {
 	marked int64     // the time of the last mark in file
 }
 
-// openLogWriter appends to what an earlier run wrote.
+// openLogWriter opens a stream to append to what an earlier run wrote, or makes its first file.
 func openLogWriter(dir string, s Stream, p LogPolicy, clock *logClock) (*logWriter, error) {
 	w := &logWriter{dir: dir, stream: s, policy: p, clock: clock}
 	files, err := logFiles(dir, s)

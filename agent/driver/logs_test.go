@@ -36,7 +36,8 @@ func TestLogRotation(t *testing.T) {
 			t.Errorf("%s has %d bytes and mode %v", f, st.Size(), st.Mode())
 		}
 	}
-	// All 1000 lines are 8890 bytes; the newest are there, from a line's beginning, and the offset says from where.
+	// The 1000 lines have 8890 bytes in all. The newest lines are there, from the beginning of a line, and the offset
+	// says where.
 	out := b.logs(task, driver.Stdout)
 	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, false)
 	must(t, err)
@@ -63,7 +64,7 @@ func numbered(from, to int) string {
 	return s.String()
 }
 
-// A reader that keeps up sees every byte once, over many rotations and a restart of the agent, and ends with the
+// A reader that keeps up sees every byte once, over many rotations and a restart of the agent. It ends with the
 // instance.
 func TestFollow(t *testing.T) {
 	b := newBench(t)
@@ -118,7 +119,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-// Nobody reads, the agent is away: the program must not notice.
+// While no agent runs, nobody reads the log. The program is not blocked.
 func TestBigOutput(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("yes 0123456789abcdef | head -c 30000000; yes fedcba9876543210 | head -c 1000 >&2"))
@@ -141,7 +142,7 @@ func TestBigOutput(t *testing.T) {
 	}
 }
 
-// A real full disk: the program goes on, and the log says what is missing once there is room again.
+// On a really full disk the program goes on. Once there is room again, the log says how many bytes are missing.
 func TestLogDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")
@@ -219,7 +220,7 @@ func TestLogTimes(t *testing.T) {
 	if len(marks) != 3 {
 		t.Errorf("marks are left of files that are gone: %v", marks)
 	}
-	for _, f := range marks { // as an older version leaves it
+	for _, f := range marks { // logs of an older version have no marks
 		must(t, os.Remove(f))
 	}
 	if lines := read(driver.Stdout); !lines[0].at.IsZero() {

@@ -90,7 +90,7 @@ func (m *logMarks) holds(offset, newest int64) bool {
 	return offset < newest || m.base >= newest
 }
 
-// more reads marks that were added since.
+// more reads the marks that were added since the last read.
 func (m *logMarks) more() {
 	if m.file == nil {
 		return

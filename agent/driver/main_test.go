@@ -18,8 +18,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// TestMain makes the test binary what the product's binary is to the driver: it dispatches the hidden
-// subcommands. As `helper` it is one of the programs under test.
+// TestMain dispatches the hidden subcommands, since the driver starts the test binary as its own binary. With `helper`
+// the binary is one of the programs under test.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -54,7 +54,7 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent in a process of its own, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
+	case "agent": // an agent in a separate process, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
 		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -73,9 +73,8 @@ func helper(args []string) int {
 	return 2
 }
 
-const patience = 10 * time.Second // for what normally takes milliseconds
+const patience = 10 * time.Second // far more than each condition needs
 
-// eventually waits for a condition.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -106,7 +105,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// bench is one directory with the driver that has it open, and checks at its end that nothing is left anywhere.
+// bench is one directory with its open driver. At its end it checks that nothing is left anywhere.
 type bench struct {
 	t   *testing.T
 	cfg driver.Config
@@ -114,7 +113,7 @@ type bench struct {
 	ids map[driver.ID]bool
 }
 
-// newBench makes a driver; cgroups are used where the machine lets us, unless a change says otherwise.
+// newBench makes a driver. It uses cgroups if this process may, unless a change says otherwise.
 func newBench(t *testing.T, change ...func(*driver.Config)) *bench {
 	t.Helper()
 	dir := openDir(t)
@@ -137,7 +136,7 @@ func (b *bench) open() {
 	b.d = d
 }
 
-// restart acts as an agent that ends and comes back, and returns the adopted tasks.
+// restart closes the driver and makes another one, as when an agent restarts. It returns the adopted tasks.
 func (b *bench) restart() []*driver.Task {
 	b.t.Helper()
 	must(b.t, b.d.Close())
@@ -238,8 +237,8 @@ func (b *bench) finish() {
 	b.nothingLeft()
 }
 
-// nothingLeft asks the kernel and the disk, not the driver. An adopted shim is no child of the driver: it may have
-// written how its program ended, and still be about to end.
+// nothingLeft asks the kernel and the disk, not the driver. An adopted shim is no child of the driver: it may still be
+// about to end when it has written how its program ended.
 func (b *bench) nothingLeft() {
 	b.t.Helper()
 	isShim := func(pid int) bool {

@@ -33,8 +33,8 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe a second time, as a separate file description, so that the program
-// doesn't get a non-blocking pipe.
+// openNotes opens the write end of the stderr pipe a second time, as a separate file description. So the program's own
+// end stays blocking.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

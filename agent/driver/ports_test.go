@@ -27,7 +27,7 @@ func freePorts(t *testing.T, n uint16) (netip.Addr, uint16) {
 	return addr, 0
 }
 
-// A port has one owner, until that gives back all that it has.
+// A port has one owner, until the owner releases all its ports.
 func TestPorts(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	p := driver.NewPorts(addr)
@@ -43,8 +43,8 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// A port on which another process listens, at any address, is refused, unless the journal says that the listener is the
-// owner.
+// A port on which another process listens, at any address, is refused. Claim accepts it, because the journal says that
+// the listener is the owner.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	one, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(first)})
@@ -60,7 +60,7 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first))
 }
 
-// If many instances are told to use the same port at the same time, one gets it, until it releases it.
+// If many instances want one port at the same time, one gets it, until that instance releases it.
 // proves A11 A12: what the servers give to one instance the agent lets no other one have.
 func TestOnePortOneOwner(t *testing.T) {
 	addr, first := freePorts(t, 1)

@@ -2,5 +2,6 @@
 
 package driver_test
 
-// raceDetector multiplies memory, so limits on it are not checked.
+// raceDetector says whether the test runs under the race detector, which multiplies memory: limits are not checked
+// then.
 const raceDetector = true

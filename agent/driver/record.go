@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/outspan/outspan/internal/durable"
 )
 
 // A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole (temporary file, fsync,
-// rename, fsync of the directory), so a reader sees the old value or the new one; the checksum is for disks
-// that lie. Unknown fields are ignored on purpose: shims of one release are adopted by agents of another.
+// rename, fsync of the directory), so a reader sees the old value or the new one. The checksum detects bytes that the
+// disk changed. Unknown fields are ignored on purpose: shims of one release are adopted by agents of another.
 const (
 	recordMagic = "OSR1"
 	recordLimit = 8 << 20
@@ -51,13 +53,13 @@ func decodeRecord(b []byte, v any) error {
 	return nil
 }
 
-// WriteRecord replaces the file at path by v, encoded as CBOR with a checksum. When it returns nil the value
-// survives a power cut; a crash at any byte leaves the old value or the new one.
+// WriteRecord replaces the file at path by v, encoded as CBOR with a checksum. When it returns nil, the value survives
+// a power cut. A crash at any byte leaves the old value or the new one.
 func WriteRecord(path string, v any) error {
 	if err := replaceRecord(path, v, (*os.File).Sync); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // writeVolatile is WriteRecord for data that means nothing after a reboot, such as the identity of a process. Readers
@@ -105,13 +107,4 @@ func ReadRecord(path string, v any) error {
 		return fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -37,7 +37,7 @@ type shim struct {
 // ShimMain is the hidden subcommand `shim STATEDIR`. It returns when no process of the instance is left and its
 // exit is on disk.
 func ShimMain(args []string) int {
-	// The program gets a signal when the thread that forked it ends: keep this one.
+	// The program gets a signal when the thread that forked it ends, so this thread is kept.
 	runtime.LockOSThread()
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
@@ -62,7 +62,7 @@ func ShimMain(args []string) int {
 	return 0
 }
 
-// reportPipe is nil when the shim was started without one.
+// reportPipe carries the startReport to the agent. file is nil if the shim was started without a pipe.
 type reportPipe struct{ file *os.File }
 
 func openReport() reportPipe {
@@ -74,7 +74,7 @@ func openReport() reportPipe {
 	return reportPipe{os.NewFile(fdReport, "report")}
 }
 
-// send may fail: the agent may be gone, and the shim goes on without it.
+// send sends the report. If the agent is gone, the shim goes on without it.
 func (r reportPipe) send(rep startReport) {
 	if r.file == nil {
 		return
@@ -125,7 +125,7 @@ func shieldProcess() chan os.Signal {
 	sigchld := make(chan os.Signal, 1)
 	signal.Notify(sigchld, unix.SIGCHLD)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // ps would say "exe"
+	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // otherwise ps shows "exe"
 	// When memory runs out, the kernel kills the program first. Only root may do this.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	return sigchld
@@ -136,7 +136,7 @@ func (s *shim) writeIdentity(file string, id Identity) error {
 		runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
 }
 
-// start brings the program up. After an error nothing of it runs.
+// start starts the program. After an error nothing of it runs.
 func (s *shim) start() error {
 	var err error
 	if s.launch.Spec.LeaseUntil != 0 && BootNow() >= s.launch.Spec.LeaseUntil {
@@ -216,7 +216,6 @@ func (s *shim) run() {
 	}
 }
 
-// answer carries out one request of an agent.
 func (s *shim) answer(req request) reply {
 	switch req.Op {
 	case opWatch:
@@ -244,7 +243,7 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	return reply{}
 }
 
-// renew refuses once the lease has ended, even if the timer was not handled yet: the instance must die.
+// renew moves the end of the lease. Once the lease has ended, it refuses, even if the timer was not handled yet.
 func (s *shim) renew(until BootTime) reply {
 	if s.lease.expired() || s.end.killing != "" {
 		return reply{Code: CodeNotRunning, Message: "the lease has ended and the instance is being killed"}

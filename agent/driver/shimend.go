@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.again.Reset(20 * time.Millisecond) // processes of others joined it; their end sends no signal
+			s.end.again.Reset(20 * time.Millisecond) // processes that are no descendants joined it; their end sends no signal
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -133,7 +133,7 @@ func (s *shim) setGrace(grace time.Duration) {
 	}
 }
 
-// kill ends everything. It is repeated until reap finds nothing.
+// kill kills everything. It is repeated until reap finds nothing.
 func (s *shim) kill(why Reason) {
 	if s.end.killing == "" {
 		s.end.killing = why
@@ -154,7 +154,7 @@ func (s *shim) killAgain() {
 	s.end.again.Reset(20 * time.Millisecond)
 }
 
-// killDescendants stops all first, until no new one shows up, so that none can fork while it is killed.
+// killDescendants first stops all members, until no new one shows up, so that none can fork while it is killed.
 func (s *shim) killDescendants() {
 	seen := make(map[int]bool)
 	for range 10 {
@@ -178,8 +178,8 @@ func (s *shim) killDescendants() {
 	}
 }
 
-// finish records the end. The order matters: logs, exit, cgroup; then the connections break, by which agents learn of
-// it.
+// finish records the end, in this order: logs, exit, cgroup. Then it closes the connections, which shows agents that
+// the instance has ended.
 func (s *shim) finish() {
 	s.logs.drain(2 * time.Second)
 	s.writeExit(s.verdict())
@@ -193,7 +193,6 @@ func (s *shim) finish() {
 	s.ctl.close()
 }
 
-// verdict determines the reason of the end.
 func (s *shim) verdict() exitRecord {
 	e, ws := s.end, s.end.status
 	r := exitRecord{Started: e.started.UnixMilli(), Code: ws.ExitStatus()}
@@ -206,7 +205,7 @@ func (s *shim) verdict() exitRecord {
 		}
 	}
 	byItself := !e.stopAsked && e.beforeKill
-	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // itself, or reported by a shell
+	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // or a shell reports a killed child
 	switch {
 	case e.killing == ReasonFenced:
 		r.Reason = ReasonFenced

@@ -110,7 +110,7 @@ func (i initStep) await(timeout time.Duration) error {
 }
 
 // initResult interprets all output of an init step. "R" and the end of file mean that execve closed the pipe. An error
-// may follow "R" if execve came back.
+// follows "R" if execve failed.
 func initResult(said string) error {
 	ready := len(said) > 0 && said[0] == 'R'
 	if ready {
@@ -172,8 +172,8 @@ func (p *logPumps) started() {
 	p.stderr.Close()
 }
 
-// drain waits until everything that was written is in the files. The limit is for a pipe that was handed to a
-// process outside of the instance.
+// drain waits until everything that was written is in the files. The limit is for a pipe that was handed to a process
+// outside of the instance.
 func (p *logPumps) drain(limit time.Duration) {
 	p.notes.Close()
 	timer := time.AfterFunc(limit, func() {

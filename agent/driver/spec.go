@@ -39,8 +39,8 @@ const (
 	MinPids        = 16
 )
 
-// Spec is what one instance runs. Its stored form is read by shims and agents of other releases: fields are
-// only added.
+// Spec is what one instance runs. Its stored form is read by shims and agents of other releases: fields are only
+// added.
 type Spec struct {
 	ID      ID                `cbor:"1,keyasint"`
 	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the PATH of Env

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/model"
 )
@@ -72,7 +73,7 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 		err = os.Rename(string(tmp), string(dir))
 	}
 	if err == nil {
-		err = syncDir(d.stateRoot())
+		err = durable.SyncDir(d.stateRoot())
 	}
 	if err == nil {
 		err = makeInstanceDirs(l)
@@ -162,8 +163,8 @@ type startReport struct {
 	Main    Identity `cbor:"2,keyasint"`
 }
 
-// shimEnv keeps a shim small: one thread of Go code, an eager collector. It passes on nothing of the agent's
-// environment, which may hold secrets.
+// shimEnv keeps a shim small: one thread of Go code, and a garbage collector that runs often. It passes on nothing of
+// the agent's environment, which may hold secrets.
 func shimEnv() []string {
 	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
 }
@@ -214,9 +215,9 @@ func awaitEnd(id Identity, d time.Duration) {
 	}
 }
 
-// reapChild reaps a zombie child, within d. A process shows as a zombie a moment before its last thread has ended, and
-// only then it can be waited for. It waits for exactly this pid, after checking that the process is this zombie and our
-// child. So it can't take the status that another part of the agent waits for.
+// reapChild reaps a zombie child, within d. A process shows as a zombie a moment before its last thread has ended; it
+// can be reaped only after that. reapChild waits for exactly this pid, after checking that the process is this zombie
+// and our child. So it can't take the status that another part of the agent waits for.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()

@@ -56,7 +56,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// What a program inherits: its working directory, user, limits, environment and descriptors.
+// A program gets its own working directory, user, limits, environment and descriptors.
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")
@@ -99,7 +99,7 @@ func TestSurroundings(t *testing.T) {
 	})
 }
 
-// The session is the shim's, not the agent's: a Ctrl-C of the agent's terminal reaches neither.
+// The session is the shim's, not the agent's: Ctrl-C in the agent's terminal reaches neither shim nor program.
 func TestOwnSession(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("echo ready; exec sleep 1000"))
@@ -119,7 +119,7 @@ func TestOwnSession(t *testing.T) {
 		syscall.SIGQUIT, syscall.SIGUSR1} {
 		must(t, syscall.Kill(shim, sig))
 	}
-	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // the shim answers it after the others
+	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // the shim answers this call after the others
 	if !task.Alive() || !running(shim) {
 		t.Fatal("a signal to the shim ended it")
 	}
@@ -287,7 +287,7 @@ func TestAllowRoot(t *testing.T) {
 	if got := b.logs(task, driver.Stdout); got != "0\n" {
 		t.Fatalf("uid = %q", got)
 	}
-	// Allowed is not the default.
+	// Root is allowed, but is not the default user.
 	task, _ = b.run("id -u")
 	if got := b.logs(task, driver.Stdout); got == "0\n" {
 		t.Fatal("an instance without a user runs as root")
@@ -366,7 +366,7 @@ func TestStartGivenUp(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error = %v", err)
 	}
-	// So short that it ends between fork and exec.
+	// The timeout is so short that it ends between fork and exec.
 	for i := range 8 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
 		spec := b.sh("exec sleep 1000")

@@ -32,7 +32,7 @@ const (
 	fileShimLog = "shim.log"
 	dirLogs     = "logs"
 
-	// Names with these prefixes are not instances but half made or half removed ones. Adopt deletes them.
+	// Directories whose names have these prefixes are half made or half removed. Adopt deletes them.
 	prefixNew     = ".new-"
 	prefixRemoved = ".removed-"
 )

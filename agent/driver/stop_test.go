@@ -68,8 +68,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// escape is a script whose main process waits; its children have left its group, its session, its environment
-// and their parent, and ignore the stop signal. It writes their process ids to the file pids.
+// escape is a script whose main process waits. Its children have left its group, its session, its environment and
+// their parent, and ignore the stop signal. The script writes their process ids to the file pids.
 const escape = `
 : >> pids
 for i in 1 2 3; do
@@ -91,7 +91,7 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// When a program ends on its own, what it left behind is ended too, and only then the end is reported.
+// When a program ends on its own, the processes that it left are ended too. Only then is the end reported.
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -106,7 +106,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// Processes that outlive the main process get the stop signal, and may end in order.
+// Processes that outlive the main process get the stop signal first, and may end on their own.
 func TestLeftBehindIsAsked(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		begin := time.Now()
@@ -121,7 +121,7 @@ func TestLeftBehindIsAsked(t *testing.T) {
 	})
 }
 
-// Processes that fork faster than they are counted.
+// Processes that fork all the time are killed too.
 func TestForkStormIsKilled(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task :=
@@ -146,7 +146,7 @@ func TestStopTwice(t *testing.T) {
 	if !task.Alive() {
 		t.Fatal("the grace of an hour was not kept")
 	}
-	if took := stop(t, task, 0, 100*time.Millisecond); took > 3*time.Second { // the shorter of the two graces
+	if took := stop(t, task, 0, 100*time.Millisecond); took > 3*time.Second { // the shorter of both graces
 		t.Errorf("took %v", took)
 	}
 	if took := stop(t, task, 0, time.Hour); took > time.Second {
@@ -165,7 +165,7 @@ func TestSignal(t *testing.T) {
 	b.says(task, "usr1")
 }
 
-// A shim that hangs: the agent stops the instance itself.
+// If a shim hangs, the agent stops the instance itself.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -180,7 +180,8 @@ func TestHungShim(t *testing.T) {
 	})
 }
 
-// marked removes from pids, when there are no cgroups, the processes that nothing links to a dead shim.
+// marked returns the pids that must be gone once the shim is lost. Without cgroups nothing links them to the shim; then
+// marked kills them and returns nil.
 func marked(pids []int, b *bench) []int {
 	if b.cfg.CgroupParent == "" {
 		for _, pid := range pids {
@@ -191,7 +192,7 @@ func marked(pids []int, b *bench) []int {
 	return pids
 }
 
-// detach leaves the group, the session and the parent, but keeps the environment.
+// detach is a script whose children leave the group, the session and the parent, but keep the environment.
 const detach = `
 : >> pids
 for i in 1 2 3; do
@@ -200,7 +201,7 @@ done
 ( env -i /bin/sh -c 'trap "" TERM HUP INT; echo $$ >> pids; while :; do sleep 0.05; done' & ) &
 `
 
-// kill -9 of the shim.
+// The shim is killed with SIGKILL.
 func TestShimLost(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
@@ -211,7 +212,7 @@ func TestShimLost(t *testing.T) {
 			t.Errorf("exit = %+v", e)
 		}
 		goneAll(t, append(pids, task.Process().PID))
-		// It is known to the next agent as well, and can be started again.
+		// The next agent knows the end too, and can start the instance again.
 		tasks := b.restart()
 		if len(tasks) != 1 {
 			t.Fatalf("adopted %d", len(tasks))
@@ -227,7 +228,7 @@ func TestShimLost(t *testing.T) {
 	})
 }
 
-// The death signal of the kernel: no agent is there to see the shim die.
+// If no agent runs when the shim dies, the kernel kills the program.
 func TestShimLostWithoutAgent(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
@@ -248,8 +249,8 @@ func TestShimLostWithoutAgent(t *testing.T) {
 	})
 }
 
-// Shim and program must not hold a descriptor that was left open in the agent: whoever waits for its end would wait for
-// the instance.
+// Shim and program must not hold a descriptor that was left open in the agent. Otherwise a reader of that pipe would
+// wait until the instance ends.
 func TestInheritedDescriptor(t *testing.T) {
 	b := newBench(t)
 	r, w, err := os.Pipe()

@@ -141,7 +141,6 @@ func (t *Task) Renew(ctx context.Context, until BootTime) error {
 	return t.ask(ctx, request{Op: opLease, Until: until})
 }
 
-// ask sends one request to the shim.
 func (t *Task) ask(ctx context.Context, req request) error {
 	if closed(t.done) {
 		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())

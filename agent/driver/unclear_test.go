@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// unclear has an instance whose shim hangs and whose identity the disk has lost, and a driver that can't tell what
-// became of it.
+// unclear makes an instance whose shim hangs and whose identity the disk has lost, and a driver that can't tell what
+// became of the instance.
 func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int) {
 	t.Helper()
 	task = b.start(b.sh("echo said; " + script))
@@ -30,7 +30,7 @@ func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int
 	return task, shim
 }
 
-// A look at an unclear instance is short, and says the same each time.
+// Readopt of an unclear instance is short, and gives the same error each time.
 func TestReadoptIsShort(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -76,7 +76,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	eventually(t, "the end of the program", func() bool { return !running(task.Process().PID) })
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
 	must(t, os.Remove(filepath.Join(dir, "shim")))
-	for range 2 { // the second time the launch can't be read, but its copies in the file main can
+	for range 2 { // the second time the launch can't be read, but the file main has copies of what is needed
 		b.open()
 		_, ids, err := b.d.Adopt(t.Context())
 		if err != nil || len(ids) != 1 || cgroups(task.ID()) != want || want == 0 {

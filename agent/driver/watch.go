@@ -54,7 +54,7 @@ func (t *Task) holdConnection(ctx context.Context) {
 	if WriteFrame(c, request{Op: opWatch}) != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c) // the one answer; after it only the end comes
+	_, _ = io.Copy(io.Discard, c) // one answer, then nothing until the shim has ended
 }
 
 // lost ends an instance whose shim was killed. First it kills everything that the shim left, however long that takes.

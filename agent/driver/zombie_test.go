@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// shimZombies lists the children of this process that are shims which ended and were not reaped.
+// shimZombies lists the shims that are children of this process, have ended and were not reaped.
 func shimZombies() (list []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

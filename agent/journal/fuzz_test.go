@@ -62,7 +62,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzRecords lets the fuzzer reach the code after the checksums.
+// FuzzRecords fuzzes the content of records whose checksums are right.
 func FuzzRecords(f *testing.F) {
 	for _, body := range [][]byte{{0x80}, {0x81, 0xa2, 1, 0x61, 'a', 2, 0x41, 1}, {0x81, 0xa2, 1, 0x61, 'a', 3, 0xf5},
 		{0x9f, 0xff}, {0xf6}} {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -53,9 +54,9 @@ type Journal struct {
 	failed error // why the file's content is unknown, or that the journal is closed; otherwise nil
 }
 
-// Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off at the
-// end is dropped: it was never acknowledged. CodeDamaged: something in the middle is wrong, which no crash causes; the
-// caller may move the file away. Other codes: CodeLocked, CodeFailed.
+// Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off at
+// the end is dropped, because it was never acknowledged. Codes: CodeDamaged, CodeLocked, CodeFailed. CodeDamaged means
+// damage before the end, which no crash causes; the caller may move the file away.
 func Open(path string, sync Sync) (*Journal, error) {
 	j := &Journal{path: path, sync: sync, values: make(map[string][]byte)}
 	if err := j.takeLock(); err != nil {
@@ -71,7 +72,7 @@ func Open(path string, sync Sync) (*Journal, error) {
 	return j, nil
 }
 
-// takeLock locks a separate file, since compaction replaces the journal's.
+// takeLock locks a separate file, since compaction replaces the journal file.
 func (j *Journal) takeLock() error {
 	lock, err := os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -175,8 +176,8 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not on disk; a later write may
-// succeed.
+// Put sets key to value. With SyncEach it returns when the value is on disk. CodeFailed: the value is not on disk; a
+// later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
@@ -215,7 +216,7 @@ func (j *Journal) Write(ops ...Op) error {
 	return nil
 }
 
-// mend writes a new file of everything acknowledged, if the content of the old one is unknown.
+// mend writes a new file with everything acknowledged, if the content of the old file is unknown.
 func (j *Journal) mend() error {
 	if j.failed == nil || j.lock == nil {
 		return j.failed
@@ -227,8 +228,8 @@ func (j *Journal) mend() error {
 	return j.failed
 }
 
-// append writes b after the last record. What a failed write left is cut off again. If even that fails, or the kernel
-// reports a lost page (fsync), the content of the file is unknown, and the next write makes a new file.
+// append writes b after the last record. If that fails, it cuts off what was written. If the cut fails, or the kernel
+// reports a lost page (fsync), the content of the file is unknown. Then the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
@@ -270,14 +271,14 @@ func (j *Journal) rewrite() error {
 		j.file.Close()
 	}
 	j.file, j.seq, j.size, j.base = f, seq, int64(len(b)), int64(len(b))
-	if err := syncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
+	if err := durable.SyncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
 		j.failed = err // a power cut may bring back the old file, without later writes
 		return err
 	}
 	return nil
 }
 
-// compacted returns the content of a new file, and the sequence of its last record. It has at least one record.
+// compacted returns the content of a new file, and the sequence of its last record. The file has at least one record.
 func (j *Journal) compacted() ([]byte, uint64, error) {
 	b, seq := []byte(header), j.seq
 	keys := slices.Sorted(maps.Keys(j.values))
@@ -297,15 +298,6 @@ func (j *Journal) compacted() ([]byte, uint64, error) {
 	return b, seq, nil
 }
 
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
 // Get returns a copy of the value of key.
 func (j *Journal) Get(key string) ([]byte, bool) {
 	j.mu.RLock()
@@ -314,7 +306,7 @@ func (j *Journal) Get(key string) ([]byte, bool) {
 	return bytes.Clone(v), ok
 }
 
-// All returns a copy of everything.
+// All returns a copy of all keys and values.
 func (j *Journal) All() map[string][]byte {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -325,7 +317,7 @@ func (j *Journal) All() map[string][]byte {
 	return all
 }
 
-// Close closes the file. Everything acknowledged is in it.
+// Close closes the file, which has everything acknowledged. It may be called again.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -88,7 +88,7 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// history writes some records and returns the file, its size after each record, and the state at that point.
+// history writes some records. It returns the file, its size after each record, and the state after each record.
 func history(t *testing.T, path string) (content []byte, ends []int64, states []map[string]string) {
 	t.Helper()
 	j := open(t, path)
@@ -116,7 +116,7 @@ func history(t *testing.T, path string) (content []byte, ends []int64, states []
 	return content, ends, states
 }
 
-// A crash leaves the file cut off at any byte after its first record, which came with the rename.
+// A crash leaves the file cut off at any byte after its first record, which was there when the file was renamed.
 func TestCutAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -140,7 +140,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		if diff := cmp.Diff(states[last], text(j.All())); diff != "" {
 			t.Fatalf("cut at %d: %s", n, diff)
 		}
-		// It must go on as if nothing had happened.
+		// The journal must work as if nothing had happened.
 		must(t, j.Put("after", []byte("crash")))
 		must(t, j.Close())
 		j, err = journal.Open(path, journal.SyncNever)
@@ -152,8 +152,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// A flipped byte is either refused with a code, or was in the last record and looks like a write cut off. It never
-// gives a state that was not written.
+// A file with a flipped byte is refused with a code, unless the byte is in the last record: that looks like a write
+// that was cut off. It never gives a state that was not written.
 func TestFlipEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -275,8 +275,8 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// A real full disk: a write that does not fit is refused, everything before it stays, and the journal goes on
-// when there is room again.
+// On a really full disk a write that does not fit is refused, and everything before it stays. The journal works again
+// when there is room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -23,7 +23,7 @@ const (
 	opLimit    = 100_000 // the decoder refuses arrays above 131,072
 )
 
-// Op is one change: a value for a key, or with Delete its removal.
+// Op is one change: it sets the value of a key, or removes the key if Delete is set.
 type Op struct {
 	Key    string `cbor:"1,keyasint"`
 	Value  []byte `cbor:"2,keyasint,omitempty"`
@@ -80,8 +80,8 @@ func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
 	return binary.BigEndian.Uint64(b[10:]), ops, size, nil
 }
 
-// recordAfter reports whether b contains a whole record newer than seq. Writes are synced one by one, so nothing
-// follows a write that a crash cut off; if something does, the damage has another cause.
+// recordAfter reports whether b contains a whole record newer than seq. Writes are synced one by one, so no record
+// follows a write that a crash cut off. If one does, the damage has another cause.
 func recordAfter(b []byte, seq uint64) bool {
 	for i := 0; i+recordHead <= len(b); i++ {
 		if binary.BigEndian.Uint16(b[i:]) != recordMark {

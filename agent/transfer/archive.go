@@ -10,12 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
 // The files of an archive, which has its own directory below the backup directory. data.tar is a plain tar. The
-// manifest has the SHA-256 of each chunk of it; manifest.json.sha256 has that of the manifest, in the form of
-// sha256sum.
+// manifest has the SHA-256 of each chunk of data.tar. manifest.json.sha256 has the SHA-256 of the manifest, in the
+// form of sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
@@ -69,7 +70,7 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file of at most most bytes. Code: integrity_check_failed.
+// readBounded reads a file that may have at most that many bytes. Code: integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -96,10 +97,10 @@ func (a *archive) write(dir string) (string, error) {
 	}
 	sum := sha256.Sum256(raw)
 	text := hex.EncodeToString(sum[:])
-	if err := writeWhole(filepath.Join(dir, archiveManifest), raw); err != nil {
+	if err := durable.ReplaceBytes(filepath.Join(dir, archiveManifest), raw, 0o600); err != nil {
 		return "", err
 	}
-	return text, writeWhole(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"))
+	return text, durable.ReplaceBytes(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"), 0o600)
 }
 
 // checking reads an archive's data and returns only bytes whose chunk has the right sum.

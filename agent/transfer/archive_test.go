@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// backedUp is a node with a backup of its volumes, and another one that sees the same backup directory.
+// backedUp returns a node with a backup of its volumes, and another node that sees the same backup directory.
 func backedUp(t *testing.T, live bool) (n, other *node, want string, restore transport.TransferOrder) {
 	t.Helper()
 	n, other = newNode(t, nil), newNode(t, nil)
@@ -40,7 +40,7 @@ func backedUp(t *testing.T, live bool) (n, other *node, want string, restore tra
 	return n, other, want, restore
 }
 
-// proves P20: a backup brings the data back on another node, and what is restored is beside what is in use until it is
+// proves P20: a backup brings the data back on another node. The restored data is beside the data in use until it is
 // attached.
 func TestBackupAndRestore(t *testing.T) {
 	n, other, want, restore := backedUp(t, false)
@@ -55,7 +55,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
-	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data was begun meanwhile
+	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data on the other node
 		t.Fatal(err)
 	}
 	setEpochs(t, other.path(slotPath), "1")
@@ -65,7 +65,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Error("the restored data is in use before it was attached")
 	}
 	other.stop()
-	other.start() // a restart: the copy is complete
+	other.start() // the restored copy survives a restart of the agent
 	other.order(restore)
 	other.await("r1", model.SideVerified)
 	attach := order(transport.TaskAttach, "a1")

@@ -19,7 +19,7 @@ type sum = [sha256.Size]byte
 type content struct {
 	root  *os.Root
 	files []*entry
-	ends  []int64 // of each file in the stream
+	ends  []int64 // where each file ends in the stream
 }
 
 func newContent(root *os.Root, entries []entry) *content {
@@ -103,7 +103,7 @@ func (c *content) write(i int, data []byte) error {
 	return asCode(err, "write the copy")
 }
 
-// punch leaves a hole, or writes zeros if other data was written there before.
+// punch leaves a hole. If other data was written there before, it writes zeros.
 func punch(f *os.File, at, n int64) error {
 	if hole(f, at, n) {
 		return nil
@@ -117,7 +117,7 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks zeros. It calls ended now and then, and stops at its error.
+// clear makes n chunks from i on zeros. It calls ended now and then, and stops if that returns an error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)

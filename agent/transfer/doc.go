@@ -8,5 +8,5 @@
 //	.transfer/ID/sums       SHA-256 of each chunk that has arrived
 //	.transfer/ID/tree/NAME  the copy
 //	.transfer/ID/verified   its sum, once every chunk was read back and compared with the source's disk
-//	.kept/ID/NAME           the old copy of a volume that was moved or replaced
+//	JOB/GROUP/SLOT/NAME@EPOCH   the old copy of a volume that was moved or replaced
 package transfer

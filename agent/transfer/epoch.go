@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -27,7 +28,9 @@ func Epoch(dir string) (string, error) {
 }
 
 // SetEpoch notes the epoch; it is on the disk when this returns.
-func SetEpoch(dir, epoch string) error { return writeWhole(dir+"@copy", []byte(epoch+"\n")) }
+func SetEpoch(dir, epoch string) error {
+	return durable.ReplaceBytes(dir+"@copy", []byte(epoch+"\n"), 0o600)
+}
 
 // ForgetEpoch removes the note; it is gone from the disk when this returns.
 func ForgetEpoch(dir string) error {
@@ -37,7 +40,7 @@ func ForgetEpoch(dir string) error {
 		}
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 // Empty reports whether a directory is empty or missing. It reads at most one name, since programs may have filled the

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// filled is a node whose slot has data of epoch 1.
+// filled returns a node whose slot has data of epoch 1.
 func filled(t *testing.T) (n *node, slot string) {
 	t.Helper()
 	n = newNode(t, nil)
@@ -50,8 +50,8 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	}
 }
 
-// An instance that still runs on the old data keeps a drop from removing it. Data that was put aside earlier does not
-// disturb the instance that runs now.
+// An instance that still runs on the old data keeps a drop from removing it. A drop of data that was put aside earlier
+// does not wait for the instance that runs now.
 func TestDropWaitsForTheInstance(t *testing.T) {
 	n, slot := filled(t)
 	if user := n.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
@@ -124,7 +124,7 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	}
 }
 
-// The agent ends after it noted the epoch and before the copy is in its place. The next try completes it.
+// The agent ends between noting the epoch and moving the copy into its place. The next try completes the attachment.
 func TestAttachInterrupted(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))

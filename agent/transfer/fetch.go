@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
@@ -101,7 +102,7 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	whole.Write(sums)
 	sum := hex.EncodeToString(whole.Sum(nil))
 	if err == nil {
-		err = writeWhole(t.staging(t.ID, "verified"), []byte(sum+"\n"))
+		err = durable.ReplaceBytes(t.staging(t.ID, "verified"), []byte(sum+"\n"), 0o600)
 	}
 	if err != nil {
 		return asCode(err, "put the copy on the disk")
@@ -135,7 +136,7 @@ func (t *task) sync() error {
 type copying struct {
 	t        *task
 	manifest manifest
-	listed   sum // of the manifest as it came
+	listed   sum // sum of the manifest as the source sent it
 	root     *os.Root
 	content  *content
 	log      *os.File // of sums
@@ -193,7 +194,7 @@ func (t *task) beginStaging(list *listFile, total int64) error {
 	if list == nil {
 		return nil
 	}
-	return asCode(writeWholeBy(t.staging(t.ID, "manifest"), list.copyTo), "note what is copied")
+	return asCode(durable.Replace(t.staging(t.ID, "manifest"), list.copyTo, 0o600), "note what is copied")
 }
 
 // usedBytes returns what a copy takes on the disk: holes stay holes.

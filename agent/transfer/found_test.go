@@ -46,8 +46,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The agent looks for found data before it stops anything for it. The data is used where it is, in its place or put
-// aside.
+// The agent looks for the data to attach before any instance is stopped for that. The data is used where it is, in its
+// place or put aside.
 func TestAttachFound(t *testing.T) {
 	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
 		t.Run(name, func(t *testing.T) {

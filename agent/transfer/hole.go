@@ -28,7 +28,7 @@ func hole(f *os.File, at, n int64) bool {
 type skipping struct {
 	f         *os.File
 	at        int64
-	dataBegin int64 // from at to here is only a hole
+	dataBegin int64 // from at to here there is only a hole
 }
 
 // Read implements io.Reader.

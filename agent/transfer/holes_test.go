@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The output equals the input, whatever part of it is known to be zeros.
+// The output equals the input, whatever part of the input is known to be zeros.
 func TestChunkedGivesWhatItTook(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var in, out bytes.Buffer
@@ -47,7 +47,7 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 	}
 }
 
-// The sums of a row are the same whether holes are skipped or read. The holes are within a chunk, over the ends of
+// The sums of chunks are the same whether holes are skipped or read. The holes are within a chunk, over the ends of
 // files, over several files, and at the end.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

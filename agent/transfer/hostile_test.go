@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// If a program replaces a file that is being read, the agent does not block, whatever it puts there.
+// The agent does not block if a program replaces a file that is being read, whatever the program puts there.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -83,7 +83,6 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 	}
 }
 
-// owner is a user and a group of a file.
 type owner struct{ uid, gid int }
 
 // ownersBelow returns the owners of the given files of a tree.
@@ -101,9 +100,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// A source can't create files of root on the target, nor of any account that no job may run as there: such files get
-// the user of the slot. Files of the slot's user at the source get the slot's user at the target. Files of accounts
-// that jobs may name keep their owner, and groups that this account is in. The same holds after a restore.
+// A source can't create files of root on the target, nor of an account that no job may run as there. Such files get
+// the user of the slot, and so do files of the slot's user at the source. Files of accounts that jobs may name keep
+// their owner, and also their group if the account is in it. The same holds after a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -150,7 +149,7 @@ func TestOwnersOfCopies(t *testing.T) {
 	}
 }
 
-// Data that was put aside and is attached again never left the node: its owners stay.
+// Data that was put aside and is attached again never left the node, so its owners stay.
 func TestOwnersOfFoundDataStay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -174,7 +173,7 @@ func TestOwnersOfFoundDataStay(t *testing.T) {
 	}
 }
 
-// If the target lacks a job's user, it gets no copy: the job's instance could not start.
+// If the target lacks a job's user, it gets no copy, because the job's instance could not start there.
 func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")
@@ -194,7 +193,7 @@ func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The list of a hostile source names any number of owners: only a bounded number of accounts is looked up.
+// The list of a hostile source names any number of owners. Only a bounded number of accounts is looked up.
 func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")

@@ -19,7 +19,7 @@ type listFile struct {
 	sum sum
 }
 
-// bringList gets the list. Reading it begins at its start.
+// bringList gets the list from the source. The first read begins at the start of the list.
 func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	dir := filepath.Join(t.m.cfg.Volumes, stagingDir)
 	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
@@ -31,7 +31,7 @@ func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	f, err := os.CreateTemp(dir, "list-")
 	if err == nil {
 		err = os.Remove(f.Name())
-		if errors.Is(err, fs.ErrNotExist) { // swept already
+		if errors.Is(err, fs.ErrNotExist) { // sweep has removed it already
 			err = nil
 		}
 	}
@@ -49,7 +49,6 @@ func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	return list, nil
 }
 
-// copyTo writes the whole list.
 func (l *listFile) copyTo(w io.Writer) error {
 	_, err := io.Copy(w, io.NewSectionReader(l.File, 0, 1<<62))
 	return err

@@ -21,8 +21,8 @@ const (
 	maxList = 256 << 20
 	// maxArchiveList is the limit for a backup that is unpacked, which may be all that is left of the data.
 	maxArchiveList = 1 << 30
-	// entryCost is what an entry takes in memory besides its texts: itself, its place in content, and in the set of
-	// directories.
+	// entryCost is what an entry takes in memory besides its texts: the entry itself, and its places in content and in
+	// the set of directories.
 	entryCost = 160
 	// maxFrame bounds one entry when it is sent.
 	maxFrame = 64 << 10
@@ -148,8 +148,8 @@ func newEntryCheck(names []string) *entryCheck {
 	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
 }
 
-// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory, or
-// is not in order, which includes one that comes twice.
+// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory,
+// is out of order, or comes twice.
 func (c *entryCheck) add(e *entry) error {
 	if err := c.room.take(e); err != nil {
 		return err

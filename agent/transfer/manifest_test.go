@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sendList writes a list of n entries as a peer might, and ends when nobody reads on.
+// sendList writes a list of n entries as a peer might. It ends when the reader stops reading.
 func sendList(to *io.PipeWriter, n int, item func(i int) entry) {
 	w := bufio.NewWriter(to)
 	err := writeFrame(w, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: n})
@@ -74,7 +74,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 	}
 }
 
-// For an entry that claims to be long, the reader allocates no memory in advance.
+// For an entry that claims to be long, the reader does not allocate the claimed length in advance.
 func TestManifestFramesAreBounded(t *testing.T) {
 	var raw bytes.Buffer
 	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1}); err != nil {
@@ -130,7 +130,7 @@ func TestManifestThereAndBack(t *testing.T) {
 	}
 }
 
-// The manifest of a backup is read from a directory that others may write to.
+// The manifest of a backup is bounded when it is read, since others may write to its directory.
 func TestArchiveManifestIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, archiveManifest))

@@ -67,7 +67,7 @@ func TestMigrate(t *testing.T) {
 	target.order()
 	source.order()
 	target.stop()
-	target.start() // a restart: nothing is done again
+	target.start() // after a restart nothing is done again
 	target.order(order(transport.TaskAttach, "t1"))
 	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
@@ -124,7 +124,7 @@ func TestMigrateResumes(t *testing.T) {
 	}
 }
 
-// The source is restarted in the middle: the target waits for it and resumes.
+// The source restarts during a move. The target waits for it and resumes.
 func TestMigrateSourceRestarts(t *testing.T) {
 	source, target, fetch := pair(t, large, nil)
 	want := pictures(t, source.path(slotPath))
@@ -164,7 +164,7 @@ func TestMigrateDamagedOnTheWay(t *testing.T) {
 	if exists(target.path(stagingDir, "t1", "verified")) {
 		t.Error("a damaged copy is marked as verified")
 	}
-	target.order() // given up
+	target.order() // the servers gave the transfer up
 	target.order(transport.TransferOrder{ID: "t2", Task: transport.TaskKeep, Group: "db/main", Names: []string{"data"}})
 	waitGone(t, target.path(stagingDir, "t1"))
 }
@@ -183,7 +183,7 @@ func (f *flipping) Write(p []byte) (int, error) {
 	return f.ResponseWriter.Write(p)
 }
 
-// Data that the target's disk lost after it was written is found missing before the copy is attached.
+// If the target's disk loses data after it was written, this is found before the copy is attached.
 func TestMigrateDamagedOnDisk(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder
@@ -230,7 +230,7 @@ func TestMigrateSourceWritten(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	<-written
-	target.stop() // it tries again until the servers give up
+	target.stop() // it would try again until the servers give up
 	target.start()
 	if exists(target.path(stagingDir, "t1", "verified")) {
 		t.Error("a copy of what changed is marked as verified")

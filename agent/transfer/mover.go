@@ -27,8 +27,8 @@ type Config struct {
 	BackupDir string
 	// Peers reaches other agents, with this agent's certificate.
 	Peers http.RoundTripper
-	// Hold keeps instances away from volumes, or returns the user that holds one now. Release is called with the same
-	// holder.
+	// Hold claims volumes for holder, so that no instance can use them. If another holder has one of them, it returns
+	// that holder. Release gives back all volumes of a holder.
 	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
 	Release func(holder model.InstanceID)
 	// Owner returns the account that a copy of a slot's volumes belongs to here: the user that the job file names, or, if
@@ -187,7 +187,7 @@ const (
 	reportEvery = 2 * time.Second
 )
 
-// run carries the order out, while it holds the volumes that it needs, and stays until ctx ends.
+// run carries out the order while it holds the volumes that the task needs. It returns only when ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
@@ -195,7 +195,7 @@ func (t *task) run(ctx context.Context) {
 		transport.TaskFind:    t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire,
 		transport.TaskDrop: t.drop,
 	}[t.Task]
-	if work == nil { // keep: the order alone keeps the copy
+	if work == nil { // TaskKeep: the copy stays as long as the order does
 		<-ctx.Done()
 		return
 	}
@@ -279,7 +279,6 @@ func (t *task) progress(state model.TransferState, done, total int64) {
 	}
 }
 
-// slotDir returns the directory of the slot's volumes.
 func (t *task) slotDir() string {
 	job, group := t.Group.Split()
 	return filepath.Join(t.m.cfg.Volumes, string(job), group, strconv.Itoa(t.Slot))

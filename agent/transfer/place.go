@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/model"
 )
@@ -126,8 +127,8 @@ func move(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Dir(to)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(from))
+	return durable.SyncDir(filepath.Dir(from))
 }

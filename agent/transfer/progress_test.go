@@ -39,8 +39,9 @@ func (s *slowly) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// A sparse file whose source reads slowly. While both sides read everything once more, the target reports its progress:
-// otherwise the servers consider the transfer stalled after 5 minutes. The holes take no disk space on the target.
+// The source reads a sparse file slowly. While both sides read everything once more, the target reports its progress;
+// otherwise the servers would consider the transfer stalled after 5 minutes. The holes take no disk space on the
+// target.
 func TestVerifyTellsProgress(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

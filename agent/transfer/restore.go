@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -52,7 +53,7 @@ func (t *task) restore(ctx context.Context) error {
 		return err
 	}
 	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes, OwnUID: a.OwnUID}
-	if err := writeWholeBy(t.staging(t.ID, "manifest"), m.write); err != nil {
+	if err := durable.Replace(t.staging(t.ID, "manifest"), m.write, 0o600); err != nil {
 		return asCode(err, "note what was restored")
 	}
 	return t.finish(root, &m, bytes.Join(u.sums, nil))
@@ -103,7 +104,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	return u.check.end()
 }
 
-// add makes one entry. It refuses paths that lead out of the tree; the root refuses them too.
+// add makes one entry. It refuses paths that lead out of the tree; os.Root refuses them too.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,

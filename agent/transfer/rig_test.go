@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node is one agent's part: a Mover, its directory, and what it reported.
+// node is the part of one agent that moves volumes: a Mover, its directory, and what it reported.
 type node struct {
 	t       *testing.T
 	dir     string
@@ -160,7 +160,7 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 	return strings.TrimPrefix(s.URL, "https://"), s.Client().Transport
 }
 
-// order is an order about the data that fill makes, which has epoch 1. When attached, it gets epoch 2.
+// order returns an order about the data that fill makes, which has epoch 1. When attached, the data gets epoch 2.
 func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
 	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"},
 		Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
@@ -170,8 +170,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes two volumes: one with a large file of size bytes that has a hole, and odd files; one with many small
-// files.
+// fill makes two volumes. One has a large file of size bytes with a hole, and files of unusual kinds. The other has
+// many small files.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))
@@ -191,7 +191,7 @@ func fill(t *testing.T, slot string, size int64) {
 	setEpochs(t, slot, "1")
 	large := make([]byte, size)
 	for i := 0; i+8 <= len(large); i += 8 {
-		if i < len(large)/3 || i > len(large)/2 { // a hole between
+		if i < len(large)/3 || i > len(large)/2 { // with a hole between
 			v := r.Uint64()
 			for b := range 8 {
 				large[i+b] = byte(v >> (8 * b))

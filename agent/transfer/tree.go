@@ -3,10 +3,8 @@ package transfer
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -84,8 +82,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is the file system below a root whose programs may run meanwhile. A program can replace a directory by a named
-// pipe; listing does not block then.
+// tree is the file system below a root while programs may change the files. A program can replace a directory by a
+// named pipe; then listing it fails and does not block.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -224,7 +222,7 @@ func dress(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// asCode gives an error a code; a full disk has its own.
+// asCode gives an error a code, unless it has one: no_capacity_disk for a full disk, otherwise internal.
 func asCode(err error, what string) error {
 	var known *model.Error
 	switch {
@@ -236,40 +234,6 @@ func asCode(err error, what string) error {
 		return model.Refuse(model.CodeNoDisk, "%s: the disk is full", what)
 	}
 	return model.Refuse(model.CodeInternal, "%s: %v", what, err)
-}
-
-// syncDir makes the names in a directory survive a power cut.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// writeWhole writes a file. After a power cut the file is complete, or the old one.
-func writeWhole(file string, data []byte) error {
-	return writeWholeBy(file, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
-
-func writeWholeBy(file string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = write(f); err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(file))
 }
 
 func exists(p string) bool {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program repeatedly swaps a directory for a named pipe while a live backup lists its volume. This blocks nothing.
+// A program repeatedly swaps a directory for a named pipe while a live backup lists the volume. The listing never
+// blocks.
 func TestScanOfAPipeInPlaceOfADirectory(t *testing.T) {
 	volume := filepath.Join(t.TempDir(), "data")
 	dir, pipe := filepath.Join(volume, "d"), filepath.Join(volume, "p")

@@ -10,14 +10,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Get reads the JSON of path (with its query) into answer. It blocks as Client.Send.
+// Get reads the JSON at path (which may have a query) into answer. It blocks like Client.Send.
 func Get(ctx context.Context, c *transport.Client, path string, answer any) error {
 	_, err := call(ctx, c, http.MethodGet, path, nil, answer)
 	return err
 }
 
-// Post writes body as JSON to path (with its query) and reads the answer; both may be nil. It returns the answer's
-// index.
+// Post sends body as JSON to path (which may have a query) and reads the JSON answer. Both may be nil. It returns the
+// index in the answer.
 func Post(ctx context.Context, c *transport.Client, path string, body, answer any) (uint64, error) {
 	return call(ctx, c, http.MethodPost, path, body, answer)
 }

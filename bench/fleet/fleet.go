@@ -21,17 +21,17 @@ const Name = "bench"
 
 // Config is what Start needs.
 type Config struct {
-	Binary       string        // the program; required
+	Binary       string        // path of the program; required
 	Servers      int           // default 3
-	OfflineAfter time.Duration // default that of the product, 60 s
-	Fast         bool          // gossip with the fast profile
+	OfflineAfter time.Duration // default: the product's, 60 s
+	Fast         bool          // use the fast profile of gossip
 	Patience     int           // raft_multiplier; default 1
-	Dir          string        // where to put data; default the system's directory for temporary files
-	Env          []string      // of every server, in addition to that of this process
+	Dir          string        // directory for the data; default: the system's directory for temporary files
+	Env          []string      // environment of every server, in addition to that of this process
 }
 
-// Fleet is the servers of one cluster. Its methods may be called from any goroutine, but not while a server is started
-// or killed.
+// Fleet is the servers of one cluster. Its methods are safe for concurrent use, except while a server is started or
+// killed.
 type Fleet struct {
 	cfg     Config
 	dir     string
@@ -41,7 +41,7 @@ type Fleet struct {
 	creds   *transport.Credentials
 }
 
-// Start starts the servers and waits until one of them leads. Close ends them and removes their files.
+// Start starts the servers and waits until one of them is the leader. Close ends them and removes their files.
 func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if cfg.Servers == 0 {
 		cfg.Servers = 3
@@ -127,10 +127,10 @@ func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
 // Dir returns the directory of the cluster's files.
 func (f *Fleet) Dir() string { return f.dir }
 
-// Address returns an IP address of the cluster's network that no server uses; n is 4 to 254.
+// Address returns an IP address in the cluster's network that no server uses. n must be 4 to 254.
 func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
 
-// APIs returns host:port of all servers.
+// APIs returns the API addresses of all servers, as host:port.
 func (f *Fleet) APIs() []string {
 	var all []string
 	for _, s := range f.Servers {
@@ -139,7 +139,7 @@ func (f *Fleet) APIs() []string {
 	return all
 }
 
-// Client makes a client of these servers over TLS, with a person's credentials. The caller closes it.
+// Client makes a client of these servers over TLS, with an operator's credentials. The caller closes it.
 func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 	var urls []string
 	for _, s := range servers {
@@ -148,13 +148,13 @@ func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 	return transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: f.creds})
 }
 
-// Credentials returns a person's credentials.
+// Credentials returns an operator's credentials.
 func (f *Fleet) Credentials() *transport.Credentials { return f.creds }
 
-// Any returns a client of all servers.
+// Any returns a client that uses any of the servers.
 func (f *Fleet) Any() *transport.Client { return f.client }
 
-// Leader returns the server that leads now. It blocks until a server answers.
+// Leader returns the present leader. It blocks until a server answers.
 func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	var members struct {
 		Items []struct {
@@ -175,7 +175,7 @@ func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	return nil, errors.New("no server leads")
 }
 
-// Follower returns a running server that does not lead.
+// Follower returns a running server that is not the leader.
 func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
 	leader, err := f.Leader(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
 // electionLimit bounds the wait for a leader.
 const electionLimit = 30 * time.Second
 
-// WaitLeader blocks until a server leads and answers a read.
+// WaitLeader blocks until a server is the leader and answers a read.
 func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 	err = procs.Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if leader, err = f.Leader(ctx); err != nil {
@@ -204,7 +204,7 @@ func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 	return leader, err
 }
 
-// Close ends every server and removes all files.
+// Close ends every server and removes all of their files.
 func (f *Fleet) Close() error {
 	for _, s := range f.Servers {
 		s.Kill()

@@ -32,7 +32,7 @@ func (f *Fleet) newServer(name, address string) *Server {
 	return s
 }
 
-// API returns host:port of its API.
+// API returns the address of its API, as host:port.
 func (s *Server) API() string { return net.JoinHostPort(s.address, "7640") }
 
 // Socket returns the path of the unix socket of its API.
@@ -46,7 +46,7 @@ func (s *Server) Applied(ctx context.Context, c *transport.Client) (uint64, erro
 	return answer.Index, err
 }
 
-// Metric reads one series without labels from the server's metrics.
+// Metric reads one value without labels from the server's metrics.
 func (s *Server) Metric(ctx context.Context, c *transport.Client, name string) (float64, error) {
 	answer, err := c.Send(ctx, reach.Request{Path: "/metrics"})
 	if err != nil {

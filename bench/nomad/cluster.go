@@ -1,5 +1,5 @@
-// Package nomad runs a cluster of a Nomad binary on loopback, as fleet runs ours: three servers with TLS and their logs
-// on disk, so that both are measured in one run. It uses their documented HTTP API.
+// Package nomad runs a cluster of a Nomad binary on loopback, as package fleet runs ours: three servers with TLS and
+// their logs on disk. So both can be measured in one run. It uses Nomad's documented HTTP API.
 package nomad
 
 import (
@@ -27,7 +27,7 @@ const (
 	callLimit  = 2 * time.Minute
 )
 
-// Cluster is three servers and some clients; in Nomad's words, clients are the machines that run work.
+// Cluster is three servers and some clients. In Nomad's words, clients are the machines that run instances.
 type Cluster struct {
 	dir     string
 	network string // "127.A.B"
@@ -37,8 +37,8 @@ type Cluster struct {
 	http    *http.Client
 }
 
-// Start starts the servers in a directory below dir and waits until one of them leads. Close ends them and removes the
-// directory.
+// Start starts the servers in a directory below dir and waits until one of them is the leader. Close ends them and
+// removes the directory.
 func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	c := &Cluster{binary: binary, network: procs.Network()}
 	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
@@ -74,7 +74,7 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 		if err != nil {
 			return err
 		}
-		return c.Write(ctx, leader, "start", 0) // the keyring is ready a moment later
+		return c.Write(ctx, leader, "start", 0) // the keyring is ready a moment after the election
 	})
 }
 
@@ -132,8 +132,8 @@ limits {
 	return p, nil
 }
 
-// AddNodes starts machines with practically unlimited capacity, and freezes them once they are ready, so that only the
-// servers are measured. The servers don't take them for dead for ten minutes.
+// AddNodes starts machines with practically unlimited capacity. Once they are ready it freezes them, so that only the
+// servers are measured. The servers don't declare them dead for ten minutes.
 func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	role := fmt.Sprintf(`client {
   enabled = true
@@ -178,7 +178,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	return err
 }
 
-// Leader returns the number of the server that leads.
+// Leader returns the number of the leading server.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	for i, s := range c.Servers {
 		var leader string
@@ -194,14 +194,14 @@ func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return 0, errors.New("no server leads")
 }
 
-// Write sets a variable through a server; it returns when the write is committed and applied.
+// Write sets a variable through a server. It returns when the write is committed and applied.
 func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) error {
 	path := "bench/" + name
 	body := map[string]any{"Path": path, "Items": map[string]string{"bench": strconv.FormatInt(n, 10)}}
 	return c.call(ctx, server, http.MethodPut, "/v1/var/"+path, body, nil)
 }
 
-// Place submits a job of count instances that need almost no resources.
+// Place submits a job of count instances that each need almost no resources.
 func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
 	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"},
 		"Resources": map[string]int{"CPU": 10, "MemoryMB": 10},
@@ -213,7 +213,7 @@ func (c *Cluster) Place(ctx context.Context, server int, job string, count int) 
 			"TaskGroups": []any{group}}}, nil)
 }
 
-// Placed returns how many instances of a job a server knows to be placed.
+// Placed returns how many instances of a job a server shows as placed.
 func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, error) {
 	var answer struct {
 		Summary map[string]struct{ Starting, Running int }
@@ -222,14 +222,14 @@ func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, erro
 	return answer.Summary["g"].Starting + answer.Summary["g"].Running, err
 }
 
-// Save returns a snapshot.
+// Save returns a snapshot of the state.
 func (c *Cluster) Save(ctx context.Context, server int) ([]byte, error) {
 	var saved bytes.Buffer
 	err := c.do(ctx, server, http.MethodGet, "/v1/operator/snapshot", nil, &saved)
 	return saved.Bytes(), err
 }
 
-// Restore replaces the servers' state.
+// Restore replaces the servers' state with a snapshot.
 func (c *Cluster) Restore(ctx context.Context, server int, saved []byte) error {
 	return c.do(ctx, server, http.MethodPut, "/v1/operator/snapshot", saved, io.Discard)
 }
@@ -261,7 +261,7 @@ func (c *Cluster) do(ctx context.Context, server int, method, path string, body 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // only for the message
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // an unread rest only shortens the message
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(text))
 	}
 	_, err = io.Copy(answer, resp.Body)

@@ -12,7 +12,7 @@ import (
 
 // startProfile begins a CPU profile in the directory OUTSPAN_PROFILE, with the name OUTSPAN_PROFILE_NAME.cpu. end
 // finishes it and adds the profiles of the heap, of all allocations and of goroutines. Only builds with the tag profile
-// contain it.
+// contain this file.
 func startProfile() (end func()) {
 	dir, name := os.Getenv("OUTSPAN_PROFILE"), os.Getenv("OUTSPAN_PROFILE_NAME")
 	if dir == "" || name == "" {

@@ -18,23 +18,23 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// chaos causes random faults and work in a world. At most one server and two nodes are broken at a time. It belongs to
-// one goroutine.
+// chaos causes random faults in a world and gives it random work. At most one server and two nodes are broken at the
+// same time. It belongs to one goroutine. Only ask, send, sendBy and say may be called from others.
 type chaos struct {
 	w        *world
 	random   *rand.Rand
 	repairs  []repair
 	versions int
-	before   fsm.State // just before a snapshot was restored
+	before   fsm.State // state just before a snapshot was restored
 
 	mu  sync.Mutex
 	log []string
 }
 
-// repair ends a fault at a given time.
+// repair is the end of a fault at a certain time.
 type repair struct {
 	at     time.Time
-	what   any // the server or node that is broken
+	what   any // the broken server or node
 	mend   func()
 	server bool
 }
@@ -49,7 +49,7 @@ func (c *chaos) say(format string, args ...any) {
 	}
 }
 
-// kindOf returns the words of a line that name no object; empty for the end of a fault.
+// kindOf returns the words of a log line that name no object. It returns "" for a line about the end of a fault.
 func kindOf(text string) string {
 	head, _, _ := strings.Cut(text, ":")
 	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool {
@@ -62,7 +62,7 @@ func kindOf(text string) string {
 	return kind
 }
 
-// run does one of the things every second or so, for some time. When the test fails, it logs what it did.
+// run does one randomly chosen thing about every second, for the given time. If the test fails, it logs what was done.
 func (c *chaos) run(during time.Duration, things ...func()) {
 	c.w.t.Cleanup(func() {
 		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
@@ -77,8 +77,8 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 	}
 }
 
-// mend ends the faults whose time has come. It also restarts servers that could not hand over their leadership when
-// their disks were full: they end on purpose.
+// mend ends the faults whose time has come. It also restarts servers that ended on purpose, because they could not hand
+// over their leadership when their disks were full.
 func (c *chaos) mend(now time.Time) {
 	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
 		if now.Before(r.at) {
@@ -97,8 +97,8 @@ func (c *chaos) mend(now time.Time) {
 	}
 }
 
-// settle ends all faults and drains. It expects everything that is wanted to run again, once, and then nothing to be
-// written.
+// settle ends all faults and drains. It fails the test unless all wanted instances run again, each of them once, and
+// nothing more is written.
 func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()
@@ -132,8 +132,9 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 	w.agree()
 }
 
-// rests reports whether, in one state, the given number of each group is ready, nothing else runs or still has to stop,
-// and nothing is in progress. In the middle of a rollout, each of these may be true at some time, but not all at once.
+// rests reports whether one state shows a cluster at rest: each group has the given number of ready instances, nothing
+// else runs or must still stop, and nothing is in progress. In the middle of a rollout each of these may be true at
+// some time, but never all at once.
 func (w *world) rests(want map[model.GroupID]int) bool {
 	st, total := w.state(), 0
 	for id, count := range want {
@@ -157,14 +158,14 @@ func (w *world) rests(want map[model.GroupID]int) bool {
 
 func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
 
-// ask sends a request in the background of a fault: it may be refused, or never be answered.
+// ask sends a request and ignores its outcome: during a fault it may be refused or never be answered.
 func (c *chaos) ask(path string, body any) { _ = c.send("POST", path, body) }
 
 func (c *chaos) send(method, path string, body any) error {
 	return c.sendBy(c.w.cli, method, path, body)
 }
 
-// sendBy sends a request by one client, and keeps its outcome.
+// sendBy sends a request through one client and records its outcome.
 func (c *chaos) sendBy(by *transport.Client, method, path string, body any) error {
 	ctx, cancel := c.w.brief()
 	defer cancel()
@@ -189,7 +190,7 @@ func (c *chaos) uncordon() {
 	}
 }
 
-// evict requests the eviction of some instances of one group at the same time, through random servers.
+// evict requests the eviction of several instances of one group at the same time, through random servers.
 func (c *chaos) evict() {
 	st := c.w.state()
 	var groups []model.GroupID
@@ -205,7 +206,7 @@ func (c *chaos) evict() {
 	wg.Wait()
 }
 
-// release submits a new version of a job.
+// release submits a new version of a random job.
 func (c *chaos) release() {
 	st := c.w.state()
 	var names []model.JobName
@@ -230,7 +231,7 @@ func (c *chaos) release() {
 	c.ask("/v1/jobs", map[string]any{"job": spec})
 }
 
-// broken counts the servers, or nodes, with a fault.
+// broken returns the number of servers, or of nodes, that have a fault.
 func (c *chaos) broken(server bool) int {
 	n := 0
 	for _, r := range c.repairs {
@@ -245,7 +246,7 @@ func (c *chaos) isBroken(what any) bool {
 	return slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == what })
 }
 
-// until is when a fault ends: within a moment, or after every timeout.
+// until draws when a fault ends: within two seconds, or later than that.
 func (c *chaos) until() time.Time {
 	if c.random.IntN(2) == 0 {
 		return time.Now().Add(time.Duration(c.random.IntN(2000)) * time.Millisecond)
@@ -269,7 +270,7 @@ func (c *chaos) killLeader() { c.kill(c.w.leads()) }
 
 func (c *chaos) killServer() { c.kill(c.w.servers[c.random.IntN(3)]) }
 
-// cutServer cuts a server off from the others, in one direction or both.
+// cutServer cuts a server off from the other servers, in one direction or in both.
 func (c *chaos) cutServer() {
 	if c.broken(true) > 0 {
 		return
@@ -296,7 +297,7 @@ func (c *chaos) cutServer() {
 	}, true})
 }
 
-// lossy loses some packets from now on, or none.
+// lossy sets the share of packets that get lost from now on; it may be none.
 func (c *chaos) lossy() {
 	share := float64(c.random.IntN(3)) * 0.1
 	c.say("lose %.1f", share)

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/agent/journal"
 )
 
-// tearJournal leaves a part of a record after the last whole one of the journal on a machine without power, as a write
-// that was in progress does. The write was not acknowledged, whatever is on the disk. Some file systems leave blocks of
-// zeros, or older content.
+// tearJournal adds part of a record to the journal of a machine without power, as a write in progress leaves it.
+// Sometimes it makes that part zeros or damages it, because some file systems leave blocks of zeros or of older
+// content. Whatever is on the disk, the write was not acknowledged.
 func (n *node) tearJournal() {
 	n.w.t.Helper()
 	path := filepath.Join(n.disk.Dir(), "journal")
@@ -27,7 +27,7 @@ func (n *node) tearJournal() {
 	after, err := os.ReadFile(path)
 	must(n.w.t, err)
 	if len(after) <= len(before) {
-		return // it was rewritten meanwhile
+		return // the journal was rewritten meanwhile
 	}
 	record := after[len(before):]
 	record = record[:n.random.IntN(len(record))]

@@ -10,13 +10,13 @@ import (
 )
 
 // A drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours without an entry
-// count, and only the time without a leader is added. One deadline falls into the failover itself, another comes after
-// it. Meanwhile the blocked drains write nothing.
+// count, and only the time without a leader is added. One drain's deadline falls into the failover itself, another's
+// comes after it. Meanwhile the blocked drains write nothing.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
 	inBubble(t, o, func(t *testing.T, w *world) {
 		const idle = 50 * time.Minute
-		w.run("full", group("big", 4, 3<<30)) // one instance fills a node, so there is no room for a replacement
+		w.run("full", group("big", 4, 3<<30)) // one instance fills a node, so no replacement has room
 		began := time.Now()
 		deadlines := map[*node]time.Duration{w.nodes[0]: idle + time.Second, w.nodes[1]: idle + 30*time.Second}
 		drains := map[*node]model.DrainID{}
@@ -61,7 +61,7 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// ended is when the last node of a drain ended, by the bubble's clock.
+// ended returns when the last node's part of a drain ended, by the bubble's clock.
 func (w *world) ended(id model.DrainID) time.Time {
 	var last int64
 	for _, e := range w.history.find(func(committed) bool { return true }) {
@@ -77,9 +77,9 @@ func (w *world) ended(id model.DrainID) time.Time {
 }
 
 // The leader is killed in the middle of a drain. Within 5 s the next leader continues the drain with the same deadline.
-// It starts no second replacement, counts the rate that the old leader used up, and keeps at least min_ready serving,
-// by the programs' own count. If the leader's machine loses power instead, agents that poll it get no error; they
-// detect it by pings, within 25 s.
+// It starts no second replacement, and counts the stops of the old leader toward the rate. At least min_ready programs
+// serve, as the programs themselves count. If the leader's machine loses power instead, agents that poll it get no
+// error. They find out through pings, within 25 s.
 func TestLeaderKilledInMidDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(*server)
@@ -95,7 +95,7 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 }
 
 func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Duration) {
-	w.lead(w.servers[0]) // all agents use the first server that answered
+	w.lead(w.servers[0]) // so all agents use the first server
 	web := group("http", 12, 64*mib)
 	web.Budget = &model.BudgetSpec{MinReady: amount(11), Rate: &model.RateSpec{Max: 1, Window: 4 * model.Second}}
 	web.Env = map[string]string{"SLOW": "2s"}
@@ -127,7 +127,7 @@ func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Dur
 	w.agree()
 }
 
-// busiest is the node with the most instances of a group.
+// busiest returns the node with the most instances of a group.
 func busiest(w *world, id model.GroupID) (most model.NodeID) {
 	count := map[model.NodeID]int{}
 	for _, i := range w.members(id) {

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// breakServer breaks a server if all are whole, and mends it later.
+// breakServer breaks a server if no other is broken, and ends the fault later.
 func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 	if c.broken(true) > 0 || s == nil {
 		return
@@ -25,7 +25,7 @@ func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 
 func (c *chaos) server() *server { return c.w.servers[c.random.IntN(3)] }
 
-// serverOrLeader is the leader every other time: most faults of other servers have no effect on anybody.
+// serverOrLeader returns the leader half of the time, because most faults of other servers have no visible effect.
 func (c *chaos) serverOrLeader() *server {
 	if s := c.w.leads(); s != nil && c.random.IntN(2) == 0 {
 		return s
@@ -33,7 +33,7 @@ func (c *chaos) serverOrLeader() *server {
 	return c.server()
 }
 
-// cutPower ends the power of a server's machine, if possible while it writes.
+// cutPower cuts the power of a server's machine, if possible while it writes.
 func (c *chaos) cutPower(s *server) {
 	s.disk.Slow(20 * time.Millisecond)
 	for until := time.Now().Add(500 * time.Millisecond); !s.disk.Busy() && time.Now().Before(until); {
@@ -43,7 +43,7 @@ func (c *chaos) cutPower(s *server) {
 	c.say("end the power of %s; on its disk:%s", s.name, s.powerOff())
 }
 
-// bootUp starts a server's machine again.
+// bootUp starts a server's machine and its process again.
 func (c *chaos) bootUp(s *server) {
 	s.disk.Slow(everyWrite)
 	s.restart()
@@ -54,7 +54,7 @@ func (c *chaos) loseServer() {
 	c.breakServer("lose", s, func() { c.cutPower(s) }, func() { c.bootUp(s) })
 }
 
-// loseAll ends the power of all servers, one soon after the other.
+// loseAll cuts the power of all servers, one shortly after the other.
 func (c *chaos) loseAll() {
 	if c.broken(true) > 0 {
 		return
@@ -70,7 +70,7 @@ func (c *chaos) loseAll() {
 	}, true})
 }
 
-// restartServer kills a server and starts it again at once.
+// restartServer kills a server and starts it again immediately.
 func (c *chaos) restartServer() {
 	if s := c.serverOrLeader(); c.broken(true) == 0 {
 		c.say("kill and restart %s", s.name)
@@ -79,11 +79,11 @@ func (c *chaos) restartServer() {
 	}
 }
 
-// wipeServer puts a new disk into a server's machine: it returns as another server, which has to be taken in.
+// wipeServer puts a new disk into a server's machine. It returns as another server, which the cluster must admit.
 func (c *chaos) wipeServer() {
 	s := c.server()
 	if c.broken(true) > 0 || !c.w.whole() {
-		return // fewer than three votes would make one more failure fatal
+		return // with fewer than three votes, one more failure would be too many
 	}
 	c.say("wipe %s", s.name)
 	s.kill()
@@ -91,15 +91,15 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
-		// the other two must agree to admit it, and no leader lasts long over a link whose delay exceeds the lease
+		// the other two servers must agree to admit it; over a link whose delay exceeds the lease, no leader lasts long
 		c.goodLinks()
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
 }
 
-// whole reports whether the running servers are the only voters, and all answer. A wiped server is a different one, by
-// its id.
+// whole reports whether the running servers are the only voters and all answer. A wiped server has another id, so it
+// counts as a different one.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
@@ -119,16 +119,16 @@ func (w *world) whole() bool {
 	return len(voters) == len(w.servers)
 }
 
-// again restarts a server whose process has ended on its own, as its supervisor does.
+// again restarts a server whose process has ended by itself, as its supervisor does.
 func (s *server) again() {
-	synctest.Wait() // a write that fails at this very moment ends it, too
+	synctest.Wait() // a write that fails at this moment ends the process too
 	s.mayFail.Store(false)
 	if s.ended() {
 		s.restart()
 	}
 }
 
-// slowDisk makes a disk slow.
+// slowDisk makes the disk of a server slow.
 func (c *chaos) slowDisk() {
 	s := c.server()
 	latency := time.Duration(1+c.random.IntN(100)) * time.Millisecond
@@ -137,11 +137,11 @@ func (c *chaos) slowDisk() {
 	}, func() { s.disk.Slow(everyWrite) })
 }
 
-// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong, so that a power loss finds
-// some under way.
+// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong. So a power loss finds some
+// writes under way.
 const everyWrite = 200 * time.Microsecond
 
-// hangDisk makes a disk hang: for a moment, or until the watchdog ends the process.
+// hangDisk makes a disk hang, for a moment or until the watchdog ends the process.
 func (c *chaos) hangDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("hang the disk of", s, func() {
@@ -153,7 +153,7 @@ func (c *chaos) hangDisk() {
 	})
 }
 
-// breakDisk makes a disk refuse all writes: the process ends at the first.
+// breakDisk makes a disk refuse all writes. The process ends at the first one.
 func (c *chaos) breakDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("break the disk of", s, func() {
@@ -165,19 +165,19 @@ func (c *chaos) breakDisk() {
 	})
 }
 
-// fillDisk leaves little space: it may suffice for an orderly retreat, and no server may end.
+// fillDisk leaves little space on a disk. It may suffice to step aside in order, and no server may end.
 func (c *chaos) fillDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("fill the disk of", s, func() {
 		s.disk.Fill(int64(64<<10 + c.random.IntN(ballast)))
 		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
-		if c.random.IntN(2) == 0 { // sometimes the space of the ballast is filled as well
+		if c.random.IntN(2) == 0 { // sometimes the space of the ballast is filled too
 			s.disk.Fill(int64(16<<10 + c.random.IntN(ballast/4)))
 		}
 	}, func() { s.disk.Fill(-1) })
 }
 
-// fullDisk leaves no space at all.
+// fullDisk leaves no space at all on a disk.
 func (c *chaos) fullDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("leave no byte on the disk of", s, func() {
@@ -190,8 +190,8 @@ func (c *chaos) fullDisk() {
 }
 
 // pauseServer cuts a server off from the network and stops its writes, for about as long as its watchdog allows. From
-// outside this looks like a paused machine. Inside, its clocks continue, since a bubble can't stop them for one process
-// alone. e2e tests pauses of real processes.
+// outside this looks like a paused machine. Inside, its clocks go on, because a bubble can't stop them for one process
+// alone. The tests in e2e pause real processes.
 func (c *chaos) pauseServer() {
 	s := c.serverOrLeader()
 	if c.broken(true) > 0 {
@@ -210,7 +210,7 @@ func (c *chaos) pauseServer() {
 	}, true})
 }
 
-// shape makes a link between two machines bad in one direction, or all links good again.
+// shape makes one direction of a link between two machines bad, or all links good again.
 func (c *chaos) shape() {
 	if c.random.IntN(4) == 0 {
 		c.goodLinks()
@@ -236,7 +236,7 @@ func (c *chaos) goodLinks() {
 	}
 }
 
-// shapes are the kinds of bad links.
+// shapes lists the ways in which a link can be bad.
 var shapes = [...]struct {
 	name  string
 	shape memnet.Shape
@@ -258,7 +258,7 @@ func (c *chaos) hosts() (out []string) {
 	return out
 }
 
-// cutOneWay drops what a server sends to one other, or to one node.
+// cutOneWay drops what a server sends to one other machine.
 func (c *chaos) cutOneWay() {
 	s, hosts := c.server(), c.hosts()
 	to := hosts[c.random.IntN(len(hosts))]
@@ -290,4 +290,4 @@ func (c *chaos) recover() {
 	}
 }
 
-const electionTimeout = time.Second // cluster.RaftConfig with its defaults
+const electionTimeout = time.Second // that of cluster.RaftConfig with its defaults

@@ -9,13 +9,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// docs/model.md, "Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and
-// go. No deadline comes early or late by that, no node goes offline, no hold begins, and cluster time neither jumps nor
-// goes back. What people are shown never goes back either.
+// docs/model.md, "Time", S8: the wall clocks of servers differ and jump by years, forward and back, while leaders
+// change. That makes no deadline early or late, no node goes offline, no hold begins, and cluster time neither jumps
+// nor goes back. The time that people are shown never goes back either.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
-			full := w.run("full", group("big", 4, 3<<30)) // one fills a node, so a drain is blocked until its deadline
+			full := w.run("full", group("big", 4, 3<<30)) // one instance fills a node, so a drain is blocked until its deadline
 			before, running := w.members(full), w.truth.running()
 			began := time.Now()
 			const after = 50 * time.Second
@@ -43,14 +43,14 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
-				// A new leader's time may lag for a moment, and catches up; it is never ahead.
+				// A new leader's time may be behind for a moment, and catches up. It is never ahead.
 				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock ||
 					passed > truly+time.Second {
 					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
 				clock = now
 			}
-			// The last turn may have ended after the deadline, if another leader had to be found.
+			// The last round of the loop may have ended after the deadline, if another leader had to be found.
 			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}

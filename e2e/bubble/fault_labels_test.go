@@ -15,8 +15,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// labellers write labels through random servers all the time, so that every fault could lose a write (S4). Each has its
-// own label and counts in it. Their results go to the world's receipts, which are judged. Safe for many goroutines.
+// labellers write labels through random servers all the time, so that any fault could lose a write (S4). Each writer
+// has its own label and counts in it. The outcomes go to the world's receipts, which are judged at the end. Safe for
+// concurrent use.
 type labellers struct {
 	w       *world
 	clients []*transport.Client // one for each server
@@ -24,10 +25,10 @@ type labellers struct {
 	wg      sync.WaitGroup
 
 	mu   sync.Mutex
-	last map[int]int // by writer: the last value that was acknowledged
+	last map[int]int // by writer: the last acknowledged value
 }
 
-// keep starts some writers; each writes about four times a second until stop.
+// keep starts some writers. Each writes about four times a second until stop.
 func (w *world) keep(many int, random *rand.Rand) *labellers {
 	l := &labellers{w: w, ending: make(chan struct{}), last: map[int]int{}}
 	for _, s := range w.servers {
@@ -40,7 +41,7 @@ func (w *world) keep(many int, random *rand.Rand) *labellers {
 	return l
 }
 
-// clientOf is a client of one server alone, which retries nothing.
+// clientOf returns a client of one server alone. It does not retry.
 func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, name)
@@ -66,7 +67,8 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 	}
 }
 
-// try sends a write with the same id to one server after the other until one reports its outcome, or the writers end.
+// try sends a write, with the same id, to one server after the other. It ends when a server reports the outcome, or the
+// writers end.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
 	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"
@@ -90,10 +92,10 @@ func (l *labellers) try(writer, value int, random *rand.Rand) error {
 
 func label(writer int) string { return fmt.Sprintf("writer-%d", writer) }
 
-// node is the one in whose label a writer counts.
+// node returns the node in whose label a writer counts.
 func (l *labellers) node(writer int) model.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
 
-// stop ends the writers. The last acknowledged value of each, or a later one, is in the state.
+// stop ends the writers. It checks that the state has the last acknowledged value of each writer, or a later one.
 func (l *labellers) stop() {
 	t := l.w.t
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faults is a random test of a small cluster with work, under some of the things that chaos does, with writes all the
-// while (S4).
+// faults is a random test of a small cluster with work. It causes some of the faults of chaos, while labels are written
+// all the time (S4).
 type faults struct {
 	raft   cluster.RaftConfig
 	during time.Duration
@@ -38,11 +38,12 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// shortLog takes snapshots often and keeps little log after them: a server that was away for a moment needs a snapshot.
+// shortLog takes snapshots often and keeps few entries after them. So a server that was away for a moment needs a
+// snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
-// S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. What was
-// acknowledged is in the state of every later leader.
+// S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. The state of every
+// later leader has what was acknowledged.
 func TestPowerLosses(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, time.Minute, func(c *chaos) []func() {
@@ -51,8 +52,8 @@ func TestPowerLosses(t *testing.T) {
 	})
 }
 
-// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others go
-// on.
+// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others
+// continue.
 func TestDiskFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
@@ -62,7 +63,7 @@ func TestDiskFaults(t *testing.T) {
 	})
 }
 
-// S2, S4, S5, S13, L1: links lose, delay, disorder and repeat, or work in one direction only.
+// S2, S4, S5, S13, L1: links lose, delay, reorder and repeat packets, or work in one direction only.
 func TestNetworkFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
@@ -72,7 +73,7 @@ func TestNetworkFaults(t *testing.T) {
 	})
 }
 
-// All faults together.
+// All faults in one test.
 func TestEveryFault(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, 2 * time.Minute, func(c *chaos) []func() {

@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Scenarios of mistakes that the engines' defaults lead to (cluster/DESIGN.md, "Traps"): each fails in a build that has
-// the mistake, see internal/plant.
+// These are scenarios of mistakes that the defaults of the libraries lead to (cluster/DESIGN.md, "Traps"). Each fails
+// in a build that has the mistake; see internal/plant.
 
-// follows expects a server to have soon everything that was committed before.
+// follows expects that a server soon has everything that was committed before the call.
 func (w *world) follows(s *server, why string) {
 	w.t.Helper()
 	want := w.state().Index
@@ -24,7 +24,7 @@ func (w *world) follows(s *server, why string) {
 		})
 }
 
-// burst sends many writes to the leader at once and waits for none of them.
+// burst sends many writes to the leader and waits for none of them.
 func (w *world) burst(many int) {
 	leader := w.leader()
 	for i := range many {
@@ -37,8 +37,8 @@ func (w *world) burst(many int) {
 	}
 }
 
-// If more than one request is under way to a follower, and it continues after a failed append to its log, its
-// replication blocks forever. It must end instead. Restarted on a disk that works, it catches up.
+// Several requests are under way to a follower when it fails once to append to its log. If it went on, its replication
+// would block forever. It must end instead. After a restart on a working disk, it catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -61,7 +61,8 @@ func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	})
 }
 
-// A leader whose disk hangs would lead forever, since its heartbeats need no disk. It must end, and another lead.
+// Heartbeats need no disk, so a leader whose disk hangs would stay leader forever. It must end, and another server must
+// become leader.
 func TestLeaderWhoseDiskHangs(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -85,9 +86,9 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A leader that was cut off has a long tail of entries that no other server has. Meanwhile the others continued, and
-// cut their log beyond the point where it differs, so the old leader needs a snapshot. The snapshot's index is lower
-// than the end of its tail. It must follow again after one snapshot.
+// A leader that was cut off has many entries at the end of its log that no other server has. Meanwhile the others went
+// on and cut their logs after the point where the logs differ, so the old leader needs a snapshot. The snapshot's index
+// is lower than the end of the old leader's log. One snapshot must be enough for it to follow again.
 func TestDivergentTailGetsASnapshot(t *testing.T) {
 	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
 	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {
@@ -122,7 +123,7 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		if tail <= leader.LastIndex {
 			t.Fatal("the tail is too short to matter")
 		}
-		old.mayFail.Store(true) // raft must restart to drop its tail
+		old.mayFail.Store(true) // raft must restart to drop the entries that no other server has
 		w.net.Heal()
 		write(5)
 		w.eventually(30*time.Second,

@@ -10,13 +10,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memoryLog is a log store without a file.
+// memoryLog is a log store in memory.
 type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }
 
-// A server that began with a snapshot has a short log. If its state is checked first, the replay reads the missing
-// entries from a server that has them, and never from one that has not applied them: such entries may not be committed.
+// A server that began with a snapshot has a short log. If its state is checked before the others', the replay reads the
+// missing entries from another server. That server must have applied them: entries that it has not applied may not be
+// committed.
 func TestHistoryReadsAnotherLog(t *testing.T) {
 	var entries []raft.Log
 	for i := range uint64(4) {

@@ -14,24 +14,24 @@ import (
 	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
-// history is every entry that any server has applied, replayed from the log into a separate state, and judged. Safe for
-// many goroutines.
+// history is every entry that any server has applied. Each is replayed from the log into a separate state, and judged.
+// Safe for concurrent use.
 type history struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	state   fsm.State            // after the last entry
-	base    uint64               // where the replay started again after a restore
-	states  map[uint64]fsm.State // after each entry
-	digests map[uint64]string    // of some of them
+	state   fsm.State            // state after the last entry
+	base    uint64               // index at which the replay started again after a restore
+	states  map[uint64]fsm.State // by index: state after the entry
+	digests map[uint64]string    // by index: digest of the state, for some entries
 	entries []committed
 	judges  *invariant.Judge
-	restart fsm.State                 // the state of a server that began with a snapshot; see copied
+	restart fsm.State                 // a state read back from a snapshot, with later entries applied; see copied
 	up      map[string]*serverProcess // running servers
 	ears    ears
 }
 
-// committed is one entry with its results.
+// committed is one committed entry with its results.
 type committed struct {
 	index, term uint64
 	fsm.Entry
@@ -43,7 +43,7 @@ func newHistory(t *testing.T) *history {
 		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
-// follow checks every state that a server publishes, until its context ends.
+// follow returns a function that checks every state that a server publishes, until its context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64
@@ -70,11 +70,11 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 }
 
 // compareEvery is the number of entries between two comparisons of a server's whole state with the replay. Once states
-// differ, they stay different, so occasional comparisons, and one at the end, miss nothing.
+// differ, they stay different. So occasional comparisons, and one at the end, are enough.
 const compareEvery = 16
 
-// look continues the replay from this server's log if it is the first to get there, and compares the state it
-// published.
+// look continues the replay with this server's log, if the replay has not got that far. If compare is true, it also
+// compares the state that the server published with the replay.
 func (h *history) look(name string, log cluster.LogStore, state fsm.State, compare bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +85,7 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 		h.restored(state)
 	}
 	if state.Index < h.base && h.states[state.Index].Index == 0 {
-		return // from around a restore: the expected state is unknown
+		return // published around the time of a restore: the expected state is not known
 	}
 	if err := h.replay(log, state.Index); err != nil {
 		h.t.Errorf("%s, log up to %d: %v", name, state.Index, err)
@@ -104,21 +104,21 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 	}
 }
 
-// restored continues from a state that no log gives: a person restored a snapshot. What follows is judged as a new
-// history.
+// restored continues from a state that follows from no log, because a snapshot was restored. The entries after it are
+// judged as a new history.
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
 	h.states[state.Index] = state
 	h.judges, h.restart = invariant.New(), fsm.State{}
 }
 
-// replay applies the entries up to index.
+// replay applies the entries up to an index.
 func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
 		l, err := h.entry(log, i)
 		if h.base != 0 && errors.Is(err, raft.ErrLogNotFound) {
-			// the index of a restored snapshot, or raft's own entry before one that was installed; the digests would differ
-			// without a command
+			// This is the index of a restored snapshot, or raft's own entry before an installed snapshot. If a command were
+			// missing, the digests would differ.
 			continue
 		}
 		if err != nil {
@@ -143,7 +143,7 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 }
 
 // entry reads one entry from this log, or from the log of another server that has applied it. A server that began with
-// a snapshot lacks earlier entries, and may be checked before the others.
+// a snapshot lacks earlier entries, and it may be checked before the others.
 func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	var l raft.Log
 	err := log.GetLog(index, &l)
@@ -158,7 +158,6 @@ func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	return l, err
 }
 
-// step judges one entry.
 func (h *history) step(s *invariant.Step) {
 	for _, finding := range h.judges.Step(s) {
 		h.t.Errorf("%v\n\tat entry %d: %s%s", finding, s.Index, kinds(s.Entry), refusals(s.Results))
@@ -169,7 +168,8 @@ func (h *history) step(s *invariant.Step) {
 	h.copied(s)
 }
 
-// judge checks the end of the history: the last copy's state, and that clients' answers agree with the log.
+// judge checks the end of the history. The state of the last snapshot must be right, and clients' answers must agree
+// with the log.
 func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,14 +180,14 @@ func (h *history) judge(r *receipts) {
 	h.t.Logf("%d entries, the last at index %d; %s", len(h.entries), h.state.Index, r.summary())
 }
 
-// last is the state after the last entry.
+// last returns the state after the last entry.
 func (h *history) last() fsm.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.state
 }
 
-// find lists the entries that ok selects.
+// find lists the entries for which ok returns true.
 func (h *history) find(ok func(committed) bool) []committed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +205,7 @@ func (h *history) since(index uint64) []committed {
 	return h.find(func(c committed) bool { return c.index > index })
 }
 
-// commands lists the accepted commands of one type, with the index of each.
+// commands lists the accepted commands of one type.
 func commands[C fsm.Command](h *history) (out []C) {
 	for _, e := range h.find(func(committed) bool { return true }) {
 		for i, group := range e.Groups {
@@ -219,7 +219,7 @@ func commands[C fsm.Command](h *history) (out []C) {
 	return out
 }
 
-// kinds names the commands of an entry.
+// kinds describes an entry by its actor and the types of its commands.
 func kinds(e fsm.Entry) string {
 	text := string(e.Actor)
 	for _, group := range e.Groups {

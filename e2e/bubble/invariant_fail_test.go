@@ -9,13 +9,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ruled reports whether an error begins with a finding of one rule.
+// ruled reports whether the first finding in an error breaks the given rule.
 func ruled(err error, rule fsm.Invariant) bool {
 	found, _ := errors.AsType[fsm.Findings](err)
 	return found.First() == rule
 }
 
-// smallCluster is the state of a small cluster, made by the product's own commands: a node with a job of two instances.
+// smallCluster is the state of a small cluster, made with the product's own commands. It has a node and a job of two
+// instances.
 type smallCluster struct {
 	t     *testing.T
 	state fsm.State
@@ -52,7 +53,8 @@ func (d *smallCluster) apply(command fsm.Command) committed {
 	return committed{index, 1, e, results}
 }
 
-// S13 is judged by what servers heard: two of three within half the threshold are a majority, one is not.
+// S13 is judged by what servers heard. Two of three that heard the node within half the threshold are a majority; one
+// is not.
 func TestSilenceCanFail(t *testing.T) {
 	heard := func(ages ...time.Duration) (all []hearing) {
 		for _, age := range ages {
@@ -100,13 +102,13 @@ func TestReceiptsCanFail(t *testing.T) {
 	}
 }
 
-// silentReasons explains nothing.
+// silentReasons gives no reason for anything.
 type silentReasons struct{}
 
 func (silentReasons) Pending(model.GroupID) *model.Error       { return nil }
 func (silentReasons) Waiting(model.InstanceID) []model.Blocker { return nil }
 
-// S14: a group that lacks an instance, and an eviction that goes nowhere, must say why.
+// S14: a group that lacks an instance must have a reason, and so must an eviction that makes no progress.
 func TestReasonsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
 	if err := missingReasons(d.state, silentReasons{}); err != nil {
@@ -124,7 +126,7 @@ func TestReasonsCanFail(t *testing.T) {
 	}
 }
 
-// S1 and S2 by what runs: a start is judged by the other programs.
+// S1 and S2 by what really runs: a start is judged by the programs that run already.
 func TestTruthCanFail(t *testing.T) {
 	begin := func(change func(*program)) error {
 		tr := newTruth(t)

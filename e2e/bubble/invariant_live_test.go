@@ -12,20 +12,20 @@ import (
 
 const (
 	leaderWithin   = 10 * electionTimeout // L1
-	drainSlack     = 5 * time.Second      // L2: after the deadline, for the entry that ends it
-	quietAfter     = 10 * time.Second     // L3: when what was going on has ended
+	drainSlack     = 5 * time.Second      // L2: time after the deadline for the entry that ends the drain
+	quietAfter     = 10 * time.Second     // L3: time for work in progress to end
 	quietFor       = 20 * time.Second     // L3
 	detectionSlack = 2 * time.Second      // L4
 )
 
-// leadsAgain is L1: a majority that can talk has a leader within ten election timeouts.
+// leadsAgain is L1: if a majority of servers can communicate, there is a leader within ten election timeouts.
 func (w *world) leadsAgain() time.Duration {
 	w.t.Helper()
 	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
 }
 
-// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it.
-// While decisions are paused none ends, and without a leader neither, so the time counts from here at the earliest.
+// drainsEnd is L2: every drain with a deadline ends by that deadline, and every drain that waits for its turn gets it.
+// Without a leader, or while decisions are paused, no drain ends. So the time counts from this call at the earliest.
 func (w *world) drainsEnd() {
 	w.t.Helper()
 	w.leader()
@@ -48,7 +48,7 @@ func (w *world) drainsEnd() {
 	})
 }
 
-// now is cluster time, as the leader has it.
+// now returns cluster time, if possible as the leader has it.
 func (w *world) now() model.Time {
 	if leader := w.leads(); leader != nil {
 		return leader.cluster.Now()
@@ -56,7 +56,7 @@ func (w *world) now() model.Time {
 	return w.state().Now
 }
 
-// quiet is L3: nothing is written by a cluster that has settled.
+// quiet is L3: a settled cluster writes nothing.
 func (w *world) quiet() {
 	w.t.Helper()
 	time.Sleep(quietAfter)
@@ -67,7 +67,7 @@ func (w *world) quiet() {
 	}
 }
 
-// said describes the commands of entries, one line each.
+// said describes the commands of entries, each on a line.
 func said(entries []committed) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -80,7 +80,7 @@ func said(entries []committed) string {
 	return b.String()
 }
 
-// offlineWithin is L4: a node that is gone is found out within T + 2H + 2 s.
+// offlineWithin is L4: a node that is gone is marked offline within T + 2H + 2 s.
 func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
@@ -90,9 +90,9 @@ func (w *world) offlineWithin(n *node) time.Duration {
 	})
 }
 
-// settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that
-// is wanted runs once and nothing else, L3; then a machine dies, which is found out in time (L4), and everything is
-// there again.
+// settle ends all work and all faults, and expects the cluster to come to rest: L1, L2, everything that is wanted runs
+// once and nothing else, L3. Then a machine dies. It must be marked offline in time (L4), and everything must run
+// again.
 func (k *work) settle() {
 	w := k.w
 	w.t.Helper()
@@ -119,7 +119,7 @@ func (k *work) settle() {
 	k.rest()
 }
 
-// restore reverts what operators changed, and submits every job that is missing.
+// restore takes back what operators changed, and submits every job that is missing.
 func (k *work) restore() {
 	w := k.w
 	for _, change := range []struct {
@@ -153,7 +153,7 @@ func (k *work) restore() {
 	}
 	for _, job := range k.cast {
 		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
-			job = k.renewed(job) // no member can report that it is safe to continue; a person confirms it with a new version
+			job = k.renewed(job) // no member can report that it is safe to continue; a new version confirms it
 		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool {
 			return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil
@@ -161,7 +161,7 @@ func (k *work) restore() {
 	}
 }
 
-// renewed is a job's next version.
+// renewed returns a job's next version.
 func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
@@ -170,7 +170,7 @@ func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	return job
 }
 
-// reactivate makes every node available for work.
+// reactivate makes every node active.
 func (k *work) reactivate() {
 	w := k.w
 	w.eventually(time.Minute, "every node is active", func() bool {
@@ -190,11 +190,11 @@ func (k *work) reactivate() {
 	})
 }
 
-// restsWithin is how long it may take until everything is whole: nodes that flapped are held back for up to 30 minutes,
-// failed programs wait for their next try, holds end after a minute.
+// restsWithin is how long it may take until everything runs. Nodes that flapped are held back for up to 30 minutes,
+// failed programs wait for their next try, and holds end after a minute.
 const restsWithin = 45 * time.Minute
 
-// rest waits until everything that is wanted runs, once, and nothing else.
+// rest waits until everything that is wanted runs, once, and nothing else runs.
 func (k *work) rest() {
 	w := k.w
 	w.t.Helper()
@@ -203,7 +203,7 @@ func (k *work) rest() {
 		st := w.state()
 		for id, d := range st.Deployments.All() {
 			if !d.Status.Ended() {
-				if time.Since(asked) > time.Second { // canaries may wait for a person
+				if time.Since(asked) > time.Second { // canaries may wait for a person to promote them
 					asked = time.Now()
 					_ = k.sendBy(w.cli, "POST", "/v1/deployments/"+string(id)+"/promote", map[string]any{})
 				}
@@ -214,7 +214,7 @@ func (k *work) rest() {
 			if n.Health != model.HealthOnline {
 				return false
 			}
-			// placements that wait for the end of the hold happen then
+			// placements that wait for the end of this node's hold are made after it
 			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() {
 				return false
 			}
@@ -223,7 +223,7 @@ func (k *work) rest() {
 		for _, g := range st.Groups.All() {
 			total += g.Ready
 		}
-		if time.Since(again) > time.Minute { // a rollout may have failed while nodes were drained: a person tries again
+		if time.Since(again) > time.Minute { // a rollout may have failed while nodes were drained: an operator tries again
 			again = time.Now()
 			for id, g := range st.Groups.All() {
 				if name, _ := id.Split(); g.Ready < g.Count {

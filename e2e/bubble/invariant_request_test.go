@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// answered is the answer to one request, as its client knows it.
+// answered is the outcome of one request, as its client knows it.
 type answered string
 
 const (
 	answeredDone    answered = "done"
-	answeredRefused answered = "refused" // by the log, or before it got there
+	answeredRefused answered = "refused" // refused by the log, or before it got to the log
 	answeredUnknown answered = "unknown"
 )
 
-// receipts are the outcomes of requests that clients know, by request id. Safe for many goroutines.
+// receipts are the outcomes of requests as clients know them, by request id. Safe for concurrent use.
 type receipts struct {
 	mu  sync.Mutex
 	all map[model.RequestID]receipt
@@ -35,15 +35,15 @@ type receipt struct {
 
 func newReceipts() *receipts { return &receipts{all: map[model.RequestID]receipt{}} }
 
-// note keeps the last outcome of a request.
+// note records the outcome of a request; a later one replaces it.
 func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[id] = receipt{what, told(err), err}
 }
 
-// told is the outcome that an error shows. It is a refusal only where a server said so and the log can't contain the
-// request anyway.
+// told returns the outcome that an error shows. It is a refusal only if a server said so and the log can't contain the
+// request.
 func told(err error) answered {
 	var refused *model.Error
 	switch {
@@ -67,8 +67,9 @@ type outcome struct {
 	accepted bool
 }
 
-// durable is S4 over a whole history: every request that was acknowledged was carried out by exactly one entry, and is
-// remembered; every refused one by none; those that nobody knows of at most once, which invariant.Judge sees.
+// durable is S4 over a whole history. Exactly one entry carried out each acknowledged request, and the state remembers
+// it. No entry carried out a refused request. A request of unknown outcome was carried out at most once, which
+// invariant.Judge checks.
 func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,7 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.Err()
 }
 
-// forget drops all outcomes so far: a person has restored an older state.
+// forget drops all outcomes so far, because an older state was restored.
 func (r *receipts) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *receipts) acknowledged() (ids []model.RequestID) {
 	return ids
 }
 
-// allThere is S4 for the state with which a server begins to lead: what was acknowledged before is in it.
+// allThere is S4 for the state with which a new leader begins: it has everything that was acknowledged before.
 func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	var f fsm.Findings
 	for _, id := range acknowledged {
@@ -130,7 +131,7 @@ func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	return f.Err()
 }
 
-// summary counts requests by outcome.
+// summary describes how many requests had which outcome.
 func (r *receipts) summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// hearing is when one running server heard a node.
+// hearing says when one running server heard a node.
 type hearing struct {
 	server string
 	silent time.Duration // since it last heard the node
-	steady time.Duration // since it has heard the node without a gap
+	steady time.Duration // for how long it has heard the node without a gap
 }
 
-// ears is when all servers heard all nodes, updated with each entry.
+// ears says when each server heard each node. It is updated with each entry.
 type ears map[ear]streak
 
 type ear struct {
@@ -28,10 +28,10 @@ type ear struct {
 	node   model.NodeID
 }
 
-// streak is a time in which a server heard a node repeatedly.
+// streak is a time in which a server heard a node without a gap.
 type streak struct{ began, last time.Time }
 
-// listen asks every running server when it heard each node; a silence of more than gap ends a streak.
+// listen asks every running server when it heard each node. A silence of more than gap ends a streak.
 func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	for name, p := range up {
 		for id, live := range p.cluster.Live() {
@@ -49,7 +49,7 @@ func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	}
 }
 
-// of returns when the running servers heard a node, without servers that never did.
+// of returns when the running servers heard a node. Servers that never heard it are left out.
 func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	var all []hearing
 	for _, name := range slices.Sorted(maps.Keys(up)) {
@@ -60,10 +60,10 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	return all
 }
 
-// lateForHearings is how long after an entry the servers' hearings still show those at the entry.
+// lateForHearings is the time after an entry within which what servers heard is still what they had heard at the entry.
 const lateForHearings = 200 * time.Millisecond
 
-// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers
+// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. The servers are asked
 // when the first of them has applied the entry, which is a moment after it was written.
 func (h *history) silence(s *invariant.Step) error {
 	h.ears.listen(h.up, half(s.Before.Settings.OfflineAfter))
@@ -80,14 +80,14 @@ func (h *history) silence(s *invariant.Step) error {
 	return f.Err()
 }
 
-const voters = 3 // of every world
+const voters = 3 // in every world
 
 func half(threshold model.Duration) time.Duration {
 	return time.Duration(threshold) * time.Millisecond / 2
 }
 
-// unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat
-// old, so one that came back since does not count.
+// unfair is the rule S13 for one node that was marked offline. The decision may rest on what servers knew one heartbeat
+// ago. So a server that hears the node again since then does not count.
 func unfair(name string, threshold model.Duration, voters int, heard []hearing) fsm.Findings {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
@@ -103,11 +103,11 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 	return nil
 }
 
-// snapshotEvery is the number of entries after which a server that begins with a snapshot is compared with the replay.
+// snapshotEvery is the number of entries between two snapshots that copied compares.
 const snapshotEvery = 64
 
-// copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead
-// both to the same. It continues from one snapshot until the next, and compares there.
+// copied is S5 for snapshots: a state that was written and read back is the same, and later entries lead both to the
+// same state. It applies the entries from one snapshot to the next, and compares there.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)
@@ -135,7 +135,7 @@ func (h *history) compareCopy() {
 	h.restart = again
 }
 
-// reread writes a snapshot and reads it.
+// reread writes a snapshot and reads it back.
 func reread(st fsm.State) (fsm.State, error) {
 	var b bytes.Buffer
 	if err := fsm.WriteSnapshot(&b, st); err != nil {

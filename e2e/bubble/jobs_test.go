@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// group is a group of programs in memory.
+// group returns a group whose programs run in memory.
 func group(name string, count int, memory int64) model.GroupSpec {
 	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
 		Resources: model.Resources{MemoryBytes: memory}}
@@ -19,13 +19,12 @@ func group(name string, count int, memory int64) model.GroupSpec {
 
 func amount(n int) *model.Amount { return &model.Amount{N: n} }
 
-// submit submits a job.
 func (w *world) submit(name string, groups ...model.GroupSpec) error {
 	_, err := w.send("/v1/jobs", map[string]any{"job": model.JobSpec{Name: model.JobName(name), Groups: groups}})
 	return err
 }
 
-// run submits a job and waits until all of it is ready. It returns its first group.
+// run submits a job and waits until all of its instances are ready. It returns the job's first group.
 func (w *world) run(name string, groups ...model.GroupSpec) model.GroupID {
 	w.t.Helper()
 	must(w.t, w.submit(name, groups...))
@@ -35,7 +34,7 @@ func (w *world) run(name string, groups ...model.GroupSpec) model.GroupID {
 	return model.NewGroupID(model.JobName(name), groups[0].Name)
 }
 
-// ready waits until the given number of a group's instances are ready.
+// ready waits until the given number of a group's instances are ready, and returns how long that took.
 func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Duration {
 	w.t.Helper()
 	return w.eventually(limit, fmt.Sprintf("%d of %s ready", count, id), func() bool {
@@ -45,7 +44,7 @@ func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Dur
 	})
 }
 
-// choices are the options of a drain that tests use.
+// choices are those options of a drain that tests use.
 type choices struct {
 	Nodes    []string       `json:"nodes"`
 	Deadline model.Duration `json:"deadline,omitempty"`
@@ -66,7 +65,7 @@ func (w *world) drain(c choices) (model.DrainID, error) {
 	return reply.Drain, nil
 }
 
-// part is one node's part of a drain.
+// part returns one node's part of a drain.
 func (w *world) part(id model.DrainID, n *node) fsm.DrainNode {
 	w.t.Helper()
 	st := w.state()
@@ -78,7 +77,7 @@ func (w *world) part(id model.DrainID, n *node) fsm.DrainNode {
 	return part
 }
 
-// members are the instances of a group that are desired running, by id.
+// members returns the instances of a group that should run, by id.
 func (w *world) members(id model.GroupID) map[model.InstanceID]fsm.Instance {
 	st := w.state()
 	out := map[model.InstanceID]fsm.Instance{}
@@ -90,7 +89,7 @@ func (w *world) members(id model.GroupID) map[model.InstanceID]fsm.Instance {
 	return out
 }
 
-// on lists the nodes by name on which a group has members.
+// on returns how many instances of a group should run on each node, by the node's name.
 func (w *world) on(id model.GroupID) map[string]int {
 	st := w.state()
 	out := map[string]int{}
@@ -100,7 +99,7 @@ func (w *world) on(id model.GroupID) map[string]int {
 	return out
 }
 
-// node finds a machine.
+// node returns the machine with this node id.
 func (w *world) node(id model.NodeID) *node {
 	for _, n := range w.nodes {
 		if n.id == id {
@@ -110,7 +109,7 @@ func (w *world) node(id model.NodeID) *node {
 	return nil
 }
 
-// get reads through the API.
+// get reads an object through the API.
 func (w *world) get(path string, into any) {
 	w.t.Helper()
 	raw, _, err := w.cli.Do(w.t.Context(), "GET", path, nil, nil)

@@ -15,14 +15,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of the reads in these tests. The leader's lease is 500 ms. Raft checks it when it may have ended, and a read
-// that was accepted just before is answered a moment later. A follower's knowledge lags by a commit interval and a few
-// network delays.
+// Bounds of the reads in these tests. The leader's lease is 500 ms. Raft checks it only when it may have ended, and a
+// read that was accepted just before that is answered a moment later. A follower is behind by a commit interval and a
+// few network delays.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
-// Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent
-// reads and all writes are linearizable, what is acknowledged is there once (S4), versions and indexes only grow (S8),
-// and the weaker reads are no older than they say.
+// Judges everything that clients are told while servers are killed, slow, or cut off in one or both directions.
+// Consistent reads and all writes are linearizable. An acknowledged write is in the state once (S4). Versions and
+// indexes only grow (S8). Weaker reads are no older than they say.
 func TestLinear(t *testing.T) {
 	total := 0
 	seeds, err := seedsOf(t.Name(), 1, os.Getenv)
@@ -48,14 +48,14 @@ func TestLinear(t *testing.T) {
 	t.Logf("%d operations", total)
 }
 
-// artifacts is the directory for the pictures of a history.
+// artifacts returns the directory for the pictures of a history.
 func artifacts(t *testing.T, seed uint64) string {
 	t.Helper()
 	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
 }
 
-// linearHistory is a quarter of a minute of clients and faults in fake time. It is judged outside: searches are bounded
-// by real time.
+// linearHistory records a quarter of a minute of clients and faults in fake time. The history is judged outside the
+// bubble, because real time bounds the search.
 func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -96,7 +96,7 @@ func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	}
 }
 
-// doors are the connections of a person's machine to each server.
+// doors returns the connections of an operator's machine to each server.
 func (w *world) doors() []linear.Door {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, "clients")

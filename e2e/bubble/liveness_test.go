@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Not even
-// raft itself has anything to write.
+// L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Raft
+// itself writes nothing either.
 func TestSettledClusterWritesNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
@@ -31,11 +31,11 @@ func TestSettledClusterWritesNothing(t *testing.T) {
 	})
 }
 
-// detection is T + 2H + 2 s at T = 2 s (L4).
+// detection is T + 2H + 2 s for T = 2 s (L4).
 const detection = 2*time.Second + 2*heartbeat + 2*time.Second
 
-// L4: a machine that loses power, at ten random moments, is marked offline within T + 2H + 2 s; the very next decision
-// replaces what ran there.
+// L4: a machine loses power at ten random moments. Each time it is marked offline within T + 2H + 2 s, and the very
+// next decision replaces its instances.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	var offline, replaced []time.Duration
 	seeds := 10
@@ -69,7 +69,8 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		offline[0], offline[len(offline)-1], offline[len(offline)/2], replaced[len(replaced)/2])
 }
 
-// nextDecision wants the leader's next entry after the one that marked a node offline to place what ran there, at once.
+// nextDecision expects that the leader's next entry after the one that marked a node offline places that node's
+// instances, immediately.
 func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Helper()
 	var offline model.Time
@@ -97,9 +98,9 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Error("nothing was placed")
 }
 
-// S13: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a
-// majority hears nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who
-// sees it, and work goes on through those servers that agents reach.
+// S13: the leader is cut off from all agents while the other servers hear them. Then one of these is cut off as well,
+// so that a majority hears nothing and a single server objects. No node is marked offline, and no hold begins. The
+// nodes show which server hears them, and work goes on through the servers that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
@@ -146,8 +147,8 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long
-// as it lasts, it shows in the status, and it ends by itself once fewer than half the limit have been silent for 60 s.
+// S12: five of eight agents are cut off. A hold begins before any node is marked offline, and nothing is evicted while
+// it lasts. The status shows it. It ends by itself once fewer than half the limit have been silent for 60 s.
 func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
 		id := w.run("web", group("http", 16, 64*mib))
@@ -177,13 +178,13 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		same(t, w, id, before, running)
-		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // it began, was calm, ended
+		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // it began, became calm, and ended
 			t.Errorf("%d entries are about the hold", n)
 		}
 	})
 }
 
-// same wants a group's instances, and their programs, to be those that were there before, never touched.
+// same expects that a group's instances and their programs are those from before and were never touched.
 func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance,
 	running []model.InstanceID) {
 	t.Helper()
@@ -204,8 +205,8 @@ func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]
 	}
 }
 
-// An agent that was cut off for longer than the threshold keeps its programs running all the while. When it
-// returns, those that were replaced are stopped there, and that which fitted nowhere else is adopted as it is.
+// An agent that is cut off for longer than the threshold keeps its programs running. When it returns, instances that
+// were replaced are stopped there. The instance that fitted nowhere else is adopted as it is.
 func TestReturnAfterACut(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		big := w.run("big", group("one", 4, 3<<30))
@@ -252,7 +253,7 @@ func TestReturnAfterACut(t *testing.T) {
 	})
 }
 
-// Each outage of a node that keeps going offline doubles the hold before new placements on it, from 30 s on.
+// Each outage of a node that keeps going offline doubles the hold before new placements on it; the hold begins at 30 s.
 func TestFlappingDoublesTheHold(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		n := w.nodes[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// node is a worker machine: its agent, and the disk and programs, which survive the agent's end.
+// node is a worker machine with its agent. Its disk and programs survive the agent's end.
 type node struct {
 	w        *world
 	name     string
@@ -29,7 +29,7 @@ type node struct {
 	*agentProcess
 }
 
-// agentProcess is one run of an agent, wired as the program does.
+// agentProcess is one run of an agent, wired as in the real program.
 type agentProcess struct {
 	agent  *agent.Agent
 	pool   *cluster.Pool
@@ -50,7 +50,7 @@ func newNode(w *world, i int) *node {
 	return n
 }
 
-// start starts the agent on the machine's disk and programs.
+// start starts the agent with the machine's disk and programs.
 func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
@@ -80,7 +80,7 @@ func (n *node) start() {
 	p.run()
 }
 
-// join makes gossip join the servers that a registration named.
+// join makes the agent's gossip join the servers that a registration named.
 func (p *agentProcess) join(servers []transport.ServerInfo) {
 	for _, s := range servers {
 		if s.Gossip != "" {
@@ -89,7 +89,7 @@ func (p *agentProcess) join(servers []transport.ServerInfo) {
 	}
 }
 
-// registrar is the agent's client of the servers.
+// registrar is the agent's client of the servers. It passes on the servers that a registration names.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -97,7 +97,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // after each loss of power, memdisk's disk is in another directory
+	request.Agent.Born = 0 // after a loss of power memdisk uses another directory, so the agent would look new
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
@@ -122,7 +122,7 @@ func (p *agentProcess) run() {
 	}()
 }
 
-// stopAgent ends the agent as planned: the programs continue.
+// stopAgent ends the agent in order. Its programs continue.
 func (n *node) stopAgent() {
 	if n.agentProcess == nil {
 		return
@@ -134,14 +134,14 @@ func (n *node) stopAgent() {
 	}
 }
 
-// killAgent ends the agent at once; its programs continue.
+// killAgent kills the agent. Its programs continue.
 func (n *node) killAgent() {
 	n.w.net.Kill(n.host)
 	n.cancel()
 }
 
-// powerOff ends the machine: its connections fall silent, its programs are gone, and the journal's last record may be
-// torn.
+// powerOff cuts the machine's power: its connections fall silent, its programs are gone, and the journal's last record
+// may be incomplete.
 func (n *node) powerOff() {
 	n.w.t.Helper()
 	n.w.net.Vanish(n.host)
@@ -152,14 +152,14 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart starts the agent again once the last one has ended completely.
+// restart starts the agent again after the last one has ended completely.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done
 	n.start()
 }
 
-// row is the node's row in the newest state.
+// row returns the node's row in the latest state.
 func (n *node) row() *fsm.Node {
 	st := n.w.state()
 	row, ok := st.Nodes.Get(n.id)
@@ -169,7 +169,7 @@ func (n *node) row() *fsm.Node {
 	return row
 }
 
-// unplug drops everything between the node and some servers.
+// unplug drops all packets between the node and some servers.
 func (n *node) unplug(servers ...*server) {
 	for _, s := range servers {
 		n.w.net.Drop(n.host, s.host)
@@ -177,14 +177,14 @@ func (n *node) unplug(servers ...*server) {
 	}
 }
 
-// plug ends unplug.
+// plug undoes unplug.
 func (n *node) plug(servers ...*server) {
 	for _, s := range servers {
 		n.w.net.Mend(n.host, s.host)
 	}
 }
 
-// unplugAll drops everything between the node and every other machine.
+// unplugAll drops all packets between the node and every other machine.
 func (n *node) unplugAll() {
 	n.unplug(n.w.servers...)
 	for _, other := range n.w.nodes {
@@ -202,7 +202,7 @@ func (n *node) plugAll() {
 	}
 }
 
-// placed are the instances on the node that are not confirmed stopped.
+// placed lists the instances on the node that are not confirmed stopped.
 func (n *node) placed() []*fsm.Instance {
 	st := n.w.state()
 	var out []*fsm.Instance
@@ -214,4 +214,4 @@ func (n *node) placed() []*fsm.Instance {
 	return out
 }
 
-const heartbeat = time.Second * 2 / 6 // H at T = 2 s
+const heartbeat = time.Second * 2 / 6 // H for T = 2 s

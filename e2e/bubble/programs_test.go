@@ -17,10 +17,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settled is after how long a program without checks counts as ready at its agent.
+// settled is the time after which an agent counts a program without checks as ready.
 const settled = 300 * time.Millisecond
 
-// truth is the set of programs that really run, whatever the servers believe. Safe for many goroutines.
+// truth is the set of programs that really run, whatever the servers believe. Safe for concurrent use.
 type truth struct {
 	t *testing.T
 
@@ -28,11 +28,11 @@ type truth struct {
 	alive   map[model.InstanceID]*program
 	starts  map[model.InstanceID]int
 	stopped map[model.InstanceID]time.Time // when a program was asked to stop
-	floors  map[model.GroupID]int          // how many of a group must serve whenever one of it is asked to stop
-	epochs  map[string]uint64              // the highest fencing epoch under which a slot with one holder ran
+	floors  map[model.GroupID]int          // how many others of a group must serve when one of it is asked to stop
+	epochs  map[string]uint64              // highest fencing epoch under which a slot with one holder ran
 	stage   stage                          // the simulated roles of the programs
-	losses  map[model.GroupID]time.Time    // when one of a group last ended
-	stops   func(*program)                 // called for each program that gets its stop signal; see judgeCopies
+	losses  map[model.GroupID]time.Time    // when a program of the group last ended
+	stops   func(*program)                 // called for each program that gets a stop signal; see judgeCopies
 }
 
 func newTruth(t *testing.T) *truth {
@@ -44,7 +44,7 @@ func newTruth(t *testing.T) *truth {
 	}
 }
 
-// hold fails the test from now on when a program of the group is asked to stop while fewer than floor others serve.
+// hold makes the test fail from now on if a program of the group is asked to stop while fewer than floor others serve.
 func (tr *truth) hold(group model.GroupID, floor int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -88,8 +88,8 @@ func (tr *truth) begin(p *program) {
 	delete(tr.stopped, p.instance)
 }
 
-// mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its
-// identity, and whoever has it next has a higher epoch.
+// mayBegin judges the start of a program by what really runs. S1: the machine has the memory for it. S2: no other
+// program has its volume or its identity, and each next holder has a higher epoch.
 func (tr *truth) mayBegin(p *program) error {
 	var f fsm.Findings
 	memory := p.memory
@@ -116,7 +116,7 @@ func (tr *truth) mayBegin(p *program) error {
 	return f.Err()
 }
 
-// single reports whether a slot of the program's group has one holder at a time.
+// single reports whether the program's slot has one holder at a time.
 func (t *program) single() bool { return t.fenced || t.env["ONE"] != "" }
 
 func (tr *truth) told(p *program) {
@@ -125,7 +125,7 @@ func (tr *truth) told(p *program) {
 	}
 }
 
-// first records that a program was asked to stop, and reports whether this was the first time.
+// first records that a program was asked to stop, and reports whether it was the first time.
 func (tr *truth) first(p *program) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -149,7 +149,7 @@ func (tr *truth) ended(p *program) {
 	}
 }
 
-// programs is the agent.Runtime of one machine, without processes. Safe for many goroutines.
+// programs is the agent.Runtime of one machine. It simulates processes in memory. Safe for concurrent use.
 type programs struct {
 	truth *truth
 	node  string
@@ -172,19 +172,19 @@ type program struct {
 	slot     string
 	node     string
 	fenced   bool      // it may run only while it has a lease
-	boot     time.Time // of its machine
+	boot     time.Time // boot time of its machine
 	began    time.Time
-	slow     time.Duration // how long it takes to end when it is asked to
-	memory   int64         // its cap, in bytes
-	epoch    uint64        // of fencing; 0: none
+	slow     time.Duration // time that it takes to end after a stop signal
+	memory   int64         // its memory limit, in bytes
+	epoch    uint64        // fencing epoch; 0: none
 	env      map[string]string
 	done     chan struct{}
-	part     part // its part in the simulation; guarded by truth.mu
+	part     part // its simulated role; guarded by truth.mu
 
 	mu    sync.Mutex
 	exit  *driver.Exit
 	end   *time.Timer
-	lease *time.Timer // kills it, as a shim would
+	lease *time.Timer // kills the program at the end of its lease, as a shim would
 }
 
 // Start implements agent.Runtime.
@@ -192,7 +192,7 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.off {
-		return nil, context.Canceled // the caller is about to end
+		return nil, context.Canceled // the agent is about to end
 	}
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
 		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
@@ -225,7 +225,7 @@ func (p *programs) Adopt(context.Context) ([]agent.Task, []driver.ID, error) {
 	return list, nil, nil
 }
 
-// Readopt implements agent.Runtime. Adopt never has unclear tasks.
+// Readopt implements agent.Runtime. It is never needed, because Adopt has no unclear tasks.
 func (p *programs) Readopt(context.Context, driver.ID) (agent.Task, error) { return nil, nil }
 
 // End implements agent.Runtime.
@@ -247,7 +247,7 @@ func (p *programs) BootNow() driver.BootTime {
 // Close implements agent.Runtime.
 func (p *programs) Close() error { return nil }
 
-// powerOff ends every program without a trace: its waiters are gone too.
+// powerOff ends every program without a trace, and everything that waits for one.
 func (p *programs) powerOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,7 +259,6 @@ func (p *programs) powerOff() {
 	p.off = true
 }
 
-// powerOn boots the machine.
 func (p *programs) powerOn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +267,7 @@ func (p *programs) powerOn() {
 	}
 }
 
-// running counts programs.
+// running returns the number of programs that run.
 func (p *programs) running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,12 +305,12 @@ func (t *program) finish(e driver.Exit) {
 	close(t.done)
 }
 
-// crash ends the program unasked, with an error.
+// crash ends the program by itself, with an error.
 func (t *program) crash() {
 	t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()})
 }
 
-// forget stops the clocks of a program that is gone with its machine.
+// forget stops the timers of a program whose machine lost power.
 func (t *program) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -338,7 +337,7 @@ func (t *program) Exit() (driver.Exit, bool) {
 	return *t.exit, true
 }
 
-// Stop implements agent.Task: the program takes its time, at most its grace.
+// Stop implements agent.Task. The program takes its time to end, but at most its grace.
 func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duration) error {
 	t.truth.told(t)
 	exit := driver.Exit{Reason: driver.ReasonStopped}
@@ -362,7 +361,7 @@ func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duratio
 	}
 }
 
-// Renew implements agent.Task: the program is killed at the end of its lease.
+// Renew implements agent.Task. The program is killed at the end of its lease.
 func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -376,7 +375,7 @@ func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 	return nil
 }
 
-// Exec implements agent.Task: the program's simulated part answers checks, role checks and hooks.
+// Exec implements agent.Task. The simulation answers checks, role checks and hooks.
 func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
 	if t.over() {
 		return 0, model.Refuse(driver.CodeNotRunning, "it does not run")
@@ -409,7 +408,7 @@ func (t *program) RemoveWork() error { return nil }
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
 
-// toldToStop lists the programs that were asked to stop.
+// toldToStop returns the programs that were asked to stop, and when.
 func (tr *truth) toldToStop() map[model.InstanceID]time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Drains of random nodes with random deadlines, evictions and new versions, while leaders and other servers are killed,
-// cut off and started again and packets get lost. No voluntary stop ever leaves fewer than min_ready, by the state at
-// each entry and by the programs' own count; the rate window holds across leaders; every server agrees with the replay
-// of the log. Then all of it settles.
+// Random nodes are drained with random deadlines, instances are evicted, and new versions are submitted. Meanwhile
+// leaders and other servers are killed, cut off and started again, and packets get lost. No voluntary stop ever leaves
+// fewer than min_ready, by the state at each entry and by the programs' own count. The rate's window holds even if
+// leaders change, and every server agrees with the replay of the log. Then everything settles.
 // proves B13, S3, S5, S7
 func TestBudgetsAcrossLeaders(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -35,9 +35,9 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 	})
 }
 
-// All invariants, whatever happens to machines: power cuts, agents that die and return, networks that are cut between
-// any two, servers that die, all in random order, with drains in progress. Two instances of an exclusive slot never run
-// at once (S2). doc.go lists the other checks. In the end everything runs, once, and nothing is written.
+// Checks all invariants, whatever happens to machines. In random order and with drains in progress, power is cut,
+// agents die and return, networks are cut between any two machines, and servers die. Two instances of an exclusive slot
+// never run at once (S2). doc.go lists the other checks. At the end everything runs, once, and nothing is written.
 func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S4: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything
-// that was acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state
-// once. No program notices.
+// S4: all servers are killed in the middle of many writes, and start again from their disks. Everything that was
+// acknowledged is there. Every write of unknown outcome is repeated with its id, and is then in the state once. No
+// program is disturbed.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -65,7 +65,7 @@ func TestAllServersRestart(t *testing.T) {
 	})
 }
 
-// writers submit their own jobs, one after the other; each job is submitted until it is acknowledged.
+// writers submit jobs of their own, each writer one after the other. A job is submitted until it is acknowledged.
 type writers struct {
 	wg sync.WaitGroup
 
@@ -100,7 +100,7 @@ func (ws *writers) acknowledged() []model.JobName {
 
 func (ws *writers) wait() { ws.wg.Wait() }
 
-// once checks that each job has been made exactly once.
+// once checks that each job was made exactly once.
 func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {
@@ -115,7 +115,7 @@ func once(t *testing.T, w *world, names []model.JobName, want int) {
 	}
 }
 
-// S5, S4: one server after the other is stopped and started again while jobs come and go; each catches up, and all
+// S5, S4: one server after the other is stopped and started again while jobs come and go. Each catches up, and all
 // agree.
 func TestRollingRestart(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -139,7 +139,8 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// S10: what a leader decided in a term that is over is refused with stale_term, whoever logs it, and changes nothing.
+// S10: an entry that was decided in an earlier term is refused with stale_term, whichever server logs it, and changes
+// nothing.
 func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		web := w.run("web", group("http", 4, 64*mib))
@@ -172,12 +173,12 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 	})
 }
 
-// S4, S10: a leader that is cut off from the other servers can't commit. What it decided meanwhile is nowhere, and it
-// did not claim otherwise; its successor leads in a higher term, and after the cut the old one follows. Agents that
-// asked the old one go elsewhere.
+// S4, S10: a leader that is cut off from the other servers can't commit. Its decisions have no effect, and it does not
+// claim otherwise. Its successor leads in a higher term, and when the cut ends the old leader follows. Agents that
+// asked the old leader go to other servers.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
-		w.lead(w.servers[0]) // all agents use the first server that answered
+		w.lead(w.servers[0]) // so all agents use the first server
 		w.run("web", group("http", 4, 64*mib))
 		old := w.leader()
 		term := old.cluster.Term()

@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S2, L2: a person restores a snapshot that is older than much of what happened: agents have registered again, machines
-// were off, instances were evicted, released and moved, servers have died. Until the restore is confirmed nothing is
-// told to stop because of it. After the confirmation every node is online and each instance's state is what really
-// runs, within convergesWithin.
+// S2, L2: an operator restores a snapshot that is older than much of what happened: agents have registered again,
+// machines were off, instances were evicted, updated and moved, and servers have died. Until the restore is confirmed,
+// no program is asked to stop because of it. After the confirmation, within convergesWithin, every node is online and
+// the state shows what really runs.
 func TestOldSnapshots(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5, seed: random.Uint64(), raft: shortLog}, func(t *testing.T, w *world) {
@@ -62,8 +62,8 @@ func (c *chaos) save() []byte {
 	return b.Bytes()
 }
 
-// restoreSnapshot does what `outspan server snapshot restore` does. If the outcome is unknown, it tries again, as a
-// person would.
+// restoreSnapshot does what `outspan server snapshot restore` does. If the outcome is unknown, it tries again, as an
+// operator would.
 func (c *chaos) restoreSnapshot(snapshot []byte) {
 	w := c.w
 	w.t.Helper()
@@ -87,8 +87,8 @@ func (c *chaos) restoreSnapshot(snapshot []byte) {
 	})
 }
 
-// unconfirmed makes agents and servers die and return while nobody has confirmed the restore. No program may be asked
-// to stop because of it.
+// unconfirmed makes agents and servers die and return before the restore is confirmed. No program may be asked to stop
+// because of the restore.
 func (c *chaos) unconfirmed(during time.Duration) {
 	w := c.w
 	w.t.Helper()
@@ -102,7 +102,7 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		case was:
 		case known && !old.Wanted(): // the stop was in progress when the snapshot was restored
 		case row != nil && row.Marks.StopCause == model.CauseNodeOffline:
-			// its node was lost since, and another one replaces it
+			// its node was lost since, and another instance replaces it
 		default:
 			w.t.Errorf("instance %s was told to stop before the restore was confirmed: %+v", id, row)
 		}
@@ -119,10 +119,11 @@ func (c *chaos) confirm() {
 	})
 }
 
-// convergesWithin is how long servers and agents may differ after a restore was confirmed and all faults ended.
+// convergesWithin is how long the servers' state may differ from what runs, after a restore was confirmed and all
+// faults ended.
 const convergesWithin = 30 * time.Second
 
-// converge ends all faults, and expects every node to be online and the state of each instance to be the truth.
+// converge ends all faults. It expects that every node becomes online and the state of each instance becomes true.
 func (c *chaos) converge() {
 	w := c.w
 	w.t.Helper()
@@ -137,8 +138,8 @@ func (c *chaos) converge() {
 	w.t.Logf("what servers believe is what runs %s after everything was mended", took)
 }
 
-// decide takes a person's decision about instances that the restored state does not know and that hold their slots:
-// they are stopped.
+// decide decides for the operator about instances that the restored state does not know and that hold their slots: it
+// stops them.
 func (c *chaos) decide() {
 	st := c.w.state()
 	for _, n := range st.Nodes.All() {
@@ -150,7 +151,7 @@ func (c *chaos) decide() {
 	}
 }
 
-// diverged describes where the servers' state differs from the running programs; empty if nowhere.
+// diverged describes where the servers' state differs from the running programs, or returns "".
 func (w *world) diverged() string {
 	var b strings.Builder
 	st := w.state()

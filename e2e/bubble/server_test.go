@@ -30,19 +30,19 @@ const (
 
 func gossipKey() []byte { return []byte("a key of the gossip, 32 bytes lo") }
 
-// server is a machine for the control plane: its process, and the disk that survives the process.
+// server is a machine of the control plane: its process, and its disk, which survives the process.
 type server struct {
 	w       *world
 	name    string
 	host    string
 	disk    *memdisk.Disk
-	mayFail atomic.Bool  // it may end on its own: its disk is broken
-	stuck   atomic.Bool  // it ended on its own, since a transfer of its leadership did not end
-	skew    atomic.Int64 // ns that its wall clock is ahead
+	mayFail atomic.Bool  // the process may end by itself, because its disk is broken
+	stuck   atomic.Bool  // the process ended by itself, because handing over its leadership did not end
+	skew    atomic.Int64 // how far its wall clock is ahead, in ns
 	*serverProcess
 }
 
-// serverProcess is one run of a server, wired as in the program.
+// serverProcess is one run of a server, wired as in the real program.
 type serverProcess struct {
 	machine  *fsm.Machine
 	cluster  *cluster.Server
@@ -53,15 +53,15 @@ type serverProcess struct {
 	store    cluster.LogStore
 	log      hclog.Logger
 
-	stopping func()        // as planned
-	dying    func()        // all at once
-	up       chan struct{} // closed once it can stop
+	stopping func()        // ends it in order
+	dying    func()        // ends everything immediately
+	up       chan struct{} // closed when the process can be stopped in order
 	done     chan struct{}
 
 	mu      sync.Mutex
-	gone    bool               // it was killed
-	fatal   error              // why it ended on its own
-	reports []reconcile.Report // of the loop that runs, only those with errors or refusals
+	gone    bool               // the process was killed
+	fatal   error              // why the process ended by itself
+	reports []reconcile.Report // reports of the loop with errors or refusals
 }
 
 func newServer(w *world, i int) *server {
@@ -71,7 +71,7 @@ func newServer(w *world, i int) *server {
 
 func (s *server) address() string { return s.host + tlsPort }
 
-// start starts the process on what its disk holds.
+// start starts the process from what its disk holds.
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
@@ -124,10 +124,10 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 
 const ballast = 1 << 20
 
-// lead decides and proposes for one term.
+// lead runs the leader's loop for one term.
 func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
 	return func(ctx context.Context, term uint64) error {
-		acknowledged := s.w.receipts.acknowledged() // before the state is read
+		acknowledged := s.w.receipts.acknowledged() // read before the state
 		if err := allThere(acknowledged, p.machine.State()); err != nil {
 			s.w.t.Errorf("%s begins to lead in term %d: %v", s.name, term, err)
 		}
@@ -145,7 +145,7 @@ func (p *serverProcess) note(r reconcile.Report) {
 	p.reports = append(p.reports, r)
 }
 
-// fail handles a fatal error of a server: as in the program, the process ends at once.
+// fail handles a fatal error of a server: the process ends immediately, as the real one does.
 func (s *server) fail(p *serverProcess) func(error) {
 	return func(err error) {
 		p.mu.Lock()
@@ -167,15 +167,15 @@ func (s *server) fail(p *serverProcess) func(error) {
 	}
 }
 
-// ended reports whether the process was killed or ended on its own.
+// ended reports whether the process was killed or ended by itself.
 func (p *serverProcess) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gone || p.fatal != nil
 }
 
-// die ends the process without an orderly stop. Its remaining goroutines can't reach anybody; the next start waits for
-// them.
+// die ends the process without an orderly stop. Its remaining goroutines can't reach any other machine. The next start
+// waits for them.
 func (p *serverProcess) die() {
 	p.mu.Lock()
 	p.gone = true
@@ -183,19 +183,19 @@ func (p *serverProcess) die() {
 	p.dying()
 }
 
-// submitter is the cluster's log for the leader's loop.
+// submitter is the log that the leader's loop writes to.
 type submitter struct{ *cluster.Server }
 
 // Submit implements reconcile.Log.
 func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
 	pending, err := s.Server.Submit(ctx, e)
 	if err != nil {
-		return nil, err // a typed nil would not be nil
+		return nil, err // without this, the interface would hold a nil pointer and not be nil
 	}
 	return pending, nil
 }
 
-// run serves until stopping is called. Then it stops in reverse order, as the program does.
+// run serves until stopping is called. Then it stops its parts in reverse order, as the program does.
 func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())
@@ -237,7 +237,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 	}()
 }
 
-// running reports whether the process runs and takes part.
+// running reports whether the process runs and has started completely.
 func (s *server) running() bool {
 	if s.serverProcess == nil || s.ended() {
 		return false
@@ -257,7 +257,7 @@ func (s *server) state() fsm.State {
 	return s.machine.State()
 }
 
-// stop ends the process as planned.
+// stop ends the process in order.
 func (s *server) stop() {
 	if s.serverProcess == nil {
 		return
@@ -266,14 +266,14 @@ func (s *server) stop() {
 	<-s.done
 }
 
-// kill ends the process at once, and closes its connections as its kernel would.
+// kill kills the process, and closes its connections as the kernel would.
 func (s *server) kill() {
 	s.w.net.Kill(s.host)
 	s.die()
 }
 
-// powerOff ends the machine: its connections fall silent, and any data that was not forced to its disk may be lost. The
-// result says which.
+// powerOff cuts the machine's power: its connections fall silent, and data that was not forced to its disk may be lost.
+// The result describes what was lost.
 func (s *server) powerOff() string {
 	s.w.t.Helper()
 	s.w.net.Vanish(s.host)
@@ -286,14 +286,14 @@ func (s *server) powerOff() string {
 	return lost
 }
 
-// restart starts the process again once the last one has ended completely.
+// restart starts the process again after the last one has ended completely.
 func (s *server) restart() {
 	s.w.t.Helper()
 	<-s.done
 	s.start()
 }
 
-// memberLister shows the servers as the API does.
+// memberLister lists the servers in the form that the API shows.
 type memberLister struct{ *cluster.Server }
 
 // Members implements httpapi.ServerList.
@@ -312,7 +312,7 @@ func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 	return entries, nil
 }
 
-// explainer answers the API's questions with the code that decides.
+// explainer answers the API's questions with the code that makes decisions.
 type explainer struct{}
 
 func input(q httpapi.Question) reconcile.Input {

@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// All invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the same
-// names, while servers and nodes are lost. Some versions never become ready, and are reverted automatically. Slots that
-// hold a volume or an identity keep one holder at a time, with growing epochs.
+// Checks all invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under
+// the same names, and while servers and nodes are lost. Some versions never become ready and are reverted
+// automatically. Slots with a volume or an identity always have one holder, with growing epochs.
 func TestJobChurn(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
@@ -41,7 +41,7 @@ func TestJobChurn(t *testing.T) {
 	})
 }
 
-// promote accepts the canaries of a deployment, or aborts it.
+// promote promotes the canaries of a deployment, or makes the deployment fail.
 func (k *work) promote() {
 	st := k.w.state()
 	for id, d := range st.Deployments.All() {
@@ -52,9 +52,9 @@ func (k *work) promote() {
 	}
 }
 
-// All invariants where there is too little room. Jobs of higher classes come and go, and take the room of lower ones,
-// or of equal ones where that is fair. Quotas are set, the rescheduler moves instances to better places, and nodes are
-// drained and lost meanwhile.
+// Checks all invariants where there is too little room. Jobs of higher classes come and go. They take room from lower
+// classes, or from equal ones where that is fair. Meanwhile quotas are set, the rescheduler moves instances, and nodes
+// are drained and lost.
 func TestPriorities(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		o := options{nodes: 5, settings: func(s *model.Settings) {
@@ -87,7 +87,7 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// hog submits a job that needs much room, or stops one.
+// hog submits a job that needs much room, or purges one.
 func (k *work) hog() {
 	name := fmt.Sprintf("hog%d", k.random.IntN(3))
 	if k.random.IntN(2) == 0 {
@@ -102,7 +102,6 @@ func (k *work) hog() {
 
 func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }
 
-// preempted counts the stops that made room for others.
 func (k *work) preempted() int {
 	n := 0
 	for _, c := range commands[*fsm.InstanceStop](k.w.history) {

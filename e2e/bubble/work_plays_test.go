@@ -13,36 +13,36 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The commands that programs in memory answer, by their first word. The answers follow from what the group simulates
-// (env PLAY) and from the troubles it has.
+// The commands that programs in memory answer. The answer depends on what the group simulates (env PLAY) and on its
+// troubles.
 const (
 	askFacts   = "/facts"   // the role check
 	askResign  = "/resign"  // the before_stop hook
 	askHealthy = "/healthy" // a check
 )
 
-// The plays, i.e. what a group simulates: a leader and its followers; copies of data that come in sync; shards that are
-// led and can be moved away.
+// What a group can simulate: a leader with followers, copies of data that come in sync, or shards that are led and can
+// be moved away.
 const (
 	playLeader = "leader"
 	playCopies = "copies"
 	playShards = "shards"
 )
 
-// part is the state of one program in its group's play.
+// part is the state of one program in what its group simulates.
 type part struct {
-	synced  time.Time // copies: when it is in sync; zero: it isn't
-	lost    time.Time // copies: when it was last in sync, if it no longer is
-	drained bool      // shards: they were moved away from it
-	sick    time.Time // its check fails until then
+	synced  time.Time // copies: when it comes in sync; zero: it does not
+	lost    time.Time // copies: when it stopped being in sync
+	drained bool      // shards: its shards were moved away
+	sick    time.Time // its check fails until this time
 }
 
-// stage has the plays of all groups. Guarded by truth.mu.
+// stage is the state of what all groups simulate. Guarded by truth.mu.
 type stage struct {
 	leaders  map[model.GroupID]model.InstanceID
-	mute     map[model.GroupID]time.Time // no role check of the group answers until then
-	stubborn map[model.GroupID]time.Time // no hook of the group succeeds until then
-	held     map[model.GroupID]bool      // a copy was in sync once
+	mute     map[model.GroupID]time.Time // no role check of the group gets an answer until this time
+	stubborn map[model.GroupID]time.Time // no hook of the group succeeds until this time
+	held     map[model.GroupID]bool      // a copy of the group was once in sync
 }
 
 func newStage() stage {
@@ -52,7 +52,7 @@ func newStage() stage {
 	}
 }
 
-// perform runs a command of a program.
+// perform answers a command of a program.
 func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int, error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -81,7 +81,7 @@ func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int
 	return 127, fmt.Errorf("nobody knows the command %q", c.Argv)
 }
 
-// peers lists the other living programs of a group that have come up, in order.
+// peers lists the other programs of a group that run, are up, and were not asked to stop.
 func (tr *truth) peers(p *program) []*program {
 	var all []*program
 	for _, other := range tr.alive {
@@ -97,7 +97,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 	switch p.env["PLAY"] {
 	case playLeader:
 		if tr.alive[tr.stage.leaders[p.group]] == nil {
-			tr.stage.leaders[p.group] = p.instance // the first to ask
+			tr.stage.leaders[p.group] = p.instance // the first program to ask becomes the leader
 		}
 		leader := tr.stage.leaders[p.group]
 		return map[string]any{model.FactLeader: leader == p.instance,
@@ -110,7 +110,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 		if now.Sub(tr.losses[p.group]) > toFailOver {
 			for slot := range slotsPlayed {
 				if !tr.plays(p.group, slot) {
-					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others lead its shards now
+					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others now lead the shards of that slot
 				}
 			}
 		}
@@ -121,10 +121,10 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 
 const (
 	slotsPlayed = 6
-	toFailOver  = 3 * time.Second // until others lead the shards of a program that is gone
+	toFailOver  = 3 * time.Second // time until other programs lead the shards of a program that is gone
 )
 
-// plays reports whether a program of a slot lives.
+// plays reports whether a program of a slot runs.
 func (tr *truth) plays(group model.GroupID, slot int) bool {
 	for _, p := range tr.alive {
 		if p.group == group && p.slot == fmt.Sprint(slot) {
@@ -136,8 +136,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync
 
-// inSync reports whether a copy is in sync. Once it is up, it starts to sync from a copy that is. The first of a group,
-// and the first after all were down, need no source.
+// inSync reports whether a copy is in sync. A copy starts to sync when it is up and another copy is in sync. The first
+// copy of a group needs no other, and neither does the first one after all were down.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := !tr.stage.held[p.group]
@@ -161,7 +161,7 @@ func (tr *truth) anySynced(p *program, now time.Time) bool {
 	})
 }
 
-// resign hands over what the program leads; false if no other program can take it.
+// resign hands over what the program leads. It returns false if no other program can take that.
 func (tr *truth) resign(p *program) bool {
 	peers := tr.peers(p)
 	switch p.env["PLAY"] {
@@ -181,7 +181,7 @@ func (tr *truth) resign(p *program) bool {
 	return true
 }
 
-// any returns a living program at random, nil if there is none.
+// any returns a random program for which ok returns true; nil if there is none.
 func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -198,14 +198,14 @@ func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	return all[random.IntN(len(all))]
 }
 
-// trouble changes the play of a program.
+// trouble changes the simulation of a program and its group.
 func (tr *truth) trouble(p *program, what func(*stage, *part)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	what(&tr.stage, &p.part)
 }
 
-// calm ends every trouble.
+// calm ends all troubles.
 func (tr *truth) calm() {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -216,12 +216,12 @@ func (tr *truth) calm() {
 	}
 }
 
-// factsLag is how long servers may still believe a fact that is over: until the role check has run again and the report
-// has arrived, over a failover.
+// factsLag is how long servers may still believe a fact that is no longer true. It covers the next role check and its
+// report, even during a failover.
 const factsLag = 20 * time.Second
 
-// judgeCopies is S6 by the programs' own truth: no copy that is in sync gets its stop signal for a cause from outside
-// while, for some time now, there was no other one in sync, unless a drain's policy does not care.
+// judgeCopies is S6 by what programs really are. If a copy in sync gets its stop signal for a cause outside its job,
+// another copy must have been in sync within factsLag. Exempt are stops that a drain's policy allows.
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()
@@ -247,7 +247,7 @@ func (w *world) judgeCopies(p *program) {
 		p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
 }
 
-// lastLoss is when a program of a group last ended: servers may not know yet.
+// lastLoss returns when a program of a group last ended. Servers may not know it yet.
 func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roleGroup is a group of a role; play is what its programs simulate.
+// roleGroup returns a group with a role. play is what its programs simulate.
 func roleGroup(role model.Role, count int, play string) model.GroupSpec {
 	g := group("g", count, 64*mib)
 	g.Role = role
@@ -32,7 +32,7 @@ func job(name string, class model.ClassName, groups ...model.GroupSpec) model.Jo
 	return model.JobSpec{Name: model.JobName(name), Class: class, Groups: groups}
 }
 
-// everyRole is a job of each role.
+// everyRole returns one job of each role.
 func everyRole() []model.JobSpec {
 	local := roleGroup(model.RoleLocal, 2, "")
 	local.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
@@ -54,9 +54,9 @@ func everyRole() []model.JobSpec {
 	}
 }
 
-// All invariants with a job of every role. Programs lead, follow, come in sync and fall behind, and their role checks
-// and hooks fail at times. Meanwhile nodes are drained with options of all kinds, instances are evicted through all
-// servers at once, policies, budgets and settings change, and servers and nodes are lost.
+// Checks all invariants with a job of every role. Programs lead, follow, come in sync and fall behind, and sometimes
+// their role checks and hooks fail. Meanwhile nodes are drained with all kinds of options, and instances are evicted
+// through all servers at once. Policies, budgets and settings change, and servers and nodes are lost.
 func TestRoles(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

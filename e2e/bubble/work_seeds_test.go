@@ -18,19 +18,20 @@ import (
 // Which seeds a random test runs:
 //
 //   - OUTSPAN_SEED=N: that one;
-//   - OUTSPAN_SIM=1: those that failed once, then OUTSPAN_SIM_SEEDS (default 10) fresh ones;
-//   - otherwise those that failed once and a few fixed ones, so that what `make test` does is the same each time, as
-//     far as a bubble is (see doc.go).
+//   - OUTSPAN_SIM=1: those that once failed, then OUTSPAN_SIM_SEEDS (default 10) fresh ones;
+//   - otherwise those that once failed and a few fixed ones. So `make test` does the same each time, as far as a bubble
+//     can (see doc.go).
 const (
 	oneSeed   = "OUTSPAN_SEED"
 	longForm  = "OUTSPAN_SIM"
 	longSeeds = "OUTSPAN_SIM_SEEDS"
 )
 
-// corpus has the seeds that found something: "SEED TestName # what it was".
+// corpus is the file of the seeds that once found a bug, in lines such as "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
-// during is how long a test runs: full, or half of it in make test, which is the beginning of the same plan.
+// during returns how long a test runs: the full time, or half of it in make test. That half is the beginning of the
+// same plan.
 func during(full time.Duration) time.Duration {
 	if testing.Short() && os.Getenv(oneSeed) == "" {
 		return full / 2
@@ -38,8 +39,8 @@ func during(full time.Duration) time.Duration {
 	return full
 }
 
-// eachRandom runs a test for each seed: short fixed ones, or those the environment names. It logs a summary of all
-// runs.
+// eachRandom runs a test for each seed: a few fixed ones, or those that the environment asks for. It logs a summary of
+// all runs.
 func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
 	seeds, err := seedsOf(t.Name(), short, os.Getenv)
@@ -102,13 +103,13 @@ func parseCorpus(text, name string) (seeds []uint64, err error) {
 	return seeds, lines.Err()
 }
 
-// tally counts what the runs of one test did. Safe for many goroutines.
+// tally counts what the runs of one test did. Safe for concurrent use.
 type tally struct {
 	mu      sync.Mutex
 	worlds  int
-	time    time.Duration // of the clusters
+	time    time.Duration // simulated time of all worlds
 	entries int
-	faults  map[string]int // by kind, with other things that were done
+	faults  map[string]int // number of faults and other actions, by kind
 }
 
 func (s *tally) add(simulated time.Duration, entries int, faults map[string]int) {
@@ -137,7 +138,7 @@ func (s *tally) String() string {
 		s.entries, strings.Join(kinds, ", "))
 }
 
-// tallies finds the tally of a test's runs by the name of the running test: a world knows only that.
+// tallies finds the tally of a test's runs by the test's name, which is all that a world knows of it.
 var tallies = register{of: map[string]*tally{}}
 
 type register struct {
@@ -156,7 +157,7 @@ func (r *register) begin(t *testing.T, s *tally) {
 	})
 }
 
-// count adds what one world did.
+// count adds what one world did to the tally of its test.
 func (r *register) count(t *testing.T, simulated time.Duration, entries int, faults map[string]int) {
 	r.mu.Lock()
 	s := r.of[t.Name()]

@@ -15,14 +15,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// work causes what operators and programs do, at random, in addition to the faults of chaos. It belongs to one
-// goroutine.
+// work does at random what operators and programs do, in addition to the faults of chaos. It belongs to one goroutine.
 type work struct {
 	*chaos
-	cast    []model.JobSpec // the jobs that come and go
+	cast    []model.JobSpec // jobs that come and go
 	clients []*transport.Client
 	crashes int
-	dead    map[*node]bool // machines that have no power now
+	dead    map[*node]bool // machines without power
 }
 
 func newWork(w *world, random *rand.Rand, cast ...model.JobSpec) *work {
@@ -35,7 +34,7 @@ func newWork(w *world, random *rand.Rand, cast ...model.JobSpec) *work {
 	return k
 }
 
-// begin submits the whole cast and waits until it is up.
+// begin submits all jobs and waits until all instances are ready.
 func (k *work) begin() {
 	k.w.t.Helper()
 	for _, job := range k.cast {
@@ -45,7 +44,7 @@ func (k *work) begin() {
 	k.w.eventually(3*time.Minute, "everything is up", func() bool { return k.w.unready() == "" })
 }
 
-// unready describes the first group that lacks instances or has too many; empty if there is none.
+// unready describes the first group with too few or too many instances, or returns "".
 func (w *world) unready() string {
 	st := w.state()
 	for id, g := range st.Groups.All() {
@@ -64,7 +63,7 @@ func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(f
 
 func (k *work) one() *model.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
 
-// group is a random group of the state; empty if there is none.
+// group returns a random group of the state, or "".
 func (k *work) group() model.GroupID {
 	st := k.w.state()
 	var ids []model.GroupID
@@ -77,7 +76,7 @@ func (k *work) group() model.GroupID {
 	return ids[k.random.IntN(len(ids))]
 }
 
-// submit submits a job as it was at first, or slightly changed.
+// submit submits a job as it first was, or with a small change.
 func (k *work) submit() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
@@ -87,7 +86,7 @@ func (k *work) submit() {
 		g.Env = map[string]string{}
 	}
 	switch k.random.IntN(4) {
-	case 0: // as it was
+	case 0: // without a change
 	case 1:
 		g.Count = max(0, g.Count+k.random.IntN(3)-1)
 	default:
@@ -97,13 +96,13 @@ func (k *work) submit() {
 	k.ask("/v1/jobs", map[string]any{"job": job})
 }
 
-// spoil submits a version that never becomes ready; it is reverted automatically.
+// spoil submits a version that never becomes ready. It is reverted automatically.
 func (k *work) spoil() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
 	if len(g.Checks) == 0 || g.Toleration.NotReady == nil {
-		return // without a limit for not being ready, the budget keeps such an instance, and only a bypass removes it
+		return // if unreadiness has no limit, the budget keeps such an instance, and only a bypass removes it
 	}
 	g.Env = maps.Clone(g.Env)
 	g.Env["BAD"] = "1"
@@ -127,7 +126,7 @@ func (k *work) revert() { k.ask("/v1/jobs/"+string(k.one().Name)+"/revert", map[
 
 func (k *work) roll() { k.ask("/v1/jobs/"+string(k.one().Name)+"/restart", map[string]any{}) }
 
-// drainWith drains one to three nodes with options of all kinds.
+// drainWith drains one to three nodes with all kinds of options.
 func (k *work) drainWith() {
 	body := map[string]any{"deadline": model.Duration(2+k.random.IntN(40)) * model.Second, "message": "maintenance"}
 	names := map[string]bool{}
@@ -164,13 +163,13 @@ func (k *work) change() {
 	}
 }
 
-// intend changes the intent of a node.
+// intend changes a node's intent, or acknowledges blockers.
 func (k *work) intend() {
 	verb := pick(k.random, "cordon", "uncordon", "uncordon", "uncordon", "disable", "enable", "enable", "ack-blockers")
 	k.ask("/v1/nodes/"+k.node().name+"/"+verb, map[string]any{})
 }
 
-// race makes several operators evict members of one group at the same moment, each through another server.
+// race makes several operators evict instances of one group at the same moment, each through another server.
 func (k *work) race() {
 	members := k.w.members(k.group())
 	ids := slices.Sorted(maps.Keys(members))
@@ -201,12 +200,11 @@ func (k *work) settings() {
 	_ = k.send("PUT", "/v1/settings", change)
 }
 
-// pause pauses or resumes actuation.
 func (k *work) pause() {
 	k.ask("/v1/settings/"+pick(k.random, "pause", "resume", "resume"), map[string]any{"what": "actuation"})
 }
 
-// budget changes a budget that groups share.
+// budget changes the budget that groups share.
 func (k *work) budget() {
 	_ = k.send("PUT", "/v1/budgets/"+sharedBudget, sharedSpec(k.random))
 }
@@ -227,8 +225,8 @@ func (k *work) quota() {
 		map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
 }
 
-// The troubles of programs: their role checks give no answer, their hooks fail, others lead, copies fall behind, checks
-// fail, programs end.
+// mute and the next methods cause troubles of programs: role checks give no answer, hooks fail, another program leads,
+// copies fall behind, checks fail, or programs end.
 func (k *work) mute() {
 	if p := k.w.truth.any(k.random, plays(playLeader, playCopies, playShards)); p != nil {
 		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
@@ -271,7 +269,7 @@ func (k *work) sicken() {
 	}
 }
 
-const crashesAtMost = 6 // more failures grow the restart delay beyond what these tests wait for
+const crashesAtMost = 6 // with more failures the restart delay would grow beyond what these tests wait for
 
 func (k *work) crash() {
 	p := k.w.truth.any(k.random, func(*program) bool { return true })
@@ -283,7 +281,7 @@ func (k *work) crash() {
 	p.crash()
 }
 
-// powerOff ends a machine; confirmDead may confirm to the servers that it is dead, which is then true.
+// powerOff cuts a machine's power. confirmDead may then tell the servers that the machine is dead, which is true.
 func (k *work) powerOff() {
 	k.breakNode("power off", func(n *node) {
 		n.powerOff()
@@ -302,7 +300,7 @@ func (k *work) confirmDead() {
 	}
 }
 
-// look is S14 in the middle of things: what is missing has a reason, once the leader has had a moment to act.
+// look is S14 while work goes on: what is missing has a reason, once the leader has had a moment to act.
 func (k *work) look() {
 	if err := k.w.unexplained(); err != nil {
 		k.w.t.Errorf("%v\n%s", err, k.w.picture())
@@ -311,8 +309,8 @@ func (k *work) look() {
 
 const actsWithin = model.Second
 
-// unexplained is S14: every instance that should be there is placed, or its group says why not; every one that should
-// go is stopping, or says why not. A leader that is about to act is not asked.
+// unexplained is S14. Every instance that should be there is placed, or its group has a reason. Every instance that
+// should leave is stopping, or has a reason. A leader that is about to act is not asked.
 func (w *world) unexplained() error {
 	leader := w.leads()
 	if leader == nil {
@@ -325,7 +323,7 @@ func (w *world) unexplained() error {
 	return missingReasons(st, reconcile.Explain(reconcile.Input{State: st, Live: leader.cluster.Live(), Now: now}))
 }
 
-// because answers why something is not as it should be.
+// because gives the reasons why something is not as it should be.
 type because interface {
 	Pending(model.GroupID) *model.Error
 	Waiting(model.InstanceID) []model.Blocker
@@ -337,9 +335,9 @@ func missingReasons(st fsm.State, why because) error {
 		if g.Role == model.RoleSystem {
 			continue
 		}
-		filled := map[int]bool{} // after a scale-down, slots above the count may be the filled ones
+		filled := map[int]bool{} // after a scale-down, slots above the count may be filled instead of lower ones
 		for i := range st.InstancesOf(id) {
-			// the state of lost, failed or stopping instances shows the reason
+			// the state of a lost, failed or stopping instance shows the reason
 			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped {
 				filled[i.Slot] = true
 			}

@@ -27,12 +27,12 @@ import (
 const clusterName = "bubble"
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // worlds are small, and live for seconds
+	debug.SetGCPercent(400) // worlds are small and exist for seconds only
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and the test's knowledge of both. It belongs to the goroutine of
-// its test; parts that other goroutines use have their own locks.
+// world is a cluster, the machines that it runs on, and what the test knows about both. It belongs to the goroutine of
+// its test. Parts that other goroutines use have their own locks.
 type world struct {
 	t        *testing.T
 	net      *memnet.Net
@@ -42,32 +42,32 @@ type world struct {
 	profile  cluster.Profile
 	raft     cluster.RaftConfig
 	seed     uint64
-	root     string // of all disks
+	root     string // directory of all disks
 	servers  []*server
 	nodes    []*node
 	truth    *truth
 	history  *history
 	receipts *receipts
-	did      map[string]int // by kind; see chaos.say
+	did      map[string]int // number of things that were done, by kind; see chaos.say
 	cli      *transport.Client
 
 	supervised atomic.Bool // the test restarts servers that end on purpose
 }
 
-// options configure a world. Zero means: three servers, four nodes, offline after 2 s.
+// options configure a world. The zero value means three servers, four nodes, and offline after 2 s.
 type options struct {
 	nodes    int
 	settings func(*model.Settings)
-	profile  cluster.Profile // of gossip; default fast
+	profile  cluster.Profile // profile of gossip; default fast
 	raft     cluster.RaftConfig
-	seed     uint64 // of the network and the disks
+	seed     uint64 // seed of the network and the disks
 }
 
 const networkDelay = 500 * time.Microsecond
 
-// inBubble runs a test on a settled cluster in fake time, and ends it in order. On shutdown, memberlist leaves
-// goroutines that wait for a last timeout. A bubble's clock stands still once the test has returned, so they get a
-// minute before.
+// inBubble runs a test on a settled cluster in fake time, and ends the cluster in order. When memberlist shuts down,
+// some of its goroutines still wait for a last timeout. A bubble's clock stops when the test returns, so they get a
+// minute before that.
 func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	t.Helper()
 	began := time.Now()
@@ -77,7 +77,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
-		w.root = w.tempDir() // removed after all its users have ended
+		w.root = w.tempDir() // it is removed after everything that uses it has ended
 		t.Cleanup(w.end)
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
@@ -159,8 +159,8 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir is a directory for the disks. It is in memory where the system has such a place: forcing every entry and
-// every journal record to a real disk would take most of these tests' time.
+// tempDir returns a directory for the disks. It is in memory if the system has such a place. Otherwise these tests
+// would spend most of their time forcing entries and journal records to a real disk.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
 	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
@@ -175,7 +175,7 @@ func (w *world) tempDir() string {
 	return dir
 }
 
-// client is a client of all servers.
+// client returns a client of all servers.
 func (w *world) client(role transport.Role, name, host string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(role, name)
@@ -190,7 +190,7 @@ func (w *world) client(role transport.Role, name, host string) *transport.Client
 	return c
 }
 
-// leader waits for a server that leads, has done its barrier, and is the leader for all that run.
+// leader waits for a server that leads, has done its barrier, and is the leader for all running servers.
 func (w *world) leader() *server {
 	w.t.Helper()
 	var found *server
@@ -201,7 +201,7 @@ func (w *world) leader() *server {
 	return found
 }
 
-// leads is the server that leads in the highest term now; nil if there is none.
+// leads returns the server that leads in the highest term; nil if there is none.
 func (w *world) leads() (found *server) {
 	var term uint64
 	for _, s := range w.servers {
@@ -215,7 +215,6 @@ func (w *world) leads() (found *server) {
 	return found
 }
 
-// lead makes a server the leader.
 func (w *world) lead(s *server) {
 	w.t.Helper()
 	w.eventually(30*time.Second, s.name+" leads", func() bool {
@@ -223,13 +222,13 @@ func (w *world) lead(s *server) {
 		if leader != s {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // the loop tries again
+			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // the loop around it tries again
 		}
 		return w.leads() == s
 	})
 }
 
-// followers are the servers that run and do not lead.
+// followers lists the servers that run and do not lead.
 func (w *world) followers() []*server {
 	leader := w.leads()
 	var out []*server
@@ -241,8 +240,8 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state is the newest one that any server has published, also before it died: servers that have just started don't know
-// what is committed.
+// state returns the latest state that any server has published, even one that has died since. Servers that have just
+// started don't know what is committed.
 func (w *world) state() fsm.State {
 	newest := w.history.last()
 	for _, s := range w.servers {
@@ -253,7 +252,7 @@ func (w *world) state() fsm.State {
 	return newest
 }
 
-// eventually waits until ok returns true, and returns how long that took.
+// eventually waits until ok returns true, and returns how long that took. It fails the test after limit.
 func (w *world) eventually(limit time.Duration, what string, ok func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -266,7 +265,7 @@ func (w *world) eventually(limit time.Duration, what string, ok func() bool) tim
 	return time.Since(began)
 }
 
-// never fails if bad returns true within some time.
+// never fails the test if bad returns true within the given time.
 func (w *world) never(during time.Duration, what string, bad func() bool) {
 	w.t.Helper()
 	for until := time.Now().Add(during); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
@@ -276,7 +275,7 @@ func (w *world) never(during time.Duration, what string, bad func() bool) {
 	}
 }
 
-// agree waits until every running server has the same state.
+// agree waits until all running servers have the same state.
 func (w *world) agree() {
 	w.t.Helper()
 	w.eventually(30*time.Second, "the same state everywhere", func() bool {
@@ -301,8 +300,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// send is a write through the API, repeated with one request id until its outcome is known, as the command line advises
-// its user.
+// send makes a write through the API. It repeats the write with the same request id until its outcome is known, as the
+// command line advises users to do.
 func (w *world) send(path string, body any) ([]byte, error) {
 	id := ulid.Make().String()
 	raw, err := w.sendAs(id, path, body)
@@ -326,7 +325,7 @@ func (w *world) sendAs(id, path string, body any) ([]byte, error) {
 	}
 }
 
-// brief is a context for a request that may hang.
+// brief returns a context for a request that may hang.
 func (w *world) brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }

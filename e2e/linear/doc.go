@@ -1,13 +1,17 @@
-// Package linear judges what clients of a cluster observed. It sends reads and writes through all servers at once while
-// faults happen, and records when each began and ended and its result. Then it checks whether one order of all of them
-// explains every result.
+// Package linear judges what clients of a cluster observed. It sends reads and writes through all servers at the same
+// time while faults happen. It records when each began and ended, and its result. Then it checks whether some order of
+// all of them explains every result.
 //
-// It uses two kinds of objects: labels of nodes as registers, and jobs as registers with compare-and-set (if_index) and
-// a version. Consistent reads and all writes of one object must be linearizable (checked by porcupine). Default and
-// stale reads promise less, and are checked only for that: they show the state at the index that they name, and this
-// state is no older than they say.
+// It uses two kinds of objects: labels of nodes as registers, and jobs as registers with a version and compare-and-set
+// (if_index). Consistent reads and all writes of one object must be linearizable, which porcupine checks. Default and
+// stale reads promise less, and only that is checked: they show the state at the index that they name, and this state
+// is no older than they say.
 //
-// A violation begins with the invariant that it breaks: S4 (acknowledged once is there once), S8 (versions and indexes
-// only grow), LIN (no order explains the history), AGE (a read is older than it says), WAIT (a blocking read came back
-// too early).
+// A violation begins with the invariant that it breaks:
+//
+//   - S4: a write that was acknowledged once is in the state once;
+//   - S8: versions and indexes only grow;
+//   - LIN: some order explains the history;
+//   - AGE: a read is no older than it says;
+//   - WAIT: a blocking read does not return too early.
 package linear

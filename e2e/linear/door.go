@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Door gives access to the API of one server. Nothing below it repeats requests: the history contains every answer that
-// its client got, and no other.
+// Door gives access to the API of one server. No layer below it repeats requests, so the history contains exactly the
+// answers that its clients got.
 type Door struct {
 	Name string
-	Base string // e.g. https://10.0.0.1:7640
+	Base string // such as https://10.0.0.1:7640
 	Via  http.RoundTripper
 }
 
-// problem has the parts of an error answer that are checked.
+// problem has those parts of an error answer that are checked.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Index   uint64 `json:"index"`
 }
 
-// certain reports whether an error code means that the server did not carry out the write, and never will.
+// certain reports whether an error code means that the server has not carried out the write and never will.
 func certain(code string) bool {
 	switch code {
 	case "no_leader", "busy", "disk_full", "rate_limited", "not_caught_up", "timeout", "invalid", "not_found",
@@ -42,7 +42,7 @@ func certain(code string) bool {
 
 var indexInText = regexp.MustCompile(`is at index (\d+), not \d+`)
 
-// send makes one request and returns its result, without the times.
+// send makes one request and returns its result. The caller adds the times.
 func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	req, err := d.request(ctx, a)
 	if err != nil {
@@ -67,7 +67,8 @@ func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	return out, body
 }
 
-// lost is the outcome of a request without an answer: certain only if nothing was sent.
+// lost returns the outcome of a request without an answer. The outcome is known only for a read, or if nothing was
+// sent.
 func lost(a Ask, err error) Outcome {
 	var op *net.OpError
 	if a.Action == Read || errors.As(err, &op) && op.Op == "dial" {
@@ -78,7 +79,7 @@ func lost(a Ask, err error) Outcome {
 
 func refused(a Ask, resp *http.Response, body []byte) Answer {
 	var p problem
-	_ = json.Unmarshal(body, &p) // without a code the outcome is unknown
+	_ = json.Unmarshal(body, &p) // if there is no code, the outcome is unknown
 	out := Answer{Outcome: Unknown, Text: fmt.Sprintf("%d %s: %s", resp.StatusCode, p.Code, p.Message)}
 	switch {
 	case a.Action == Swap && p.Code == "conflict":
@@ -104,7 +105,7 @@ func (d Door) request(ctx context.Context, a Ask) (*http.Request, error) {
 	return req, nil
 }
 
-// encode encodes the request for the API.
+// encode returns the request in the form of the API.
 func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	query = url.Values{}
 	path = "/v1/jobs"
@@ -148,10 +149,10 @@ type shownObject struct {
 	} `json:"spec"`
 }
 
-// read turns the answer to a read into one answer for each of the parts.
+// read turns the answer to a read into one answer for each of its parts.
 func (a Ask) read(got Answer, body []byte, parts []string) ([]Answer, error) {
 	var o shownObject
-	if a.Key.Kind == Register { // a node's version is a text, that of its agent
+	if a.Key.Kind == Register { // a node has a version too, but that is its agent's and a text
 		var node struct {
 			Labels map[string]string `json:"labels"`
 		}

@@ -14,14 +14,14 @@ type Kind string
 // The kinds of objects.
 const (
 	Register Kind = "label" // a label of a node: written and read
-	Job      Kind = "job"   // a job: written, compared and set by the index of its last change, read
+	Job      Kind = "job"   // a job: read, written, and compared and set by the index of its last change
 )
 
-// Key names one object. Operations on different objects are judged separately.
+// Key names one object. The operations on each object are judged separately.
 type Key struct {
 	Kind Kind
-	Name string // of the node or job
-	Part string // the label
+	Name string // name of the node or job
+	Part string // name of the label
 }
 
 func (k Key) String() string {
@@ -31,13 +31,13 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Name + "." + k.Part
 }
 
-// Action is the kind of request.
+// Action is the kind of a request.
 type Action string
 
 // The actions.
 const (
 	Write Action = "write"
-	Swap  Action = "swap" // write if the index is still the same
+	Swap  Action = "swap" // a write that depends on the index being unchanged
 	Read  Action = "read"
 )
 
@@ -57,40 +57,40 @@ type Outcome string
 // The outcomes.
 const (
 	Done     Outcome = "done"
-	Conflict Outcome = "conflict" // refused when the log entry was applied: the index was another one
+	Conflict Outcome = "conflict" // refused by Apply, because the index was another one
 	Nothing  Outcome = "nothing"  // certainly not carried out
 	Unknown  Outcome = "unknown"
 )
 
-// Never is the end of an operation without an answer: a write with an unknown outcome may be carried out at any later
-// time.
+// Never is the end of an operation without an answer. If it is a write, its outcome is unknown and it may be carried
+// out at any later time.
 const Never = time.Duration(math.MaxInt64)
 
 // Ask is a request.
 type Ask struct {
 	Key     Key
 	Action  Action
-	Level   Level         // of a read
-	Value   string        // to write; every write has a different one
-	IfIndex uint64        // of a swap
-	After   uint64        // of a blocking read: the index of the client's last answer
-	Wait    time.Duration // of a blocking read
-	Door    string        // name of the server; several if the request was repeated
-	Request string        // id of a write
+	Level   Level         // for a read
+	Value   string        // for a write; every write has a different value
+	IfIndex uint64        // for a swap
+	After   uint64        // for a blocking read: index of the client's last answer
+	Wait    time.Duration // for a blocking read: how long it may wait
+	Door    string        // name of the server; several names if the request was repeated
+	Request string        // request id of a write
 }
 
 // Answer is the result of a request.
 type Answer struct {
 	Outcome Outcome
-	Value   string        // shown by a read; "" if there is none
-	Index   uint64        // of a write: its entry; of a read: that of the state it shows
-	At      uint64        // of a job: the index of its last change
-	Version uint64        // of a job
-	Age     time.Duration // of a read, as the answer states it
-	Text    string        // of an error
+	Value   string        // value that a read shows; "" if there is none
+	Index   uint64        // for a write: index of its entry; for a read: index of the state that it shows
+	At      uint64        // for a job: index of its last change
+	Version uint64        // for a job
+	Age     time.Duration // for a read: the age that the answer states
+	Text    string        // text of an error
 }
 
-// Op is one operation as its client saw it. Begin and End are times since the beginning of the history.
+// Op is one operation as its client saw it. Begin and End count from the beginning of the history.
 type Op struct {
 	Client     int
 	Begin, End time.Duration
@@ -131,30 +131,30 @@ func (o Op) String() string {
 	return line
 }
 
-// History collects operations. Safe for many goroutines.
+// History collects operations. It is safe for concurrent use.
 type History struct {
 	began time.Time
 
 	mu     sync.Mutex
 	ops    []Op
-	faults []string // found while the history was recorded
+	faults []string // violations found while the history was recorded
 	counts counts
 }
 
-// counts counts what is not kept as operations.
+// counts counts requests that are not kept as operations of their own.
 type counts struct {
-	requests int // sent, repetitions included
+	requests int // requests sent, with repetitions
 	repeated int // answered writes that were sent again through another server
 	resolved int // writes of unknown outcome that Settle resolved
-	nothing  int // requests that were refused for certain, and reads without an answer
+	nothing  int // requests that certainly had no effect, and reads without an answer
 }
 
-// NewHistory starts a history; its time begins now.
+// NewHistory starts a history. Its time begins now.
 func NewHistory() *History { return &History{began: time.Now()} }
 
 func (h *History) now() time.Duration { return time.Since(h.began) }
 
-// Add adds an operation. Operations without effect and reads without an answer are only counted.
+// Add adds an operation. Operations that certainly had no effect and reads without an answer are only counted.
 func (h *History) Add(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,19 +171,19 @@ func (h *History) count(add func(*counts)) {
 	add(&h.counts)
 }
 
-// fault records a violation that is evident without comparing operations.
+// fault records a violation that shows without comparing operations.
 func (h *History) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults = append(h.faults, fmt.Sprintf(format, args...))
 }
 
-// open returns the writes of unknown outcome.
+// open returns the writes whose outcome is unknown.
 func (h *History) open() []Op {
 	return slices.DeleteFunc(h.Ops(), func(o Op) bool { return o.Outcome != Unknown })
 }
 
-// replace replaces an open write by its resolved operation.
+// replace replaces a write of unknown outcome by the same write with its outcome.
 func (h *History) replace(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +193,7 @@ func (h *History) replace(o Op) {
 	}
 }
 
-// Ops returns all operations so far, in the order in which they began.
+// Ops returns all operations so far, sorted by their beginning.
 func (h *History) Ops() []Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()

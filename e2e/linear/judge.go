@@ -13,31 +13,30 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Bounds are how old the weaker reads may be.
+// Bounds say how old weaker reads may be.
 type Bounds struct {
-	// Default is how old a default read may be: by at most this time it may miss an acknowledged write. It is the leader's
-	// lease.
+	// Default is the age up to which a default read may miss an acknowledged write. It is the leader's lease.
 	Default time.Duration
-	// Slack is by how much a stale read may be older than it states.
+	// Slack is how much older a stale read may be than it states.
 	Slack time.Duration
-	// Check bounds the search for an order, for each key; default 30 s of the wall clock.
+	// Check bounds the search for an order, for each key and in real time; default 30 s.
 	Check time.Duration
 }
 
 // Verdict is the result of judging a history.
 type Verdict struct {
-	Violations []string // each begins with the id of its invariant
-	Undecided  []string // keys whose search took too long: a failure of the harness
+	Violations []string // each begins with the id of the broken invariant
+	Undecided  []string // keys whose search took too long, which is a failure of the test itself
 	Figures    Figures
 }
 
-// Figures show how much was covered.
+// Figures show how much the history covered.
 type Figures struct {
 	Requests, Operations, Keys         int
 	Writes, Conflicts, Unknown, Reads  int
 	Weaker, Repeated, WithoutEffect    int
 	Resolved                           int
-	OldestDefault, OldestStale, Checks time.Duration // the greatest ages of reads; the time of the search
+	OldestDefault, OldestStale, Checks time.Duration // greatest ages of reads, and the time that the search took
 }
 
 func (f Figures) String() string {
@@ -48,8 +47,8 @@ func (f Figures) String() string {
 		f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
-// Judge judges a history that has ended. It must not run in fake time: the clock bounds the search. For operations that
-// no order explains, it writes pictures to dir.
+// Judge judges a history that has ended. It must not run in fake time, because real time bounds the search. For
+// operations that no order explains, it writes pictures into dir.
 func (h *History) Judge(b Bounds, dir string) Verdict {
 	b.Check = cmp.Or(b.Check, 30*time.Second)
 	ops := h.Ops()
@@ -101,7 +100,8 @@ func (h *History) figures(ops []Op, keys int) Figures {
 	return f
 }
 
-// explain shows that no order explains the operations of a key: as a picture, and as the few operations that suffice.
+// explain describes a key whose operations no order explains. It draws a picture and names the few operations that
+// suffice for a contradiction.
 func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) string {
 	few := shrink(ops, 20*time.Second)
 	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:",
@@ -123,8 +123,8 @@ func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) st
 	return text + "\n  all of them: " + path
 }
 
-// shrink removes operations that are not needed for a contradiction, as far as it finds them within limit: first those
-// that began after it, then reads, then writes that no remaining operation depends on.
+// shrink removes operations that are not needed for a contradiction, as many as it finds within limit. It removes first
+// those that began after the contradiction, then reads, then writes on which no remaining operation depends.
 func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {
@@ -133,7 +133,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
 	}
 	ops = firstContradiction(ops, illegal)
-	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads, many at a time and then one by one
+	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads: many at a time, and then one by one
 		for i := 0; i < len(ops); {
 			end := min(i+size, len(ops))
 			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool {
@@ -146,7 +146,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			i = end
 		}
 	}
-	for i := 0; i < len(ops); { // a write that no other operation depends on
+	for i := 0; i < len(ops); { // writes on which no other operation depends
 		o := ops[i]
 		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool {
 			return p.Action != Read && p.Ask.Value == o.Ask.Value
@@ -160,7 +160,8 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	return ops
 }
 
-// shown reports whether another operation depends on a write: without the write, it would itself be a contradiction.
+// shown reports whether another operation depends on a write. Without the write that operation would itself be a
+// contradiction.
 func shown(ops []Op, w Op) bool {
 	return slices.ContainsFunc(ops, func(o Op) bool {
 		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At ||
@@ -168,7 +169,7 @@ func shown(ops []Op, w Op) bool {
 	})
 }
 
-// firstContradiction cuts the history after the first answer that contradicts what was before it.
+// firstContradiction cuts the history after the first answer that contradicts the operations before it.
 func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	ends := make([]time.Duration, 0, len(ops))
 	for _, o := range ops {
@@ -194,8 +195,8 @@ func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	return ops
 }
 
-// until returns what was known at a time. Reads that had not ended are left out; writes that had not ended may still
-// happen.
+// until returns what was known at a time. Reads that had not ended are left out. Writes that had not ended may still be
+// carried out.
 func until(ops []Op, end time.Duration) []Op {
 	var out []Op
 	for _, o := range ops {

@@ -15,7 +15,7 @@ var (
 	web  = Key{Job, "web", ""}
 )
 
-// at is an operation between two milliseconds.
+// at returns an operation that begins and ends at these milliseconds.
 func at(client, begin, end int, a Ask, got Answer) Op {
 	o := Op{client, time.Duration(begin) * time.Millisecond, time.Duration(end) * time.Millisecond, a, got}
 	if got.Outcome == Unknown {
@@ -57,12 +57,12 @@ func waiting(o Op, after uint64, wait time.Duration) Op {
 	return o
 }
 
-// A checker that can't fail proves nothing: each kind of violation is found, and correct histories pass.
+// A checker that can't fail proves nothing. So each kind of violation must be found, and correct histories must pass.
 func TestJudge(t *testing.T) {
 	tests := []struct {
 		name string
 		ops  []Op
-		want []string // beginnings of the violations, in order
+		want []string // how the violations begin, in order
 	}{
 		{"nothing", nil, nil},
 		{"right",
@@ -132,7 +132,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// long is a correct history of one register, with operations of unknown outcome in between.
+// long is a correct history of one register. Some of its operations have an unknown outcome.
 func long(n int) []Op {
 	var ops []Op
 	index := uint64(1)
@@ -153,11 +153,11 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found soon, and shown as a picture and with the few operations that it
-// contradicts.
+// One bad read among thousands of operations is found quickly. It is shown as a picture, and with the few operations
+// that it contradicts.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
-	const bad = 1001 // the read after write 1000
+	const bad = 1001 // the read that follows write 1000
 	ops[bad].Answer.Value = ops[995].Ask.Value
 	h := NewHistory()
 	for _, o := range ops {

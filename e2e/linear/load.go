@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Load is the work of the clients. Each client does one operation after the other, each through a random server.
+// Load is the work of the clients. Each client does one operation at a time, each through a random server.
 type Load struct {
 	Doors   []Door
-	Nodes   []string      // labels of these are written
-	Jobs    []string      // made by the first write; no name may be the beginning of another
-	Labels  int           // of each node; default 2
+	Nodes   []string      // nodes whose labels are written
+	Jobs    []string      // the first write makes each job; no name may be a prefix of another
+	Labels  int           // number of labels of each node; default 2
 	Clients int           // default 8
-	Think   time.Duration // the longest pause of a client; default 20 ms
-	Limit   time.Duration // the longest time that a client waits for one answer; default 3 s
+	Think   time.Duration // longest pause of a client; default 20 ms
+	Limit   time.Duration // longest time that a client waits for an answer; default 3 s
 	Seed    uint64
-	Name    string // prefix of every value and request id; loads on one cluster need different names
+	Name    string // prefix of every value and request id; different loads on one cluster need different names
 }
 
-// Run keeps all clients at work until ctx ends, and returns when each has ended its last operation.
+// Run makes all clients work until ctx ends. It returns when each has finished its last operation.
 func (l *Load) Run(ctx context.Context, h *History) {
 	l.Labels, l.Clients = cmp.Or(l.Labels, 2), cmp.Or(l.Clients, 8)
 	l.Think, l.Limit = cmp.Or(l.Think, 20*time.Millisecond), cmp.Or(l.Limit, 3*time.Second)
@@ -35,10 +35,9 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle resends the writes of unknown outcome: all those to jobs, and every other one to labels. Then it reads every
-// object by a consistent read through every server. It blocks until all are answered, at most until ctx ends. The
-// cluster must be whole again, and Run must have returned. A write whose outcome stays unknown may still be carried out
-// later.
+// Settle sends the writes of unknown outcome again: all of those to jobs, and every second one to labels. Then it reads
+// every object through every server with a consistent read. It blocks until all are answered, or ctx ends. All faults
+// must have ended, and Run must have returned. A write whose outcome stays unknown may still be carried out later.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
 	if err := c.resend(ctx); err != nil {
@@ -57,8 +56,8 @@ func (l *Load) Settle(ctx context.Context, h *History) error {
 	return nil
 }
 
-// resend sends the writes of unknown outcome again. A write that was carried out before returns its result; any other
-// is carried out now.
+// resend sends the writes of unknown outcome again. If a write was carried out before, this returns its result;
+// otherwise it is carried out now.
 func (c *client) resend(ctx context.Context) error {
 	for i, o := range c.history.open() {
 		if o.Key.Kind == Register && i%2 == 0 {
@@ -79,7 +78,7 @@ func (c *client) resend(ctx context.Context) error {
 	return nil
 }
 
-// objects returns the nodes and jobs: each can be read with one request.
+// objects returns the nodes and jobs. One request reads all of an object.
 func (l *Load) objects() []Key {
 	var keys []Key
 	for _, n := range l.Nodes {
@@ -99,14 +98,14 @@ func (l *Load) parts() []string {
 	return all
 }
 
-// client belongs to one goroutine.
+// client is one client. It belongs to one goroutine.
 type client struct {
 	load    *Load
 	history *History
 	id      int
 	random  *rand.Rand
 	writes  int
-	at      map[Key]uint64 // of a job: its index, as this client last saw it
+	at      map[Key]uint64 // for a job: its index as this client last saw it
 	last    uint64         // index of the last answer
 }
 
@@ -128,7 +127,8 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 
 func (c *client) door() Door { return c.load.Doors[c.random.IntN(len(c.load.Doors))] }
 
-// limit is how long a client waits for one answer: mostly long, sometimes hardly longer than an answer takes.
+// limit returns how long a client waits for an answer. That is usually long, but sometimes hardly longer than an answer
+// takes.
 func (c *client) limit() time.Duration {
 	if c.random.IntN(8) == 0 {
 		return time.Duration(1 + c.random.Int64N(int64(c.load.Limit)/20))
@@ -136,7 +136,7 @@ func (c *client) limit() time.Duration {
 	return c.load.Limit/2 + time.Duration(c.random.Int64N(int64(c.load.Limit)/2))
 }
 
-// one does one operation. An operation under way when ctx ends runs to its end.
+// one does one operation. If ctx ends meanwhile, the operation still runs to its end.
 func (c *client) one(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	objects := c.load.objects()
@@ -170,7 +170,7 @@ func (c *client) weaker(ctx context.Context, key Key) {
 	c.read(ctx, c.door(), a, c.limit())
 }
 
-// read reads an object and records an answer for each of its parts; false if there was no answer.
+// read reads an object and records an answer for each of its parts. It returns false if there was no answer.
 func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+a.Wait)
 	defer cancel()
@@ -204,8 +204,9 @@ func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration
 	return true
 }
 
-// write writes a unique value, with one request or with two at once through different servers. It repeats the request
-// id when the outcome is unknown and, sometimes, when it is known. However often it is sent, it is one write.
+// write writes a unique value, with one request or with two at the same time through different servers. If the outcome
+// is unknown, it repeats the request id. Sometimes it does so even if the outcome is known. However often it is sent,
+// it counts as one write.
 func (c *client) write(ctx context.Context, a Ask) {
 	c.writes++
 	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)

@@ -20,7 +20,8 @@ type object struct {
 
 func (o object) isAt(index uint64) bool { return o.at == index || o.loose }
 
-// step is the whole specification: whether an operation can have this result in this state, and the state after it.
+// step is the whole specification. It reports whether an operation can have its result in a state, and returns the
+// state after the operation.
 func step(was object, o Op) (bool, object) {
 	next := object{value: o.Ask.Value, at: o.At, version: was.version + 1, loose: o.At == 0}
 	if o.Key.Kind == Register {
@@ -44,12 +45,12 @@ func step(was object, o Op) (bool, object) {
 		if matches {
 			return true, next
 		}
-		return true, was // carried out and refused, which no client knows
+		return true, was // carried out and refused, which no client learned
 	}
 	return false, was
 }
 
-// model is step in porcupine's form.
+// model returns step in the form that porcupine wants.
 func model() porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
@@ -67,10 +68,10 @@ func model() porcupine.Model {
 	}
 }
 
-// judged returns the operations of each key that must be linearizable: writes and consistent reads. If only readers
-// learned the index of a job's change, it is filled in.
+// judged returns, by key, the operations that must be linearizable: writes and consistent reads. If only a read showed
+// the index of a job's change, it fills in that index.
 func judged(ops []Op) map[Key][]Op {
-	seen := map[Key]map[string]uint64{} // values that were read; for a job with the index of the change that wrote it
+	seen := map[Key]map[string]uint64{} // values that were read; for a job, with the index of the change
 	for _, o := range ops {
 		if seen[o.Key] == nil {
 			seen[o.Key] = map[string]uint64{}
@@ -104,9 +105,10 @@ func judged(ops []Op) map[Key][]Op {
 	return keys
 }
 
-// tighten narrows the time of writes whose place in the log is known. A write is carried out after those with a lower
-// index have begun, and before those with a higher one have ended. Without this, writes that were unknown for long, or
-// are still unknown but were read, make the search long. It can't hide a violation: less time is less freedom.
+// tighten narrows the time of writes whose place in the log is known. A write is carried out after all writes with a
+// lower index have begun, and before any write with a higher index has ended. Writes that were unknown for long, or
+// that are unknown but were read, would otherwise make the search long. It can't hide a violation, because a shorter
+// time allows fewer orders.
 func tighten(ops []Op) {
 	place := func(o Op) uint64 { return max(o.At, o.Index) }
 	var writes []int
@@ -128,9 +130,10 @@ func tighten(ops []Op) {
 	}
 }
 
-// complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown
-// outcome that no read showed explain nothing. They can be regarded as not yet carried out and are left out, since each
-// of them doubles the search. For a label, which has no versions, this is always possible.
+// complete reports whether every version of a job is known, up to the last one that was read. Then a write of unknown
+// outcome that no read showed is not needed to explain anything. It counts as not carried out yet and is left out,
+// because each such write doubles the search. Labels have no versions, so their writes of this kind can always be left
+// out.
 func complete(ops []Op) bool {
 	var last Op
 	for _, o := range ops {
@@ -147,8 +150,8 @@ func complete(ops []Op) bool {
 	return known == last.Version
 }
 
-// forChecker converts operations to porcupine's. Each operation that never ended gets its own client number, since its
-// client does further operations.
+// forChecker converts operations to porcupine's form. An operation that never ended gets its own client number, because
+// its client goes on with other operations.
 func forChecker(ops []Op) []porcupine.Operation {
 	out := make([]porcupine.Operation, 0, len(ops))
 	lost := 0

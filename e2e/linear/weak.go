@@ -14,8 +14,8 @@ type change struct {
 	op    Op
 }
 
-// changes returns the acknowledged writes of each key in order of their index, and the index at which each value was
-// written.
+// changes returns the acknowledged writes of each key, sorted by index. It also returns the index at which each value
+// was written; 0 if it is unknown.
 func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	byKey, where := map[Key][]change{}, map[Key]map[string]uint64{}
 	for _, o := range ops {
@@ -40,8 +40,8 @@ func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	return byKey, where
 }
 
-// contents judges the value that every read shows, including stale ones: it must be that of the last write up to the
-// read's index. Then no acknowledged write is missing from a later state, and every value was written by a client.
+// contents judges the value that every read shows, even a stale one. It must be the value of the last write up to the
+// read's index. So no acknowledged write is missing from a later state, and some client has written every value.
 func contents(ops []Op) (bad []string) {
 	byKey, where := changes(ops)
 	for key, all := range byKey {
@@ -65,7 +65,7 @@ func contents(ops []Op) (bad []string) {
 			bad = append(bad, fmt.Sprintf("LIN: a read shows what was written at index %d, after its own:\n  %s", written, o))
 			continue
 		case o.Answer.Value != "" && written == 0:
-			continue // of unknown outcome, and of a kind that doesn't show the index
+			continue // its outcome is unknown, and a label does not show its index
 		}
 		all := byKey[o.Key]
 		last := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index }) - 1
@@ -77,7 +77,7 @@ func contents(ops []Op) (bad []string) {
 	return bad
 }
 
-// versions judges the version numbers of jobs: each is given once, and they grow with the index.
+// versions judges the version numbers of jobs. Each number is given once, and they grow with the index.
 func versions(ops []Op) (bad []string) {
 	type versionOf struct {
 		key     Key
@@ -111,7 +111,8 @@ func versions(ops []Op) (bad []string) {
 	return append(bad, amounts(ops)...)
 }
 
-// amounts judges the number of versions: each acknowledged change made one, each of unknown outcome at most one.
+// amounts judges the number of versions. Each acknowledged change makes one; each change of unknown outcome makes at
+// most one.
 func amounts(ops []Op) (bad []string) {
 	type tally struct{ done, unknown, last int }
 	jobs := map[Key]*tally{}
@@ -142,14 +143,14 @@ func amounts(ops []Op) (bad []string) {
 	return bad
 }
 
-// known is the highest index that some client had seen by a time.
+// known is the highest index that any client had seen up to a time.
 type known struct {
 	end   time.Duration
 	index uint64
 	op    Op
 }
 
-// knowledge returns the known indexes in order of time, each higher than the one before.
+// knowledge returns the known indexes, sorted by time. Each is higher than the one before.
 func knowledge(ops []Op) []known {
 	ended := slices.DeleteFunc(slices.Clone(ops), func(o Op) bool {
 		return o.End == Never || o.Index == 0 || o.Outcome != Done
@@ -164,8 +165,8 @@ func knowledge(ops []Op) []known {
 	return out
 }
 
-// missed finds the first answer that some client got before a read began, and that shows a later state than the read.
-// The time from that answer to the beginning of the read is the read's least age.
+// missed finds the first answer that a client got before a read began and that shows a later state than the read. The
+// time from that answer to the beginning of the read is the least age of the read.
 func missed(all []known, o Op) (known, time.Duration, bool) {
 	i := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index })
 	if i == len(all) || all[i].end >= o.Begin {
@@ -174,8 +175,8 @@ func missed(all []known, o Op) (known, time.Duration, bool) {
 	return all[i], o.Begin - all[i].end, true
 }
 
-// ages judges how old the answers are: a consistent read misses nothing, a default read no more than the lease allows,
-// a stale read no more than it states.
+// ages judges how old answers are. A consistent read must miss nothing. A default read may miss writes for as long as
+// the lease allows, and a stale read for as long as it states.
 func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	all := knowledge(ops)
 	for _, o := range ops {
@@ -209,8 +210,8 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	return bad
 }
 
-// waits judges blocking reads: a client that passes the index of its last answer gets nothing older before its wait
-// time is over.
+// waits judges blocking reads. If a client passes the index of its last answer, it must not get an older state before
+// its wait is over.
 func waits(ops []Op) (bad []string) {
 	for _, o := range ops {
 		if o.Action == Read && o.After > 0 && o.Index > 0 && o.Index < o.After && o.End-o.Begin < o.Wait {

@@ -10,13 +10,13 @@ import (
 // writing is one write, however many requests it takes.
 type writing struct {
 	c  *client
-	op Op // as known so far
+	op Op // what is known of it so far
 
 	mu    sync.Mutex
-	first int // answers that carried it out, without replayed ones
+	first int // number of answers that say that they carried it out, replays not counted
 }
 
-// send sends the write through each of some servers at once and takes all their answers.
+// send sends the write through several servers at the same time and takes all answers.
 func (w *writing) send(ctx context.Context, doors []Door) {
 	ask := w.op.Ask
 	for _, door := range doors {
@@ -38,13 +38,13 @@ func (w *writing) send(ctx context.Context, doors []Door) {
 	wg.Wait()
 }
 
-// written has the parts of an answer to a write that are checked.
+// written has those parts of an answer to a write that are checked.
 type written struct {
 	Index    uint64 `json:"index"`
 	Replayed bool   `json:"replayed"`
 }
 
-// take adds one answer to the write's result. Definite answers must agree.
+// take adds one answer to the result of the write. All answers that are certain must agree.
 func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	case definite(got.Outcome):
 		w.op.Answer, w.op.End = got, end
 	case was.Outcome == "" || was.Outcome == Nothing && got.Outcome == Unknown:
-		// refused by one server, and the other may have carried it out
+		// one server refused it, but the other may have carried it out
 		w.op.Answer, w.op.End = got, end
 	}
 }

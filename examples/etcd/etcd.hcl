@@ -1,5 +1,6 @@
-# Three members of etcd. A member is stopped only while it does not lead and the others answer; its place is taken by a member of the same
-# name with empty data, which etcd fills. Copy member, facts, resign and live to /opt/etcd on every machine, and install etcd there.
+# Three members of etcd. A member is stopped only if it does not lead and the others answer. A member of the same name
+# with empty data replaces it, and etcd fills the data. Copy member, facts, resign and live to /opt/etcd on every
+# machine, and install etcd there.
 #
 #   outspan job run examples/etcd/etcd.hcl
 #   etcdctl --endpoints http://ANY_NODE:12379 put greeting hello
@@ -30,7 +31,7 @@ job "etcd" {
       exec     = ["/opt/etcd/live"]
       interval = "2s"
       timeout  = "3s"
-      grace    = "60s" # joining waits for the others
+      grace    = "60s" # a member that joins waits for the others
     }
     role_check {
       exec     = ["/opt/etcd/facts"]

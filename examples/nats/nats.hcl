@@ -1,6 +1,7 @@
-# Three members of a NATS cluster with JetStream. A member is stopped only while it does not lead the cluster's own group and the others answer; its place
-# is taken by a member of the same name with an empty volume, which JetStream fills before the next one may go. Members find each other by OUTSPAN_PEERS.
-# Copy member, facts and resign to /opt/nats on every machine, and install nats-server there. Change the password. Give streams three replicas.
+# Three members of a NATS cluster with JetStream. A member is stopped only if it does not lead JetStream's meta group and
+# the others answer. A member of the same name with an empty volume replaces it. JetStream fills the volume before the
+# next member may stop. Members find each other by OUTSPAN_PEERS. Copy member, facts and resign to /opt/nats on every
+# machine, and install nats-server there. Change the password. Give streams three replicas.
 #
 #   outspan job run examples/nats/nats.hcl
 #   nats --server ANY_NODE:14222 stream add orders --subjects 'orders.>' --replicas 3
@@ -14,7 +15,7 @@ job "nats" {
 
     exec {
       command = "/opt/nats/member"
-      args    = ["3"] # members that found the cluster; the count
+      args    = ["3"] # number of members that found the cluster: the count
     }
     env = { NATS_SYSTEM_PASSWORD = "change-me" }
     resources {
@@ -38,10 +39,10 @@ job "nats" {
       port     = "monitor"
       path     = "/healthz" # 200 once this member's copy of every stream is current
       interval = "1s"
-      # With an empty volume it says so for a moment before it has heard of any stream: the next member must not go then.
+      # With an empty volume it is also 200 for a moment, until it knows the streams. The next member must not stop then.
       successes = 5
       timeout   = "3s"
-      grace     = "2m" # joining waits for the others
+      grace     = "2m" # a member that joins waits for the others
     }
     role_check {
       exec     = ["/opt/nats/facts"]

@@ -1,6 +1,7 @@
-# PostgreSQL: a primary with its data on one machine, and two replicas that each have a copy. What a drain does with a replica is the
-# setting node_drain_policy: with block-for-eviction a new replica is filled elsewhere, and once it is in sync the old one is stopped.
-# The primary stays where its data is: move it with outspan volume migrate, or acknowledge that it stays (outspan node ack-blockers).
+# PostgreSQL: a primary with its data on one machine, and two replicas that each have a copy. The setting node_drain_policy
+# decides what a drain does with a replica. With block-for-eviction, a new replica is filled elsewhere, and the old one is
+# stopped once the new one is in sync. The primary stays where its data is: move it with outspan volume migrate, or
+# acknowledge that it stays with outspan node ack-blockers.
 #
 # Copy primary, replica, facts and live to /opt/postgres on every machine, and install postgresql there. Change the password.
 job "postgres" {

@@ -1,7 +1,8 @@
-# Redis with one leader and two followers. A drain moves followers at once; a leader first hands over to a follower, without losing a
-# write. Clients find the leader by asking any member: redis-cli -h ANY_NODE -p 16379 get outspan:leader
+# Redis with one leader and two followers. A drain moves followers at once. A leader first hands over to a follower,
+# without losing a write. Clients ask any member for the leader: redis-cli -h ANY_NODE -p 16379 get outspan:leader
 #
-# When a leader's machine dies nobody is made the leader by itself: use Sentinel for that. What follows keeps serving reads.
+# If the leader's machine dies, no follower becomes the leader by itself: use Sentinel for that. Followers still serve
+# reads.
 # Copy member, facts, live and resign to /opt/redis on every machine, and install redis there.
 job "redis" {
   class = "production"
@@ -27,7 +28,7 @@ job "redis" {
       type     = "exec"
       exec     = ["/opt/redis/live"]
       interval = "1s"
-      grace    = "30s" # a new follower fetches everything first
+      grace    = "30s" # a new follower first fetches all data
     }
     role_check {
       exec     = ["/opt/redis/facts"]

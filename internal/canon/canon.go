@@ -1,5 +1,5 @@
-// Package canon writes and reads canonical CBOR by hand: what is written makes no garbage, and a reader that looks for
-// one thing makes none either.
+// Package canon writes and reads canonical CBOR without reflection. Writing allocates nothing but the output, and a
+// reader that needs one field allocates nothing.
 package canon
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Types of items.
+// The major types of CBOR items.
 const (
 	Uint     = 0
 	Negative = 1
@@ -16,7 +16,7 @@ const (
 	Map      = 5
 )
 
-// AppendHead begins an item: its type, and its value or its length in as few bytes as can be.
+// AppendHead writes the head of an item: its type, and its value or length in as few bytes as possible.
 func AppendHead(b []byte, major byte, n uint64) []byte {
 	major <<= 5
 	switch {
@@ -33,7 +33,7 @@ func AppendHead(b []byte, major byte, n uint64) []byte {
 		byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendInt writes an integer of either sign.
+// AppendInt writes a signed integer.
 func AppendInt(b []byte, n int64) []byte {
 	if n < 0 {
 		return AppendHead(b, Negative, uint64(-1-n))
@@ -46,7 +46,7 @@ func AppendText(b []byte, text string) []byte {
 	return append(AppendHead(b, Text, uint64(len(text))), text...)
 }
 
-// AppendTexts writes a map of texts, in the order of Compare.
+// AppendTexts writes a map of texts, with its keys in the order of Compare.
 func AppendTexts(b []byte, m map[string]string) []byte {
 	var few [8]string
 	keys := few[:0]
@@ -61,7 +61,7 @@ func AppendTexts(b []byte, m map[string]string) []byte {
 	return b
 }
 
-// Compare is the order of keys: the shorter first.
+// Compare compares two keys: shorter keys come first, keys of equal length in the order of their bytes.
 func Compare(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
@@ -69,32 +69,33 @@ func Compare(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// Reader reads canonical CBOR from the front. Once something is not as it should be it is failed, and reads only zeros.
+// Reader reads canonical CBOR from the front. After the first item that is not as expected, it has failed and returns
+// only zero values.
 type Reader struct {
 	rest   string
 	failed bool
 }
 
-// NewReader reads text, which is CBOR. What Text and Texts return are parts of it.
+// NewReader returns a reader of text, which is CBOR. The results of Text and Texts share its memory.
 func NewReader(text string) Reader { return Reader{rest: text} }
 
-// Done reports whether all was read and nothing failed.
+// Done reports whether everything was read without a failure.
 func (r *Reader) Done() bool { return !r.failed && r.rest == "" }
 
-// Failed reports whether something was not as it should be.
+// Failed reports whether anything was not as expected.
 func (r *Reader) Failed() bool { return r.failed }
 
-// Left returns the number of bytes that are still to be read; 0 after a failure.
+// Left returns the number of unread bytes; 0 after a failure.
 func (r *Reader) Left() int { return len(r.rest) }
 
-// Want fails the reader unless ok.
+// Want makes the reader fail unless ok.
 func (r *Reader) Want(ok bool) {
 	if !ok {
 		r.rest, r.failed = "", true
 	}
 }
 
-// Head reads the beginning of an item.
+// Head reads the head of an item: its type, and its value or length.
 func (r *Reader) Head() (major byte, n uint64) {
 	if r.rest == "" {
 		r.Want(false)
@@ -115,11 +116,11 @@ func (r *Reader) Head() (major byte, n uint64) {
 		n = n<<8 | uint64(r.rest[i])
 	}
 	r.rest = r.rest[size:]
-	r.Want(n >= 24 && (size == 1 || n>>(4*size) != 0)) // it would have fitted in half as many
+	r.Want(n >= 24 && (size == 1 || n>>(4*size) != 0)) // fail if half as many bytes would do: not canonical
 	return major, n
 }
 
-// NextIs skips the number of a field if it is the next.
+// NextIs reports whether the next byte is the field number key, and if so skips it.
 func (r *Reader) NextIs(key uint64) bool {
 	if r.rest == "" || r.rest[0] != byte(key) {
 		return false
@@ -128,14 +129,14 @@ func (r *Reader) NextIs(key uint64) bool {
 	return true
 }
 
-// Uint reads an integer that is not negative.
+// Uint reads an unsigned integer.
 func (r *Reader) Uint() uint64 {
 	major, n := r.Head()
 	r.Want(major == Uint)
 	return n
 }
 
-// Int reads an integer of either sign.
+// Int reads a signed integer.
 func (r *Reader) Int() int64 {
 	major, n := r.Head()
 	r.Want((major == Uint || major == Negative) && n <= math.MaxInt64)
@@ -156,7 +157,8 @@ func (r *Reader) Text() string {
 	return text
 }
 
-// Texts reads a map of texts, which has no key twice and is not empty. Without keep it is only checked.
+// Texts reads a map of texts. It fails if the map is empty or its keys are not in ascending order. Unless keep is set,
+// it only checks the map and returns nil.
 func (r *Reader) Texts(keep bool) (m map[string]string) {
 	major, n := r.Head()
 	r.Want(major == Map && n > 0 && n <= uint64(len(r.rest)))

@@ -39,7 +39,8 @@ func agentStatus(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeHere returns the node of this machine: the one with its host name, or the only one whose agent runs on it.
+// nodeHere returns the node of this machine: the node with the machine's host name, or else the only node whose agent
+// runs on it.
 func (a *app) nodeHere(ctx context.Context) (string, error) {
 	host, err := os.Hostname() // the default name of an agent
 	if err != nil {

@@ -20,7 +20,7 @@ type app struct {
 	conn    connFlags
 }
 
-// verb makes one command of the tree.
+// verb makes one command of the command tree.
 type verb func(*app) *cobra.Command
 
 // Run runs one command line on the standard streams and returns its exit code.
@@ -47,7 +47,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return a.finish(ctx, err)
 }
 
-// root builds the whole tree.
+// root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outspan",
@@ -73,7 +73,7 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
 	a.Output.Register(root.PersistentFlags())
-	// it can't fail: the flag was made above
+	// no error is possible: the flag exists
 	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name"))
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
@@ -108,7 +108,7 @@ func (a *app) noun(n noun) *cobra.Command {
 	return cmd
 }
 
-// completeParents makes every command that only has subcommands list them when it is run.
+// completeParents makes every command that only has subcommands list them when it is run without one.
 func completeParents(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeParents(child)
@@ -118,7 +118,7 @@ func completeParents(cmd *cobra.Command) {
 	}
 }
 
-// verbOf runs a command that only has subcommands.
+// verbOf runs a command that only has subcommands: it shows them, or returns an error.
 func verbOf(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return missingVerb(cmd)
@@ -135,14 +135,14 @@ func aliasOf(v verb, use string) verb {
 	}
 }
 
-// anyChanged reports whether a flag of the command itself was given.
+// anyChanged reports whether the command line gives a flag of the command itself.
 func anyChanged(cmd *cobra.Command) bool {
 	changed := false
 	cmd.LocalNonPersistentFlags().Visit(func(*pflag.Flag) { changed = true })
 	return changed
 }
 
-// flagNames returns the long names of all flags in the tree.
+// flagNames returns the long names of all flags in the command tree.
 func flagNames(root *cobra.Command) map[string]bool {
 	names := map[string]bool{"help": true}
 	var walk func(*cobra.Command)
@@ -158,7 +158,7 @@ func flagNames(root *cobra.Command) map[string]bool {
 	return names
 }
 
-// singleDash returns the name in -name or -name=value; false for anything else.
+// singleDash returns the name in -name or -name=value; ok is false for any other argument.
 func singleDash(arg string) (string, bool) {
 	if len(arg) < 3 || arg[0] != '-' || arg[1] == '-' {
 		return "", false
@@ -167,7 +167,7 @@ func singleDash(arg string) (string, bool) {
 	return name, true
 }
 
-// longFlags turns -json into --json, since some tools have long flags with a single dash. Single letters, and
+// longFlags changes -json to --json, because some tools write long flags with a single dash. Single letters, and
 // everything after --, stay unchanged.
 func longFlags(args []string, known func(name string) bool) []string {
 	out := slices.Clone(args)

@@ -53,7 +53,7 @@ func budgetLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// scopeActor is the scope of a row that is not a budget of instances but the rate of an actor that stops them.
+// scopeActor is the scope of a row that shows the rate of an actor, and not the budget of instances.
 const scopeActor = "actor"
 
 func readyOfWant(b api.Budget) string {
@@ -74,7 +74,7 @@ func downText(b api.Budget) string {
 	return fmt.Sprintf("%d (%d voluntary)", b.Down.Voluntary+b.Down.Involuntary, b.Down.Voluntary)
 }
 
-// downByCause lists what is down with the reasons: "2 (1 voluntary): node_draining 1, node_offline 1".
+// downByCause lists how many instances are down, with the causes: "2 (1 voluntary): node_draining 1, node_offline 1".
 func downByCause(b api.Budget) string {
 	text := downText(b)
 	for i, cause := range slices.Sorted(maps.Keys(b.Down.ByCause)) {
@@ -101,7 +101,7 @@ func nextAllowed(b api.Budget) string {
 	return term.Stamp(b.Rate.NextAllowed)
 }
 
-// readBudget reads a budget by its name: JOB/GROUP for the budget of a group.
+// readBudget reads a budget by its name, which is JOB/GROUP for the budget of a group.
 func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
@@ -159,7 +159,7 @@ func asTexts[T ~string](list []T) []string {
 	return out
 }
 
-// joinedText lists ids for people; "none" for an empty list.
+// joinedText joins ids with commas; "none" for an empty list.
 func joinedText[T ~string](list []T) string {
 	return cmp.Or(strings.Join(asTexts(list), ", "), "none")
 }
@@ -245,7 +245,7 @@ func budgetRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// budgetLine describes the effect of a budget of a submitted job.
+// budgetLine describes the effect of one budget of a submitted job.
 func budgetLine(b model.BudgetLine) string {
 	if b.Scope == model.ScopeShared {
 		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
@@ -253,7 +253,7 @@ func budgetLine(b model.BudgetLine) string {
 	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)
 }
 
-// budgetNotes writes the effect of the budgets of a job's groups, as comments of a job file.
+// budgetNotes prints the effect of the budgets of a job's groups, as comments of a job file.
 func budgetNotes(p *term.Page, spec model.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]

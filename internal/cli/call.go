@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// client returns the client of this run; it connects at the first call. If no server is known, each call fails with the
-// reason.
+// client returns the client of this run. The client connects at its first call. If no server is known, every call fails
+// with the reason.
 func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
 		cfg, err := a.conn.config(a.Env)
@@ -34,14 +34,14 @@ func (a *app) client() *client.Client {
 
 // nowhere returns a client whose calls all fail with err.
 func nowhere(err error) *client.Client {
-	c, _ := client.New(client.Config{ // this address is valid
+	c, _ := client.New(client.Config{ // the address is valid, so there is no error
 		Addresses: []string{"unix:///nowhere"}, RetryFor: -1,
 		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err },
 	})
 	return c
 }
 
-// reader reads one object; each call reads the same one.
+// reader reads one object. Every call reads the same object.
 type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
 
 // of returns a reader of the object named ref.
@@ -50,7 +50,8 @@ func of[T any](get func(context.Context, string, client.ReadOptions) (client.Res
 	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
 }
 
-// fieldsFor returns the fields to ask for: those that a table shows, or all for programs.
+// fieldsFor returns the JSON fields to ask for: those that the table's columns need, or all if the output is for a
+// program.
 func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	if a.Output.Machine() {
 		return nil
@@ -58,11 +59,11 @@ func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	return []string{term.FieldsOf(columns, a.Output.Effective() == term.AsWide)}
 }
 
-// leaderless is how long a read that any server can answer waits for a leader.
+// leaderless is how long a read waits for a leader if any server could answer it too.
 const leaderless = 2 * time.Second
 
-// noteWaiting prints that a call has no answer yet and is still being tried: an election takes a second or two, a lost
-// majority lasts.
+// noteWaiting prints that a call has no answer yet and is still being repeated. An election takes a second or two;
+// without a majority it can take long.
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
@@ -70,8 +71,8 @@ func (a *app) noteWaiting(why error, atMost time.Duration) {
 	}
 }
 
-// orStale reads from the leader. If there is none, it reads what one server knows, since the state is most needed then.
-// If asked names a consistency, only that is used.
+// orStale reads from the leader. Without a leader it reads from any server, because then the state is needed most. If
+// asked names a consistency, it reads only with that.
 func orStale(a *app, asked client.Consistency, read func(client.Consistency) error) error {
 	if asked != "" {
 		return read(asked)
@@ -94,7 +95,7 @@ func sorted[T any](l client.List[T], compare func(x, y T) int) client.List[T] {
 	return l
 }
 
-// namesOf gives the -o name form of a list.
+// namesOf returns the names of a list's items, for -o name.
 func namesOf[T any](items []T, name func(T) string) []string {
 	names := make([]string, len(items))
 	for i, item := range items {
@@ -110,14 +111,15 @@ func showList[T any](a *app, l client.List[T], name func(T) string, columns []te
 	}})
 }
 
-// watch reads an object again each time it changes, until each returns done. It survives changes of the leader:
-// transient errors are tried again until ctx ends.
+// watch reads an object again each time it changes, until each returns done. After a transient error, such as a change
+// of the leader, it tries again until ctx ends.
 func watch[T any](ctx context.Context, a *app, read reader[T],
 	each func(client.Response[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
-// watchEvery is watch that also reads when nothing changed for most, for what depends on time or on other objects.
+// watchEvery is like watch, but also reads if nothing has changed for most. It is for objects whose view depends on the
+// time or on other objects.
 func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration,
 	each func(client.Response[T]) (done bool, err error)) error {
 	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
@@ -150,7 +152,7 @@ type writeFlags struct {
 	dryRun    bool
 }
 
-// register adds --request-id, and --dry-run with the given help; no --dry-run if that is "".
+// register adds the flag --request-id. If dryRun is not "", it also adds --dry-run with that help text.
 func (f *writeFlags) register(cmd *cobra.Command, dryRun string) {
 	cmd.Flags().
 		StringVar(&f.requestID, "request-id", "",
@@ -164,7 +166,7 @@ func (f *writeFlags) options() client.WriteOptions {
 	return client.WriteOptions{RequestID: model.RequestID(f.requestID), DryRun: f.dryRun}
 }
 
-// parseIndex parses the value of --if-index; nil for "", which sets no condition.
+// parseIndex parses the value of --if-index. It returns nil, meaning no condition, for "".
 func parseIndex(text string) (*uint64, error) {
 	if text == "" {
 		return nil, nil
@@ -176,8 +178,8 @@ func parseIndex(text string) (*uint64, error) {
 	return &index, nil
 }
 
-// would returns what a write has done, such as "is cordoned" or "settings are changed"; for a dry run, what it would
-// do.
+// would returns a sentence about what a write has done, such as "is cordoned" or "settings are changed". For a dry run,
+// the sentence says what the write would do.
 func (f *writeFlags) would(done string) string {
 	if !f.dryRun {
 		return done
@@ -192,7 +194,7 @@ func (f *writeFlags) would(done string) string {
 	return done
 }
 
-// conditional maps the verbs of these sentences to the word after "would".
+// conditional maps the verbs of these sentences to the word that follows "would".
 var conditional = map[string]string{"is": "be", "are": "be", "takes": "take", "has": "have"}
 
 // done returns the end of a sentence about a write: "(index 7)", or that nothing was changed.

@@ -98,7 +98,7 @@ with a class that exists they move it. No instance is changed by that.`,
 		_ = cmd.RegisterFlagCompletionFunc(name,
 			func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return a.complete("classes")(cmd, nil, typed)
-			}) // it can't fail: the flags were made above
+			}) // no error is possible: the flags exist
 	}
 	_ = cmd.RegisterFlagCompletionFunc("preempt-equal", completeWords("off", "fair"))
 	return cmd

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// No cell, nor the order of the rows, needs a field that its table does not request.
+// A table requests all fields that its cells and the order of its rows need.
 func TestTablesAskForWhatTheyShow(t *testing.T) {
 	a := &app{Console: term.Console{Now: time.Now}}
 	askForWhatTheyShow(t, a.nodeColumns(), byNodeName)
@@ -41,7 +41,7 @@ func askForWhatTheyShow[T any](t *testing.T, columns []term.Column[T], order fun
 	}
 }
 
-// only is an item as in an answer with these fields.
+// only returns the item as it arrives in an answer with only these fields.
 func only[T any](t *testing.T, item T, fields string) (some T) {
 	t.Helper()
 	raw, err := json.Marshal(item)
@@ -60,7 +60,7 @@ func only[T any](t *testing.T, item T, fields string) (some T) {
 	return some
 }
 
-// fill gives every field a value other than its zero.
+// fill sets every field to a value other than zero.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:

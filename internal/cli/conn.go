@@ -16,14 +16,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sockets are the paths where a server of this machine listens by default.
+// sockets are the default paths of the unix socket of a server on this machine.
 var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 
-// connFlags say how to reach the cluster. A flag overrides the environment, which overrides the local socket.
+// connFlags define how to reach the cluster. A flag takes precedence over the environment, and that over the local
+// socket.
 type connFlags struct {
 	address, caCert, cert, key, serverName string
 
-	retryFor time.Duration // how long a call is tried again while there is no leader; 0: the client's default
+	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
 	waiting  func(why error, atMost time.Duration)
 	opened   *client.Client
 }
@@ -71,7 +72,7 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			"try things out: outspan dev")
 }
 
-// checkEndpoint refuses an address that no server can have, and suggests the one that was probably meant.
+// checkEndpoint refuses an address that no server can have. The error suggests a valid one.
 func checkEndpoint(one string) error {
 	if strings.HasPrefix(one, "unix:///") {
 		return nil

@@ -1,6 +1,6 @@
 // Package cli is the command line of outspan.
 //
-// nouns.go has the table of commands; each noun has a file with its verbs. A command uses the cluster through the HTTP
-// API only (call.go). It ends with an exit code from the table in exit.go, which scripts rely on. Package term prints
-// the results; package local has the commands that need no cluster.
+// nouns.go has the table of commands, and each noun has a file with its verbs. A command uses the cluster only through
+// the HTTP API (call.go). It ends with an exit code from the table in exit.go, on which scripts rely. Package term
+// prints the results; package local has the commands that need no cluster.
 package cli

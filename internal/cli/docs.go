@@ -50,10 +50,10 @@ func writeDocs(root *cobra.Command, dir string) error {
 	return local.WriteMetricsDocs(filepath.Join(dir, "metrics.md"), daemon.Collectors()...)
 }
 
-// documented reports whether a command is in the reference: hidden commands and help are not.
+// documented reports whether a command is in the reference. Hidden commands and help are not.
 func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Name() != "help" }
 
-// docsIndex returns the front page: every command, the global flags, the exit codes.
+// docsIndex returns the front page, with every command, the global flags and the exit codes.
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(

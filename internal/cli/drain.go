@@ -45,7 +45,7 @@ func moved(d api.Drain) (n int) {
 	return n
 }
 
-// stopped counts the instances that were stopped and not replaced elsewhere.
+// stopped returns how many instances were stopped without a replacement.
 func stopped(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Stopped
@@ -53,7 +53,7 @@ func stopped(d api.Drain) (n int) {
 	return n
 }
 
-// acked counts the instances that stay because an operator acknowledged it.
+// acked returns how many instances stay because an operator acknowledged that.
 func acked(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Acked
@@ -136,8 +136,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why. It lists up to listedAtMost instances; of more it shows how many
-// share a state. Each reason is shown once.
+// drainLeft shows what is left on a node and why. Up to listedAtMost instances are listed one by one; if there are
+// more, it shows how many are in each state. Each reason is shown once.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)
@@ -254,11 +254,11 @@ func drainWatch(a *app) *cobra.Command {
 	return cmd
 }
 
-// drainWrite changes one drain.
+// drainWrite is a write to one drain.
 type drainWrite func(client.Drains, context.Context, string,
 	client.WriteOptions) (client.Response[api.DrainWriteReply], error)
 
-// drainVerb is a write to one drain.
+// drainVerb makes a command for a write to one drain.
 func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{

@@ -24,7 +24,7 @@ type eventFlags struct {
 	subjects []string
 }
 
-// check refuses a number without a unit, which could be seconds, minutes or the index of an event.
+// check refuses a number without a unit: it could mean seconds, minutes or the index of an event.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
 		return term.Usage("--since %s has no unit", f.since).
@@ -47,10 +47,10 @@ func (f *eventFlags) options() client.EventOptions {
 	return o
 }
 
-// bareNumber is a number without a unit.
+// bareNumber matches a number without a unit.
 var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 
-// eventID is the id of an event, or 0 for the oldest.
+// eventID matches the id of an event, and 0 for the oldest event.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 func eventsCommand(a *app) *cobra.Command {
@@ -83,7 +83,7 @@ and without repeating any. With -o json and -f: one event a line.`,
 	return cmd
 }
 
-// eventList is what events prints as JSON without -f.
+// eventList is the JSON that the command events prints without -f.
 type eventList struct {
 	Items []json.RawMessage `json:"items"`
 	Index uint64            `json:"index"`
@@ -120,8 +120,8 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	})
 }
 
-// nameNodes replaces the ids of nodes by their names in the subjects of events. The ids stay for nodes that are gone,
-// or if no server answers.
+// nameNodes replaces ids of nodes in the subjects of events by the nodes' names. If a node is gone or no server
+// answers, the id stays.
 func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
@@ -164,7 +164,7 @@ func eventData(e api.Event) string {
 	return strings.Join(parts, " ")
 }
 
-// followEvents prints events until Ctrl-C. After a lost connection it goes on after the last printed event.
+// followEvents prints events until Ctrl-C. After a lost connection it continues after the last printed event.
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	for e, err := range a.client().Events.Follow(ctx, f.options()) {
 		if err != nil {

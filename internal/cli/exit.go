@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of outcomes that only the command line determines.
+// Codes of outcomes that come from the command line itself, not from a server.
 const (
 	codeNotAllPlaced model.Code = "not_all_placed"
 	codeEndedFailed  model.Code = "ended_failed"
@@ -22,7 +22,7 @@ const (
 	codeCanceled     model.Code = "drain_canceled"
 )
 
-// outcomes maps codes that only the command line gives to exit codes.
+// outcomes maps codes of outcomes to exit codes that are not those of api.ExitOf.
 var outcomes = map[model.Code]term.ExitCode{
 	codeNotAllPlaced: term.ExitNotAllPlaced,
 	codeEndedFailed:  term.ExitFailed,
@@ -33,7 +33,7 @@ var outcomes = map[model.Code]term.ExitCode{
 	codeCommandFailed: term.ExitOther,
 	codeNotReturned:   term.ExitOther,
 
-	// A job that fits nowhere is refused when it is submitted.
+	// The servers refuse a job with these codes if it fits nowhere.
 	model.CodeNoMemory:     term.ExitNotAllPlaced,
 	model.CodeNoPorts:      term.ExitNotAllPlaced,
 	model.CodeNoNodes:      term.ExitNotAllPlaced,
@@ -77,7 +77,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return int(code)
 }
 
-// failure is an error as printed in JSON on stderr.
+// failure is an error in the form of JSON on stderr.
 type failure struct {
 	Code      model.Code `json:"code"`
 	Message   string     `json:"message"`
@@ -106,11 +106,11 @@ func describe(err error) failure {
 	return f
 }
 
-// report prints what failed, why (the code), and what to do next.
+// report prints an error with its code and its hint.
 func report(w io.Writer, err error, asJSON bool) {
 	f := describe(err)
 	if asJSON {
-		line, _ := json.Marshal(f) // strings, a bool and a number: it can't fail
+		line, _ := json.Marshal(f) // can't fail: only strings, a bool and a number
 		fmt.Fprintf(w, "%s\n", line)
 		return
 	}
@@ -124,7 +124,7 @@ func report(w io.Writer, err error, asJSON bool) {
 	}
 }
 
-// isCode reports whether err is a refusal of this code.
+// isCode reports whether err is a *model.Error with this code.
 func isCode(err error, code model.Code) bool {
 	var known *model.Error
 	return errors.As(err, &known) && known.Code == code

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// followDrain shows the progress of a drain, and returns its outcome.
+// followDrain shows the progress of a drain, and returns the drain's outcome.
 func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) error {
 	p := term.NewProgress(&a.Console)
 	defer p.End()
@@ -21,7 +21,7 @@ func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) erro
 	return err
 }
 
-// watchDrain follows a drain and prints lines only.
+// watchDrain follows a drain to its end, and prints only lines that stay.
 func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags,
 	say func(string, ...any)) (*api.Drain, error) {
 	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
@@ -62,8 +62,8 @@ func (a *app) drainBar(p *term.Progress, d api.Drain) {
 	p.Now("draining: %s", strings.Join(parts, "; "))
 }
 
-// countOf describes the progress of a node. An instance that was asked to stop counts as moved; it is still there for
-// its grace.
+// countOf describes the progress of one node. An instance that is stopping counts as moved, although it is still there
+// for its grace.
 func countOf(n api.DrainNode) string {
 	stopping := 0
 	for _, r := range n.Remaining {
@@ -78,7 +78,7 @@ func countOf(n api.DrainNode) string {
 	return text
 }
 
-// movedText counts the replaced instances, and those that were only stopped.
+// movedText describes how many instances were replaced, and how many only stopped.
 func movedText(moved, stopped int) string {
 	if stopped == 0 {
 		return fmt.Sprintf("%d moved", moved)
@@ -86,7 +86,7 @@ func movedText(moved, stopped int) string {
 	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
 }
 
-// ackedText counts the instances that stay on their node; "" if there are none.
+// ackedText describes how many instances stay on their node; "" if none do.
 func ackedText(n int) string {
 	switch n {
 	case 0:
@@ -148,7 +148,7 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + term.Span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		var kept []model.BlockerSum // an ended drain has no blockers any more
+		var kept []model.BlockerSum // once a drain has ended, it has no blockers
 		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// foreignCommands maps commands of other tools to ours. An entry without a noun is also used for the noun that its
-// command begins with.
+// foreignCommands maps commands of other tools to ours. An entry of one word also applies after a noun, if our command
+// begins with that noun.
 var foreignCommands = map[string]string{
 	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge",
 	"top": "instance ls", "ps": "instance ls", "get": "node ls, and so for every noun",
@@ -35,7 +35,7 @@ var foreignCommands = map[string]string{
 	"server ls": "server members", "server status": "server health", "server leave": "server remove SERVER",
 }
 
-// habit returns the command for a word of another tool, or "".
+// habit returns our command for a word of another tool, or "".
 func habit(cmd *cobra.Command, word string) string {
 	if cmd.HasParent() {
 		if way, ok := foreignCommands[cmd.Name()+" "+word]; ok {
@@ -53,7 +53,8 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// nearHabit finds the word of another tool that a mistyped word was probably meant to be, and the command for it.
+// nearHabit finds the word of another tool that a mistyped word is closest to. It returns that word and our command for
+// it.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
 	for known := range foreignCommands {
@@ -72,7 +73,7 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	return meant, way
 }
 
-// flagHabits maps flags of other tools to what to use here.
+// flagHabits maps flags of other tools to ours.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",
 	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain " +
@@ -88,7 +89,7 @@ var flagHabits = map[string]string{
 	"config": "only servers and agents have a file; name a server with: --address",
 }
 
-// flagHint returns the next step after an error in a flag.
+// flagHint returns the hint for an error about a flag.
 func flagHint(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -120,7 +121,7 @@ func visibleFlags(cmd *cobra.Command) []string {
 	return names
 }
 
-// flagText describes what is wrong with a flag, without the wording of libraries.
+// flagText describes what is wrong with a flag, in our own words.
 func flagText(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -142,7 +143,7 @@ func flagText(err error) string {
 	return "invalid argument " + given + " for --" + invalid.GetFlag().Name + ": " + why
 }
 
-// unknownCommand returns an error for a word that is no command here, with the command that was probably meant.
+// unknownCommand returns the error for an unknown word, with the command that was probably meant.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	refusal := term.Usage("%q is not a command of %s", word, cmd.CommandPath())
 	var names []string
@@ -174,7 +175,7 @@ func missingVerb(cmd *cobra.Command) error {
 		WithHint("see: %s --help", cmd.CommandPath())
 }
 
-// flagError gives errors of pflag the form of all other errors.
+// flagError converts an error of pflag to the form of all other errors.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	healthLook = time.Second // between two looks of --wait: as often as the leader asks the servers
-	closeBy    = 250         // entries: a server with a smaller lag has caught up
+	healthLook = time.Second // pause between two checks of --wait: the leader asks the servers this often
+	closeBy    = 250         // entries; a server that lags by fewer has caught up
 )
 
 func serverHealth(a *app) *cobra.Command {
@@ -53,17 +53,16 @@ those at --address are ready. It is what to wait for between two steps of a roll
 	return cmd
 }
 
-// serverAnswer is what the server at an address reports about itself.
+// serverAnswer is what the server at one address reports about itself.
 type serverAnswer struct {
 	Address string `json:"address"`
 	api.Health
 	raw  []byte
-	dark bool // it reported nothing; Status has the reason
+	dark bool // there was no report; Status has the reason
 }
 
-// askHealth asks each address separately, since an answer of another server says nothing about the one that was asked.
-// With leader it looks for the leader. If some servers are not ready, it returns the answers together with the error of
-// the first of those.
+// askHealth asks every address itself, because one server must not answer for another. With leader it looks for the
+// leader. If some servers are not ready, it returns all answers and the error of the first such server.
 func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
@@ -126,7 +125,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 			return cell(s)
 		}
 	}
-	s, err := term.ResultOf(struct { // the first answer of a ready server, and those of all servers
+	s, err := term.ResultOf(struct { // the first answer of a ready server, and the answers of all servers
 		api.Health
 		Servers []serverAnswer `json:"servers"`
 	}{h.Health, all}, names, func(p *term.Page) {
@@ -144,8 +143,8 @@ func (a *app) showHealth(all []serverAnswer) error {
 	return a.Show(s)
 }
 
-// waitForServers waits until the cluster is whole and the servers that are asked are ready. Two looks in a row must
-// succeed: a server that has just stopped may have answered right before.
+// waitForServers waits until the cluster is whole and the servers that are asked are ready. Two checks in a row must
+// succeed, because a server that has just stopped may still have answered the first one.
 func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -179,7 +178,7 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 	}
 }
 
-// lookAtServers returns what the cluster lacks; "" if it is whole.
+// lookAtServers returns what the cluster lacks to be whole; "" if it lacks nothing.
 func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
@@ -191,7 +190,8 @@ func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	return lackingServer(got.Items), nil
 }
 
-// lackingServer returns why a cluster is not whole; "" if it is.
+// lackingServer returns why a cluster is not whole: it has no leader, or a server is not alive, has no vote, does not
+// answer or lags. It returns "" for a whole cluster.
 func lackingServer(members []api.Member) string {
 	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
 		return "there is no leader"
@@ -211,7 +211,7 @@ func lackingServer(members []api.Member) string {
 	return ""
 }
 
-// codeNotVerified says that a verification could not compare every server.
+// codeNotVerified means that a verification could not compare every server.
 const codeNotVerified model.Code = "not_verified"
 
 func serverVerify(a *app) *cobra.Command {
@@ -274,10 +274,10 @@ func verificationPage(p *term.Page, v api.Verification) {
 	}
 }
 
-// short returns enough of a digest to see that two differ.
+// short returns the first characters of a digest, enough to see that two digests differ.
 func short(digest string) string { return digest[:min(len(digest), 12)] }
 
-// emphasise puts the verdict that matters in capitals.
+// emphasise writes the verdict in capitals if states differ.
 func emphasise(verdict string) string {
 	if verdict == string(cluster.VerdictDiffers) {
 		return strings.ToUpper(verdict)
@@ -285,7 +285,7 @@ func emphasise(verdict string) string {
 	return verdict
 }
 
-// verified turns the verdict into an error with its exit code and next step.
+// verified returns the error, exit code and hint for a verdict; nil if the states are equal.
 func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {

@@ -16,7 +16,7 @@ const (
 	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
 )
 
-// serveHealth is a server of a cluster: ready, with these members, which may change between requests.
+// serveHealth serves as one ready server of a cluster with these members. members may change between requests.
 func serveHealth(t *testing.T, name string, members func() string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func serveHealth(t *testing.T, name string, members func() string) string {
 	})
 }
 
-// proves that server health --wait means all servers of the cluster, not only the one that it asks.
+// server health --wait waits for all servers of the cluster, not only for the one that it asks.
 func TestHealthWaitsForAllServers(t *testing.T) {
 	for _, c := range []struct{ other, want string }{
 		{`{"name":"s2","state":"failed","voter":true}`, "server s2 is failed"},
@@ -56,7 +56,7 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 	}
 }
 
-// proves that of several addresses each is asked by itself: a server that is ready does not answer for one that is not.
+// With several addresses, each server is asked itself: a ready one does not answer for one that is not ready.
 func TestHealthOfSeveralServers(t *testing.T) {
 	whole := func() string { return wholeServer }
 	first, second := serveHealth(t, "s1", whole), serveHealth(t, "s2", whole)

@@ -41,7 +41,8 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// samples replaces placeholders by examples. Where one placeholder begins with another, the longer one comes first.
+// samples replaces the placeholders of a usage line by examples. If one placeholder is the beginning of another, the
+// longer one comes first.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",
@@ -64,7 +65,7 @@ func fillExamples(cmd *cobra.Command) {
 	if text == "" {
 		text = strings.Join(strings.Fields(samples.Replace(term.UseLine(cmd))), " ")
 		if text == term.UseLine(cmd) {
-			return // it would only repeat the usage line
+			return // an example would only repeat the usage line
 		}
 	}
 	cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
@@ -79,8 +80,8 @@ func examplesOf(cmd *cobra.Command) []string {
 	return lines
 }
 
-// completionTime bounds how long the shell waits for names. If the cluster does not answer, nothing is completed and
-// nothing is printed.
+// completionTime is how long the shell waits for names. If the cluster does not answer in that time, nothing is
+// completed and nothing is printed.
 const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {
@@ -117,7 +118,8 @@ func completeWords(words ...string) completer {
 	}
 }
 
-// complete completes names from the cluster: the first kind for the first argument, the last one for all that follow.
+// complete completes names of the cluster's objects: kinds[0] for the first argument, and so on. The last kind is for
+// all further arguments.
 func (a *app) complete(kinds ...string) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -138,7 +140,7 @@ func beginning(words []string, typed string) []cobra.Completion {
 	return found
 }
 
-// namesOf lists the names of objects of a kind. After an error it returns none.
+// namesOf returns the names of all objects of a kind; none after an error.
 func (a *app) namesOf(ctx context.Context, kind string) []string {
 	switch kind {
 	case "nodes":
@@ -165,7 +167,7 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return transferNames(ctx, a)
 	case "members":
 		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
-	case "logs": // what has logs: jobs, their groups, instances
+	case "logs": // everything that has logs: jobs, their groups and instances
 		jobs, err := a.client().Jobs.List(ctx, client.ListOptions{})
 		if err != nil {
 			return nil

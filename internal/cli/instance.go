@@ -147,7 +147,7 @@ func (a *app) instancePage(p *term.Page, i api.Instance) {
 	)
 }
 
-// diskLimitText describes an instance's disk limit, and its usage if that is higher.
+// diskLimitText describes an instance's disk limit. If the usage is above the limit, it names the usage too.
 func diskLimitText(d api.InstanceDisk) string {
 	switch {
 	case d.LimitBytes == 0:
@@ -177,13 +177,13 @@ func instanceWhy(a *app) *cobra.Command {
 	}
 }
 
-// instanceVerb is a write to one instance.
+// instanceVerb is a command that writes to one instance.
 type instanceVerb struct {
 	write writeFlags
 	until waitFlags
 	verb  string
 	done  string
-	body  api.EvictBody // of evict and stop
+	body  api.EvictBody // only for evict and stop
 }
 
 func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
@@ -237,7 +237,7 @@ func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
 	return instances.Restart(ctx, ref, v.write.options())
 }
 
-// canceledText describes the state after an eviction was canceled.
+// canceledText describes an instance after its eviction was canceled.
 func canceledText(i *api.Instance, avoidEnded bool) string {
 	text := "has been told to stop"
 	switch {
@@ -253,7 +253,7 @@ func canceledText(i *api.Instance, avoidEnded bool) string {
 	return text
 }
 
-// awaitsText describes what an instance that will be evicted still waits for.
+// awaitsText describes what must happen before a requested eviction stops the instance.
 func awaitsText(i *api.Instance) string {
 	switch {
 	case i.Eviction.Preparing:

@@ -18,7 +18,7 @@ import (
 
 func jobName(j api.Job) string { return string(j.Name) }
 
-// readJob reads a job file, and warns about values that are most likely mistakes.
+// readJob reads a job file, and warns about values that are probably mistakes.
 func (a *app) readJob(path string) (model.JobSpec, error) {
 	src, err := local.ReadFile(&a.Console, path, local.MaxJobFile)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 	return spec, nil
 }
 
-// groupSum adds up a number of all groups.
+// groupSum adds up one number of all groups.
 func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 	for _, g := range groups {
 		n += of(g)
@@ -93,7 +93,7 @@ func jobStatus(a *app) *cobra.Command {
 	}.command(a)
 }
 
-// waitForJobLike is waitForJob that also accepts a unique prefix of a name.
+// waitForJobLike is like waitForJob, but also accepts a unique prefix of a job's name.
 func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -135,7 +135,7 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	}})
 }
 
-// avoidTable lists the nodes that get no new instance of a job while another node has room.
+// avoidTable lists nodes that a job avoids: they get no new instance of it while another node has room.
 func avoidTable(p *term.Page, list []api.JobAvoidsNode) {
 	if len(list) == 0 {
 		return

@@ -38,7 +38,7 @@ func jobInit(a *app) *cobra.Command {
 			}
 			_, err = io.WriteString(f, exampleJob())
 			if err = errors.Join(err, f.Close()); err != nil {
-				_ = os.Remove(path) // an incomplete file would block the next try
+				_ = os.Remove(path) // an incomplete file would block the next attempt
 				return err
 			}
 			s, err := term.ResultOf(map[string]string{"file": path}, []string{path}, func(p *term.Page) {
@@ -80,8 +80,9 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob returns the file that job init writes, which runs unchanged. It uses the built-in web server, or python's
-// if ordinary users can't execute this binary: agents that run as root run their work as other users.
+// exampleJob returns the job file that job init writes. It runs unchanged. The program is the web server of this
+// binary. If the binary can't be executed by all users, it is python's: agents that run as root start programs as other
+// users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {
@@ -90,8 +91,8 @@ func exampleJob() string {
 	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
 }
 
-// executableByAll reports whether every user of this machine can execute a program. Only root needs to ask; for other
-// users it returns true.
+// executableByAll reports whether every user of this machine can execute a program. It checks that only as root, and
+// otherwise returns true.
 func executableByAll(path string) bool {
 	if os.Geteuid() != 0 {
 		return true

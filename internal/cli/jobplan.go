@@ -37,7 +37,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 			if err == nil && p.Changes && p.Index > 0 && !a.Output.Machine() {
 				a.Printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
 			}
-			err = cmp.Or(err, p.short(p.Index > 0))
+			err = cmp.Or(err, p.unplacedError(p.Index > 0))
 			if err == nil && exitCodes && p.Changes {
 				err = term.Quiet{Code: term.ExitHasChanges}
 			}
@@ -48,13 +48,13 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 	return cmd
 }
 
-// jobPlanned is what a job file would change, in the spec and in the cluster.
+// jobPlanned is what submitting a job file would change in the spec and in the cluster.
 type jobPlanned struct {
 	api.JobPlan
 	Diff []difference `json:"diff"`
 }
 
-// difference is one key of the spec that a job file changes.
+// difference is a change of one key of the spec.
 type difference struct {
 	Op     string `json:"op"` // add, remove or change
 	Path   string `json:"path"`
@@ -62,9 +62,9 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// short returns an error for instances that could not be placed; nil if all could. there says that the servers have the
-// job, so that they can be asked about it.
-func (p *jobPlanned) short(there bool) error {
+// unplacedError returns an error if some instances can't be placed, else nil. The argument there says whether the
+// servers have the job. Only then does the hint name a command that explains the placement.
+func (p *jobPlanned) unplacedError(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
 		if g.Unschedulable > 0 {
@@ -100,7 +100,7 @@ func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error)
 	return p, err
 }
 
-// diffSpecs lists the differences between two specs, key by key. Named parts are matched by name.
+// diffSpecs lists the differences between two specs, key by key. Parts with names, such as groups, are matched by name.
 func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error) {
 	old := map[string]any{}
 	if before != nil {
@@ -131,7 +131,7 @@ func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error)
 	return diff, nil
 }
 
-// flatten writes a spec as paths and simple values: group.http.update.max_surge = 1.
+// flatten writes a spec into a map from path to simple value: groups.http.update.max_surge = 1.
 func flatten(into map[string]any, spec model.JobSpec) error {
 	raw, err := term.Marshal(spec)
 	if err != nil {
@@ -158,7 +158,7 @@ func flattenValue(into map[string]any, path string, v any) {
 		for i, inner := range v {
 			object, ok := inner.(map[string]any)
 			if !ok {
-				into[path] = listText(v) // a list of texts is one value
+				into[path] = listText(v) // a list of simple values counts as one value
 				return
 			}
 			key := fmt.Sprint(i)
@@ -183,7 +183,8 @@ func listText(list []any) string {
 	return text
 }
 
-// groupCounts returns the changes of a group; a replaced instance is one that is stopped and created again.
+// groupCounts returns how many instances of a group are created, replaced and stopped. A created and a stopped instance
+// together count as one that is replaced.
 func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 	replace = min(g.Created, g.Destroyed)
 	return g.Created - replace, replace, g.Destroyed - replace

@@ -42,7 +42,7 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 	return cmd
 }
 
-// plannedRevert is what a dry run of a revert prints as JSON.
+// plannedRevert is the JSON of a dry run of a revert.
 type plannedRevert struct {
 	api.RevertReply
 	Plan *jobPlanned `json:"plan"`
@@ -64,7 +64,7 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	if err != nil && change.write.requestID == "" { // with one, the revert may be done, and its answer stored
+	if err != nil && change.write.requestID == "" { // with a request id, it may already be done
 		return err
 	}
 	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())
@@ -114,11 +114,11 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	if err := a.Show(s); err != nil || tried.Plan == nil {
 		return err
 	}
-	return tried.Plan.short(true)
+	return tried.Plan.unplacedError(true)
 }
 
-// rolloutOf returns the deployment of a job's current version if it is under way or has failed; nil if there is none,
-// or if it can't be read.
+// rolloutOf returns the deployment of a job's current version if it is running or has failed. It returns nil if there
+// is none, or if it can't be read.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -131,8 +131,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	return d
 }
 
-// rolloutText says that a deployment is failing or has failed; "" otherwise. trouble describes instances that don't
-// become ready.
+// rolloutText describes a deployment that has failed or is failing; "" otherwise. trouble describes instances that
+// don't become ready.
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

@@ -32,7 +32,7 @@ func (f *changeFlags) register(cmd *cobra.Command, dryRun string) {
 			"return once it is accepted, instead of following it (the same as --wait=submitted)")
 }
 
-// follows reports whether the command follows the change to its end.
+// follows reports whether the command waits for the end of the change.
 func (f *changeFlags) follows() (bool, error) {
 	switch f.until.state {
 	case "", "succeeded":
@@ -84,7 +84,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		return err
 	}
 	if change.write.dryRun {
-		return cmp.Or(a.showPlan(planned), planned.short(planned.Index > 0))
+		return cmp.Or(a.showPlan(planned), planned.unplacedError(planned.Index > 0))
 	}
 	o := client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index}
 	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, o)
@@ -97,7 +97,7 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 		}
 	}
 	if !follows {
-		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short(true))
+		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.unplacedError(true))
 	}
 	if r := &got.Value; r.Job != nil && !r.Changed {
 		r.DeploymentID = a.unfinished(ctx, r.Job)
@@ -105,13 +105,13 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished returns the deployment of a job's version that is still going on, or that failed and left instances of an
-// older version. A user who submits the same file again, because waiting was interrupted, then follows that deployment.
+// unfinished returns the deployment of a job's current version if it has not ended, or has failed and left instances of
+// an older version. So a user whose waiting was interrupted can submit the same file again and continue to wait.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
-		return "" // it ended long ago; following the job shows any other trouble
+		return "" // the deployment ended long ago; any other trouble shows when the job is followed
 	}
 	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
 	if left && d.Value.Status != model.DeploymentSucceeded {
@@ -120,10 +120,10 @@ func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	return ""
 }
 
-// jobWrite changes one job.
+// jobWrite is a write to one job.
 type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
 
-// changeJob does one write to a job, and follows its effect.
+// changeJob does one write to a job, and waits for its effect if the flags ask for that.
 func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	}})
 }
 
-// jobReplyPage describes what a write has done to a job.
+// jobReplyPage describes what a write did to a job.
 func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
@@ -165,13 +165,14 @@ func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags)
 	p.Line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
-// jobResult is the JSON of a followed change: the reply, with the job and its deployment at the end.
+// jobResult is the JSON of a change that was followed: the reply, and the job and its deployment at the end.
 type jobResult struct {
 	api.JobReply
 	Deployment *api.Deployment `json:"deployment,omitempty"`
 }
 
-// followJob shows how a job reaches its new state. A program gets one document at the end.
+// followJob shows how a job changes to its new state. If the output is for a program, it prints one JSON document at
+// the end.
 func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string,
 	change *changeFlags) error {
 	r := got.Value
@@ -197,9 +198,9 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // of the current version, if the change began none: it is under way or has failed
-	trouble    string          // of instances that don't become ready
-	stuckSince time.Time       // since when only instances without a possible node are missing
+	rollout    *api.Deployment // if the change began no deployment: the running or failed one of the current version
+	trouble    string          // why instances don't become ready
+	stuckSince time.Time       // since when all missing instances have no possible node
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -235,7 +236,7 @@ func (l jobLook) text() string {
 	return text
 }
 
-// troubleOf describes why wanted instances don't run: how many, and one reason.
+// troubleOf describes why wanted instances don't run: their number, and the reason of one of them.
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
@@ -249,11 +250,11 @@ func troubleOf(instances []api.Instance) string {
 	return fmt.Sprintf("%d not well: %s", n, reason)
 }
 
-// settle is how long a job must be stuck before following it ends: room may become free meanwhile, such as from an
-// instance that stops.
+// settle is how long a job must be stuck before following it ends. Room may become free in that time, for example when
+// an instance stops.
 const settle = 3 * time.Second
 
-// watchJob follows a job and its deployment until both are done.
+// watchJob follows a job and its deployment until both have ended.
 func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any),
 	bar func(jobLook)) (jobLook, error) {
 	limited, cancel := until.limit(ctx, "job "+name)
@@ -286,7 +287,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 			if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
 				say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
 			} else if done && err == nil && d != nil {
-				// The job was read before its deployment, which may have ended in between.
+				// The deployment may have ended after the job was read, so read the job again.
 				last, err := a.client().Jobs.Get(limited, name, client.ReadOptions{})
 				if err != nil {
 					return false, err
@@ -298,7 +299,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.Note("\nstopped following; the job goes on")
 		a.Note("  see it:          outspan job status %s", name)
-		if look.job != nil && look.job.Version > 1 { // a first version has none to go back to
+		if look.job != nil && look.job.Version > 1 { // version 1 has no version to go back to
 			a.Note("  take it back:    outspan job revert %s", name)
 		} else {
 			a.Note("  stop it:         outspan job stop %s", name)
@@ -307,7 +308,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	return look, err
 }
 
-// ended reports whether there is nothing left to follow, and the outcome.
+// ended reports whether there is nothing left to follow. The error is the outcome of the command.
 func (l *jobLook) ended(now time.Time) (bool, error) {
 	if d := l.deployment; d != nil {
 		switch d.Status {
@@ -348,7 +349,7 @@ func deploymentFailed(d *api.Deployment) error {
 		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
-// settled reports whether a job is as wanted, with nothing missing and nothing left over.
+// settled reports whether a job is as wanted: no instance is missing, and none is left over.
 func settled(j *api.Job) bool {
 	if j.Status == api.JobStopped {
 		return true
@@ -357,7 +358,7 @@ func settled(j *api.Job) bool {
 	return j.Status == api.JobRunning && !surplus
 }
 
-// canariesReady reports whether the canaries of a deployment are ready, so that it waits for a promotion.
+// canariesReady reports whether all canaries of a deployment are ready, so that the deployment waits for a promotion.
 func canariesReady(d *api.Deployment) bool {
 	for _, g := range d.Groups {
 		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {
@@ -367,7 +368,7 @@ func canariesReady(d *api.Deployment) bool {
 	return true
 }
 
-// stuck reports whether all missing instances have no possible node.
+// stuck reports whether instances are missing and none of them has a possible node.
 func stuck(j *api.Job) bool {
 	missing := false
 	for _, g := range j.Groups {
@@ -382,8 +383,8 @@ func stuck(j *api.Job) bool {
 	return missing
 }
 
-// unschedulable reports whether a reason says that an instance can't be placed: no node has room, or it failed for
-// good.
+// unschedulable reports whether an instance with this reason can't be placed: no node takes it, or it has failed too
+// often.
 func unschedulable(reason string) bool {
 	code := model.Code(reason)
 	return code.Unplaceable() || code == model.CodeRetryLimit

@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A scale needs --yes if the group grows by farFactor and farUnplaced of its new instances have no node.
+// A scale needs --yes if the group grows by the factor farFactor or more, and farUnplaced or more of the new instances
+// fit on no node.
 const (
 	farFactor   = 10
 	farUnplaced = 100
@@ -50,7 +51,7 @@ with a hundred or more new instances that fit nowhere, is scaled only with --yes
 
 // scaling is a group and its new number of instances.
 type scaling struct {
-	Group string // may be "" if the job has one
+	Group string // may be "" if the job has only one group
 	Count int
 }
 
@@ -60,7 +61,7 @@ func (s scaling) scale(ctx context.Context, a *app, job string,
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
-// unplacedScale describes the new instances of a scale that fit nowhere now.
+// unplacedScale describes the new instances of a scale that fit on no node now.
 type unplacedScale struct {
 	Group    model.GroupID    `json:"-"`
 	Before   int              `json:"-"`
@@ -105,8 +106,8 @@ func (u *unplacedScale) text() string {
 	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
 }
 
-// unplacedAfter plans a scale and returns what fits nowhere. It returns nil if everything fits, or if the plan can't be
-// made; then the scale itself reports why.
+// unplacedAfter plans a scale and returns the instances that would fit on no node. It returns nil if all fit. It also
+// returns nil if the plan can't be made, since the scale itself then reports the reason.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -140,7 +141,8 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
-// noteKeepsAll warns if the group's min_ready exceeds the new count, so that its budget would let no instance stop.
+// noteKeepsAll warns if the group's min_ready is above the new count. The group's budget would then let no instance
+// stop.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
 		count == 0 || a.Output.Machine() {
@@ -150,7 +152,7 @@ func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	a.Note("%s", budgetLine(local.PreviewBudget(&g, spec.Name, spec.Class)))
 }
 
-// showScale prints a dry run of a scale that does not fit completely.
+// showScale prints a dry run of a scale whose new instances don't all fit.
 func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplacedScale, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -174,7 +176,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale that fits, with the instances that would stop.
+// showSmaller prints a dry run of a scale, with the instances that would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -189,7 +191,7 @@ func (a *app) showSmaller(ctx context.Context, job string, body scaling, change 
 	return a.showStops(got.Value, fmt.Sprintf("is scaled to %d", body.Count), stops, &change.write)
 }
 
-// scaleWords splits the arguments JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
+// scaleWords parses the arguments JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
 func scaleWords(args []string) (job, group, count string) {
 	job, count = args[0], args[len(args)-1]
 	if len(args) == 3 {
@@ -202,15 +204,15 @@ func scaleWords(args []string) (job, group, count string) {
 	return job, group, count
 }
 
-// wouldStop has the instances of one group, some of which would stop.
+// wouldStop lists the instances of one group. Stop of them would stop.
 type wouldStop struct {
 	Group     model.GroupID      `json:"group"`
-	Stop      int                `json:"stop"` // how many of the instances; which ones is decided when they stop
+	Stop      int                `json:"stop"` // number of instances that stop; which ones is decided later
 	Instances []model.InstanceID `json:"instances"`
 	nodes     []string
 }
 
-// text names the instances and nodes if all of them stop; otherwise only the number is certain.
+// text names the instances and their nodes if all of them would stop. Otherwise it only gives the number.
 func (w *wouldStop) text() string {
 	of := len(w.Instances)
 	if w.Stop < of {
@@ -226,9 +228,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf lists the instances of a job that would stop, by group; group "" means all groups. keep is how many instances
-// of a group stay. Instances that stop already don't count. If keep is above 0, neither do instances whose replacement
-// is there, since they stop anyway.
+// stopsOf lists the instances of a job that would stop, by group; group "" means all groups. keep instances of a group
+// stay. Instances that already stop don't count. If keep is above 0, instances with a replacement don't count either,
+// since they stop anyway.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
 		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
@@ -263,7 +265,7 @@ type stoppedReply struct {
 	Stops []wouldStop `json:"stops"`
 }
 
-// showStops prints a dry run with what would stop.
+// showStops prints a dry run with the instances that would stop.
 func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *writeFlags) error {
 	name := ""
 	if r.Job != nil {
@@ -281,8 +283,8 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 	return a.Show(s)
 }
 
-// checkNodes refuses unknown nodes before anything begins: with a mistyped name, the others must not be drained either.
-// A single name is left to the servers. Code: not_found.
+// checkNodes refuses unknown nodes before any node is drained: with a mistyped name, the other nodes must not be
+// drained either. It leaves a single name to the servers. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

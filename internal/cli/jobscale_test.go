@@ -10,15 +10,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surging has instances of web/http in two slots. A drain replaces one of them. Another is to be evicted and has no
-// replacement yet.
+// surging has instances of web/http in two slots. A drain replaces one of them. The other is to be evicted, and its
+// replacement is gone.
 const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","desired":"running","replaced_by":"a2"},
 	{"id":"a2","job":"web","group":"http","slot":0,"node":"n2","desired":"running","replaces":"a1"},
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
-// proves that a dry run counts an instance whose replacement is there as what stops without it, unless everything
-// stops.
+// In a dry run, an instance that has a replacement does not count, since it stops in any case. It counts only if
+// everything stops.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)
@@ -47,7 +47,7 @@ func TestStopsOfSurge(t *testing.T) {
 	}
 }
 
-// proves that a dry run of a write says what would be, and the write what is.
+// The output of a dry run says what a write would do, the output of the write what it did.
 func TestDryRunsSayWould(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"index":7,"node":{"name":"n1"},"items":[]}`)

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Without a leader, status and members show what one server knows, soon and with exit code 0. Other reads report that
-// there is no leader.
+// Without a leader, status and members soon show what one server knows, with exit code 0. Other reads report that there
+// is no leader.
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
@@ -44,7 +44,7 @@ func TestStatusWithoutLeader(t *testing.T) {
 	}
 }
 
-// A write without a leader prints within two seconds what it waits for, and keeps trying. With -o json, nothing is
+// Without a leader, a write prints within two seconds what it waits for, and keeps trying. With -o json, nothing is
 // printed before the end.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func TestWriteWithoutLeader(t *testing.T) {
 	}
 }
 
-// An answer that is not one of the API's gives an error that says so, and no panic.
+// An answer that does not come from the API gives an error that says so, and no panic.
 func TestStrangeAnswers(t *testing.T) {
 	for _, body := range []string{"", "<html>", `{"items":1}`, `[]`, `{"items":[{"state":7}]}`} {
 		address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
@@ -80,7 +80,7 @@ func TestStrangeAnswers(t *testing.T) {
 	}
 }
 
-// serve answers on a unix socket, and returns its address.
+// serve answers on a unix socket and returns its address.
 func serve(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

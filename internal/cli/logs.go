@@ -14,21 +14,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// logFlags select the part of a log.
+// logFlags select a part of a log.
 type logFlags struct {
 	follow         bool
 	tail           int
 	stdout, stderr bool
 	times          bool
 	since          string
-	running        bool // of a job: leave out ended instances
+	running        bool // leave out ended instances of a job
 }
 
-// logsKept says how long logs are kept: see agent/supervisors.go and driver.LogPolicy.
+// logsKept describes how long logs are kept. The values are in agent/supervisors.go and driver.LogPolicy.
 const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
 	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 
-// forJobs adds the flags of commands that read the logs of many instances.
+// forJobs adds the flags of commands that read the logs of several instances.
 func (f *logFlags) forJobs(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.running, "running", false, "leave out instances that have ended")
 }
@@ -82,7 +82,8 @@ func instanceLogs(a *app) *cobra.Command {
 	return cmd
 }
 
-// instanceLogs shows the log of an instance. With follow it waits for an instance that has not started yet.
+// instanceLogs shows the log of one instance. If the log is followed and the instance has not started yet, it waits for
+// the start.
 func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
 		err := a.copyLogs(ctx, func() (io.ReadCloser, error) {
@@ -129,7 +130,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 	})
 }
 
-// logsCommand shows the logs of a job, a group or an instance, whichever the id names.
+// logsCommand shows the logs of the job, group or instance that an id names.
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
@@ -170,7 +171,7 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log as it arrives. The program's bytes are changed only for a terminal.
+// copyLogs writes a log as it arrives. Only for a terminal are the program's bytes changed.
 func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
 	body, err := open()
 	if err != nil {

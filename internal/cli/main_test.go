@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// TestMain makes the test binary the program as well: scripts run it as outspan, and agents start it as a shim.
+// TestMain makes the test binary usable as the program: scripts run it as outspan, and agents start it as a shim.
 func TestMain(m *testing.M) {
 	if code, ok := daemon.Reexec(os.Args[1:]); ok {
 		os.Exit(code)
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"outspan": program})
 }
 
-// program does the same as cmd/outspan.
+// program does the same as main of cmd/outspan.
 func program() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	code := Run(ctx, daemon.Program{Version: "dev", Exit: os.Exit}, os.Args[1:])

@@ -11,8 +11,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// testdata/names.txt tries every write with the beginning of a name, except commands that name something new or
-// nothing.
+// testdata/names.txt tries every write with the prefix of a name, except the writes that name a new object or none.
 func TestNamesTriesEveryWrite(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("testdata", "names.txt"))
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState returns the state for people, with ",auto-evicting" added if replicas are being moved away (L22).
+// nodeState returns a node's state for people. If instances are being moved away because of a cordon (L22), it adds
+// ",auto-evicting".
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -137,7 +138,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}})
 }
 
-// afterDrain describes a node's drain, how it ended, and how to take the node back.
+// afterDrain describes a node's drain, its end, and how to put the node back into use.
 func afterDrain(n api.Node) string {
 	if n.DrainPhase == "" || n.DrainPhase == model.PhaseDraining {
 		return string(n.DrainID)
@@ -163,15 +164,15 @@ func (a *app) agoOf(n api.Node) string {
 	return text
 }
 
-// nodeVerb is a write to one or more nodes that needs only their names.
+// nodeVerb is a command that writes to one or more nodes, and needs only their names.
 type nodeVerb struct {
 	verb, short, long string
-	done              string // what is printed about each node afterwards
-	waitFor           string // the state that --wait alone waits for; "": there is no --wait
-	// intent is the write of a verb with -m.
+	done              string // what is printed about each node after the write
+	waitFor           string // the default state of --wait; "": the command has no --wait
+	// intent is the write of a command that has -m.
 	intent func(client.Nodes, context.Context, string, api.IntentBody,
 		client.WriteOptions) (client.Response[api.NodeReply], error)
-	force string // of confirm-dead: the help of --force
+	force string // help of --force of confirm-dead
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -204,10 +205,10 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeWrite changes one node.
+// nodeWrite is a write to one node.
 type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
 
-// eachNode does one write for each node, in order, and stops at the first error.
+// eachNode does one write for each node, in order. It stops at the first error.
 func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
@@ -237,14 +238,14 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 	return nil
 }
 
-// drainThatEnds returns the running drain that a node leaves when it is uncordoned; "" if there is none.
+// drainThatEnds returns the running drain that uncordoning a node would end for this node; "" if there is none.
 func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
 	}
 	n, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil || n.Value.DrainID == "" {
-		return "" // the write itself reports the error
+		return "" // the write itself will report the error
 	}
 	d, err := a.client().Drains.Get(ctx, string(n.Value.DrainID), client.ReadOptions{})
 	if err != nil {
@@ -258,7 +259,7 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	return ""
 }
 
-// eachNodeAsList is eachNode for a program: it prints one document, even if a node in the middle is refused.
+// eachNodeAsList is eachNode for programs: it prints one JSON document, even if the write to a node is refused.
 func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	var failed error
@@ -288,7 +289,7 @@ func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, w
 	return cmp.Or(showList(a, found, repliedNode, nil), failed)
 }
 
-// repliedNode returns the name of the node in a reply; "" if the node has gone meanwhile.
+// repliedNode returns the name of the node in a reply; "" if the node no longer exists.
 func repliedNode(r api.NodeReply) string {
 	if r.Node == nil {
 		return ""

@@ -47,12 +47,12 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
 	f.until.register(cmd, "drained", "started")
-	// it can't fail: the flags were made above
+	// no error is possible: the flags exist
 	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(model.DrainPolicies()...))
 	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
 }
 
-// checkWait makes --wait=started the same as --detach. --wait=drained is the default.
+// checkWait treats --wait=started as --detach, and --wait=drained as the default.
 func (f *drainFlags) checkWait() error {
 	switch f.until.state {
 	case "", "drained":
@@ -92,7 +92,7 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.deadline.Given {
 		f.body.Deadline = f.deadline.Value
 	}
-	if f.write.requestID == "" { // so that a repeated --id gives the same answer
+	if f.write.requestID == "" { // so that a repeated command with the same --id gets the same answer
 		f.write.requestID = string(f.body.ID)
 	}
 	got, err := a.client().Drains.Start(ctx, f.body, f.write.options())
@@ -144,8 +144,7 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	return nil
 }
 
-// orderNodes sorts the named nodes, or those with the labels. An unknown name stays, at the end, for the server to
-// reject.
+// orderNodes sorts the named nodes, or those with the labels. An unknown name is put at the end; the server rejects it.
 func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
 	byRef := map[string]api.Node{}
 	for _, n := range known {
@@ -208,8 +207,8 @@ func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
 	p.Line("%s", forecastSums(r.Forecast))
 }
 
-// forecastTable lists what happens to each instance. If there are many, it shows how many share an outcome, unless all
-// are asked for.
+// forecastTable lists what happens to each instance. If there are many instances, it shows how many have the same
+// outcome, unless -o wide asks for all.
 func forecastTable(p *term.Page, forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.Wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
@@ -238,7 +237,7 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []term.Column[T] {
 	}
 }
 
-// stuckForecast returns exit code 21 if the drain could not end on its own: an instance never leaves, or fits nowhere.
+// stuckForecast returns exit code 21 if the drain can't end on its own: an instance never leaves, or fits on no node.
 func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
 		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
@@ -248,7 +247,7 @@ func stuckForecast(r api.DrainReply) error {
 	return nil
 }
 
-// rejected returns the error of a drain that has started, but not on every named node.
+// rejected returns an error if the drain has started without some of the named nodes.
 func rejected(r api.DrainReply) error {
 	if len(r.Rejected) == 0 {
 		return nil
@@ -258,13 +257,13 @@ func rejected(r api.DrainReply) error {
 		WithHint("the other nodes are in drain %s", r.Drain)
 }
 
-// drainResult is the JSON of a followed drain: the reply to the start, and the drain at its end.
+// drainResult is the JSON of a drain that was followed: the reply to its start, and the drain at its end.
 type drainResult struct {
 	api.DrainReply
 	Result *api.Drain `json:"result"`
 }
 
-// followQuietly follows a drain for a program: one document at the end, progress on stderr.
+// followQuietly follows a drain for a program: it prints one JSON document at the end, and the progress on stderr.
 func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainReply], f *drainFlags) error {
 	end, failed := a.watchDrain(ctx, string(got.Value.Drain), &f.until, a.Note)
 	if failed != nil && end == nil {
@@ -280,7 +279,7 @@ func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainRe
 	return cmp.Or(a.Show(s), failed)
 }
 
-// nodesThat returns the names of the nodes of a drain that ended in this phase.
+// nodesThat returns the names of the nodes of a drain that ended in the given phase.
 func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	var names []string
 	for _, n := range d.Nodes {
@@ -291,7 +290,7 @@ func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	return strings.Join(names, " ")
 }
 
-// drainEnded turns the phase of an ended drain into the outcome of the command.
+// drainEnded returns the error and exit code for the phase of an ended drain; nil after success.
 func drainEnded(d api.Drain) error {
 	switch d.Phase {
 	case model.PhaseFailed:
@@ -312,7 +311,8 @@ func drainEnded(d api.Drain) error {
 	return nil
 }
 
-// classText returns "member" for members that keep their identity: they may hold data that is in no volume.
+// classText returns the class of an instance's data. For instances that keep their identity it is "member": they may
+// hold data outside volumes.
 func classText(f api.DrainForecast) string {
 	if f.Member != "" && f.Class == model.Stateless {
 		return "member"
@@ -347,7 +347,7 @@ func nodeAckBlockers(a *app) *cobra.Command {
 	return cmd
 }
 
-// slotsOn returns the slot of each instance of a node; nothing if the servers can't be asked.
+// slotsOn returns the slot of each instance on a node. If the servers can't be asked, the result is empty.
 func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]string {
 	slots := map[model.InstanceID]string{}
 	if node == "" || a.Output.Machine() {
@@ -355,7 +355,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	}
 	found, err := a.client().Instances.List(ctx, client.InstanceListOptions{Node: node})
 	if err != nil {
-		return slots // the write has been done: its outcome is shown without them
+		return slots // the write succeeded: show its outcome without slots
 	}
 	for _, i := range found.Items {
 		slots[i.ID] = fmt.Sprintf("%s slot %d", model.NewGroupID(i.Job, i.Group), i.Slot)
@@ -363,7 +363,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	return slots
 }
 
-// ackedPage lists the instances that stay running on a node: those acknowledged now, and those before.
+// ackedPage lists the acknowledged instances that stay running on a node, from this and from earlier acknowledgements.
 func ackedPage(p *term.Page, r api.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
 	if r.Node == nil || len(r.Node.Acked) == 0 {
 		p.Line("nothing blocks on node %s: nothing is acknowledged %s", term.First(repliedNode(r), ref), write.done(r.Index))

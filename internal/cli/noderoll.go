@@ -97,7 +97,7 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 			NoReboot: f.noReboot}, flags: f})
 }
 
-// rolledNodes returns the names of the requested nodes.
+// rolledNodes returns the full names of the nodes to roll.
 func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]string, error) {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -116,7 +116,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		}
 		n := &got.Value
 		if ref != n.Name && ref != string(n.ID) {
-			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read accepts a prefix
+			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read would also accept a prefix
 		}
 		if !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
@@ -136,7 +136,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll goes on with a roll that was begun earlier, with its options. --exec and --wait-reboot may differ.
+// resumeRoll continues an earlier roll with its options. Only --exec and --wait-reboot may differ.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -180,16 +180,16 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 	return found, nil
 }
 
-// rollForecast is what draining one node of a roll would do while all others are there.
+// rollForecast is what draining one node of a roll would do while all other nodes are in use.
 type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`
 	Rejected   []model.DrainRefusal `json:"rejected"`
-	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes while it is out
-	Stuck      bool                 `json:"stuck"`             // the drain could not end on its own
+	FreeMemory int64                `json:"free_memory_bytes"` // memory left on the other nodes while this one is away
+	Stuck      bool                 `json:"stuck"`             // the drain can't end on its own
 }
 
-// forecastRoll shows for each node in sequence what its drain would do, and the room that is left meanwhile.
+// forecastRoll shows, node by node, what the node's drain would do and how much memory the others would have left.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
@@ -220,8 +220,8 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	return term.Quiet{Code: term.ExitNotAllPlaced}
 }
 
-// freeWithout returns the memory that the other eligible nodes would have left if they also held what the node holds
-// now. It is negative if that does not fit.
+// freeWithout returns how much memory the other eligible nodes would have left if they took everything from one node.
+// It is negative if that does not fit.
 func freeWithout(nodes []api.Node, name string) int64 {
 	free := int64(0)
 	for _, n := range nodes {

@@ -18,14 +18,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of failed steps of a roll.
+// Codes of failures in a roll.
 const (
 	codeCommandFailed model.Code = "command_failed"
 	codeNotReturned   model.Code = "node_not_returned"
 )
 
-// roll is one rolling maintenance that this process carries out. Its progress is in its drains, so another process can
-// resume it.
+// roll is one rolling maintenance, carried out by this process. Its progress is stored in its drains, so another
+// process can resume it.
 type roll struct {
 	plan  model.Roll
 	flags *rollFlags
@@ -33,7 +33,7 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // of the nodes that were done by this process
+	took    []time.Duration // times of the nodes that this process has finished
 	steps   []rollStep
 }
 
@@ -58,7 +58,7 @@ func (r *roll) say(node, format string, args ...any) {
 	r.p.Line("%s", text)
 }
 
-// set notes the outcome of a node.
+// set records the state of a node.
 func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration,
 	}
 }
 
-// left describes how many nodes are done, and estimates the time for the rest.
+// left describes how many nodes are finished, and estimates the time for the others.
 func (r *roll) left() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *roll) left() string {
 	return text
 }
 
-// runRoll handles the nodes in order, a few at once, until one fails.
+// runRoll does the maintenance of the nodes in order, a few at a time, until one fails.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
 	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
@@ -116,7 +116,8 @@ func (a *app) runRoll(ctx context.Context, r *roll) error {
 	return cmp.Or(err, failed)
 }
 
-// rollAll handles all nodes. After a failure it waits for the nodes under way, and returns the first error.
+// rollAll does the maintenance of all nodes. After a failure it starts no further node, waits for the nodes in
+// progress, and returns the first error.
 func (a *app) rollAll(ctx context.Context, r *roll) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -154,7 +155,7 @@ func (a *app) rollAll(ctx context.Context, r *roll) error {
 	}
 }
 
-// rollOne does the maintenance of one node, from the step that it has reached.
+// rollOne does the maintenance of one node, or continues it.
 func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	began, node := a.Now(), r.plan.Nodes[i]
 	drain, err := a.rollDrain(ctx, r, i)
@@ -167,7 +168,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	}
 	took := a.Now().Sub(began)
 	if drain == nil {
-		took = 0 // it was done before
+		took = 0 // the node was finished earlier
 	}
 	r.set(i, "done", drainOf(drain), took, nil)
 	r.say(node, "done; %s", r.left())
@@ -181,7 +182,8 @@ func drainOf(d *api.Drain) model.DrainID {
 	return d.ID
 }
 
-// rollDrain drains the node, or follows a drain of this roll. It returns nil if the node's maintenance is complete.
+// rollDrain drains the node, or follows the node's drain in this roll. It returns nil if the maintenance of the node is
+// already complete.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
@@ -213,7 +215,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
-// lastDrain returns the latest drain of a node in this roll, and the number of its drains.
+// lastDrain returns the latest drain of a node in this roll, and how many the node had.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
@@ -247,14 +249,14 @@ func bootBefore(drain *api.Drain, name string) string {
 	return ""
 }
 
-// rollReturn reboots a drained node, and takes it back into use.
+// rollReturn reboots a drained node and puts it back into use.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it was rebooted meanwhile
+	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it has already been rebooted
 		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
@@ -274,7 +276,7 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	return a.awaitWhole(ctx, r, name, drain)
 }
 
-// awaitBack waits until a node has come back from its maintenance.
+// awaitBack waits until a node is back from its maintenance.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
 		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
@@ -283,7 +285,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	}
 	limit := r.flags.within
 	if r.plan.Exec == "" {
-		limit = 0 // a person may take any time
+		limit = 0 // a person may take any amount of time
 	}
 	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
 		return n.BootID != bootBefore && n.Health == model.HealthOnline
@@ -299,7 +301,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	return err
 }
 
-// reboot runs the command, or asks a person to reboot the node.
+// reboot runs the command that reboots the node, or asks a person to reboot it.
 func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	if r.plan.Exec == "" {
 		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
@@ -324,7 +326,7 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	return nil
 }
 
-// awaitNode waits until is returns true for a node; limit 0: without a limit.
+// awaitNode waits until is returns true for a node; limit 0: without a time limit. otherwise is the error's text.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
 	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
@@ -338,7 +340,7 @@ func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, o
 	return err
 }
 
-// awaitWhole waits until every group that the drain moved instances of has all instances ready.
+// awaitWhole waits until all groups from which the drain moved instances have all their instances ready.
 func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	moved, err := a.movedGroups(ctx, drain)
 	if err != nil || len(moved) == 0 {
@@ -382,7 +384,7 @@ func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.Grou
 	return moved, nil
 }
 
-// lackingGroup returns a group with fewer ready instances than its count; "" if there is none.
+// lackingGroup returns the name of a group with fewer ready instances than its count; "" if there is none.
 func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {

@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// noun is a kind of object of the command line, with its verbs.
+// noun is a kind of object on the command line, with its verbs.
 type noun struct {
 	name, short string
 	verbs       []verb
-	// bare runs if the word after the noun is not a verb: outspan drain NODE.
+	// bare runs if the word after the noun is no verb, as in outspan drain NODE.
 	bare verb
 }
 
-// nouns is the table of `outspan NOUN VERB`.
+// nouns is the table of the commands `outspan NOUN VERB`.
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
@@ -64,12 +64,12 @@ func alone() []verb {
 	}
 }
 
-// here makes a verb from a command that needs no cluster.
+// here converts a command that needs no cluster to a verb.
 func here(command func(*term.Console) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console) }
 }
 
-// ofProgram makes a verb from a command about this program.
+// ofProgram converts a command about this program to a verb.
 func ofProgram(command func(*term.Console, daemon.Program) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console, a.program) }
 }

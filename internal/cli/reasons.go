@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is the number of instances that are listed one by one; more are summed up, unless -o wide asks for them.
+// listedAtMost is how many instances are listed one by one. If there are more, they are summed up, except with -o wide.
 const listedAtMost = 20
 
-// sumsOf groups the blockers of a drain, so that each reason appears once.
+// sumsOf groups the blockers of a drain by reason.
 func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
@@ -24,7 +24,7 @@ func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	return model.SumBlockers(all)
 }
 
-// sumText formats one reason as a line: whom it blocks, why, and what to do.
+// sumText formats a reason as one line: which instances it blocks, why, and what to do.
 func sumText(sum model.BlockerSum) string {
 	text := ""
 	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)},
@@ -47,7 +47,7 @@ func blockerText(code model.Code, message, unblock string) string {
 	return text
 }
 
-// reasonKey identifies a reason while a drain is followed. It ignores times and counts, which change without news.
+// reasonKey identifies a reason while a drain is followed. It leaves out times and numbers, whose changes are no news.
 func reasonKey(sum model.BlockerSum) string {
 	words := strings.Fields(string(sum.Code) + " " + sum.Message)
 	for i, word := range words {
@@ -58,8 +58,7 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons that a node of a drain has since the last look. It leaves out those that pass on their
-// own.
+// newReasons lists the reasons that are new on a node of a drain. It leaves out reasons that go away on their own.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
@@ -75,12 +74,12 @@ func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
 }
 
-// passing reports whether a blocker comes and goes in every normal drain, so that it is no news.
+// passing reports whether a blocker appears in every normal drain and goes away on its own.
 func passing(code model.Code) bool {
 	return code == model.CodeReplacementPending || code == model.CodeStopping
 }
 
-// blockersOf returns the blockers of a forecast.
+// blockersOf returns the blockers in a forecast.
 func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	var all []api.DrainBlocker
 	for _, f := range forecast {
@@ -92,7 +91,8 @@ func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	return all
 }
 
-// forecastReasons prints why instances of a forecast can't go now, and the notes about the others, each once.
+// forecastReasons prints why instances of a forecast can't leave now, and notes about the other instances. It prints
+// each text once.
 func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) {
 	for _, sum := range sumsOf(blockersOf(forecast)) {
 		p.Line("%s%s", indent, sumText(sum))
@@ -107,7 +107,8 @@ func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) 
 	}
 }
 
-// forecastSums summarises a forecast in one line: how many instances have which outcome, and about how long it takes.
+// forecastSums returns a summary of a forecast on one line: how many instances have each outcome, and about how long it
+// takes.
 func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
 	longest := model.Duration(0)
@@ -135,7 +136,7 @@ func forecastSums(forecast []api.DrainForecast) string {
 	return strings.Join(parts, ", ")
 }
 
-// forecastCount is a line of a forecast for several instances with the same outcome.
+// forecastCount is a line for several instances of a forecast that have the same outcome.
 type forecastCount struct {
 	api.DrainForecast
 	count int
@@ -149,7 +150,7 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action,
 			Target: f.Target, Blocker: f.Blocker}
 		if f.Member != "" {
-			alike.Member = "each its own" // whichever they are
+			alike.Member = "each its own" // members are not compared
 		}
 		i, known := at[alike]
 		if !known {
@@ -161,14 +162,14 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	return all
 }
 
-// ownReasons are the reasons that servers set on their own.
+// ownReasons returns the reasons that servers set without a request.
 func ownReasons() []string {
 	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline),
 		string(model.CauseCrashLoop)}
 }
 
-// reasonText describes why an instance is in its state. For a stop, the servers keep what asked for it, which may be
-// only the id of a drain or of another instance.
+// reasonText describes why an instance is in its state. For a stopped instance, the servers only keep the id of what
+// asked for the stop, such as a drain or another instance.
 func reasonText(i api.Instance) string {
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
@@ -194,8 +195,8 @@ func reasonText(i api.Instance) string {
 	return by
 }
 
-// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For settings
-// it lists the changed ones.
+// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For an event
+// about settings it lists the changed settings.
 func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
@@ -211,11 +212,11 @@ func whyChanged(e api.Event) string {
 	return changeText(e)
 }
 
-// unplacedOf describes the instances of a job that have no possible node.
+// unplacedOf describes instances of a job that no node can take.
 type unplacedOf struct {
 	job   string
-	there bool // the servers have the job
-	count int  // instances
+	there bool // the servers know the job
+	count int  // number of instances
 	why   string
 	codes []model.Code
 }
@@ -232,7 +233,7 @@ func (u *unplacedOf) refusal() *model.Error {
 		WithHint("%s", hint)
 }
 
-// unplacedHints are the next steps for codes where the problem is not room.
+// unplacedHints has hints for codes that don't mean a lack of room.
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Output shows the reason itself, not an id that people would have to look up.
+// The output shows the reason itself, not only an id.
 func TestReasonsAreWords(t *testing.T) {
 	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
 	for _, tt := range []struct {
@@ -35,7 +35,7 @@ func TestReasonsAreWords(t *testing.T) {
 	}
 }
 
-// An event shows why a status changed: nobody needs -o wide to see that a node was fenced.
+// An event shows why a status changed, even without -o wide.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
 	e := api.Event{Type: model.EventStatus, Data: data}
@@ -57,7 +57,7 @@ func TestEventsSayWhy(t *testing.T) {
 	}
 }
 
-// blockedDrain is a drain of a node with many instances that fit nowhere, and as many with local volumes.
+// blockedDrain returns a drain of a node with many instances that fit nowhere, and as many with local volumes.
 func blockedDrain(many int) api.Drain {
 	n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
 	add := func(id model.InstanceID, b api.DrainBlocker) {
@@ -80,8 +80,8 @@ func blockedDrain(many int) api.Drain {
 	return api.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []api.DrainNode{n}}
 }
 
-// proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed,
-// when it fails, and when it is looked at.
+// If many instances of a drain are blocked for two reasons, each reason is printed once: while the drain is followed,
+// when it fails, and when it is shown.
 func TestBlockedDrainIsNoWall(t *testing.T) {
 	d := blockedDrain(200)
 	news := drainNews(nil, &d)
@@ -119,7 +119,7 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 	}
 }
 
-// proves that the time left and the counts of a reason are no news while a drain is followed.
+// While a drain is followed, a change of a reason's times or counts is no news.
 func TestTimesAreNoNews(t *testing.T) {
 	at := func(message string) api.Drain {
 		return api.Drain{
@@ -135,8 +135,8 @@ func TestTimesAreNoNews(t *testing.T) {
 	}
 }
 
-// proves that a forecast of many instances sums up those that fare alike, and ends with what happens to how many and
-// about how long that takes.
+// A forecast of many instances sums up those with the same outcome. Its last line has the number of instances by
+// outcome, and about how long the drain takes.
 func TestForecastSums(t *testing.T) {
 	var r api.DrainReply
 	for i := range 15 {
@@ -169,7 +169,7 @@ func TestForecastSums(t *testing.T) {
 	}
 }
 
-// A forecast names the volumes that keep instances on a node together, in one line, as a running drain does.
+// If several volumes keep instances on a node, a forecast names them in one line, as a running drain does.
 func TestForecastSumsVolumes(t *testing.T) {
 	var r api.DrainReply
 	var blockers []api.DrainBlocker
@@ -197,7 +197,7 @@ func TestForecastSumsVolumes(t *testing.T) {
 	}
 }
 
-// A drain does not count instances as moved that were only stopped. A roll counts the nodes that are done.
+// Instances that were only stopped don't count as moved by a drain. A roll counts the finished nodes.
 func TestCountsAreTrue(t *testing.T) {
 	d := api.Drain{ID: "d1", Phase: model.PhaseDrained,
 		Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
@@ -214,7 +214,7 @@ func TestCountsAreTrue(t *testing.T) {
 	}
 }
 
-// proves that the hint of a drain that ended badly names the nodes that did.
+// If a drain failed or was canceled on some nodes, the hint names these nodes.
 func TestEndedDrainNamesItsNodes(t *testing.T) {
 	for _, phase := range []model.DrainPhase{model.PhaseFailed, model.PhaseCanceled} {
 		d := api.Drain{ID: "d1", Phase: phase,
@@ -226,7 +226,7 @@ func TestEndedDrainNamesItsNodes(t *testing.T) {
 	}
 }
 
-// proves that what is not placed comes with a hint that fits the reason, and with why only for a job that is there.
+// If instances are not placed, the hint fits the reason. It names the command why only if the servers have the job.
 func TestHintOfUnplaced(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.hcl")
 	const job = "job \"web\" {\n  group \"http\" {\n    exec {\n      command = \"/bin/true\"\n    }\n  }\n}\n"
@@ -271,7 +271,7 @@ func TestHintOfUnplaced(t *testing.T) {
 	}
 }
 
-// proves that a scale below min_ready says that the budget then keeps all instances, as job plan does.
+// A scale below min_ready prints that the budget then keeps all instances, as job plan does.
 func TestScaleBelowMinReady(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		const group = `{"name":"http","count":40,"exec":{"command":"/bin/true"},"budget":{"min_ready":"36"}}`

@@ -24,7 +24,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestScripts runs testdata/*.txt, which read like sessions at a terminal. In addition to the usual commands they have:
+// TestScripts runs testdata/*.txt, which read like terminal sessions. In addition to the commands of testscript they
+// use:
 //
 //	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with
 //	                    the script
@@ -60,8 +61,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// runAs is the user that the programs of scripts run as: the one who runs the tests, so that they can read the test's
-// directories.
+// runAs returns the user as which the programs of scripts run: the user who runs the tests, so that programs can read
+// the test's directories.
 func runAs() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -69,7 +70,7 @@ func runAs() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// limit bounds every wait of a script.
+// limit is the longest time that a script waits for anything.
 const limit = 60 * time.Second
 
 // command makes a command in the environment of the script.
@@ -86,7 +87,7 @@ func command(ctx context.Context, ts *testscript.TestScript, name string, args .
 	return cmd
 }
 
-// execute runs a command to its end.
+// execute runs a command and returns its output and exit code.
 func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -103,7 +104,7 @@ func execute(ts *testscript.TestScript, name string, args ...string) (stdout, st
 	return out.String(), errs.String(), code
 }
 
-// record keeps what a command printed for stdout and stderr of the script.
+// record sets the stdout and stderr of the script to a command's output.
 func record(ts *testscript.TestScript, stdout, stderr string) {
 	_, err := fmt.Fprint(ts.Stdout(), stdout)
 	ts.Check(err)
@@ -147,7 +148,7 @@ func repeatUntil(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// outputOf collects the output of a running command.
+// outputOf collects the output of a command while it runs.
 type outputOf struct {
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -192,14 +193,14 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		return fmt.Errorf("it printed %q, %q", stdout.text(), stderr.text())
 	})
 	ts.Check(cmd.Process.Signal(os.Interrupt))
-	<-ended // its exit code shows how
+	<-ended // the exit code shows how the command ended
 	record(ts, stdout.text(), stderr.text())
 	if code := cmd.ProcessState.ExitCode(); code != int(term.ExitInterrupted) {
 		ts.Fatalf("exit code %d, want %d\n%s%s", code, term.ExitInterrupted, stdout.text(), stderr.text())
 	}
 }
 
-// jsonAt reads the JSON of a file, or of stdout or stderr, and goes to a path in it.
+// jsonAt returns the part at a path of the JSON in a file, in stdout or in stderr.
 func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
 	raw := json.RawMessage(ts.ReadFile(file))
 	for _, step := range regexp.MustCompile(`[^.\[\]]+|\[\d+\]`).FindAllString(path, -1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// scriptCluster is what `cluster` starts: `outspan dev`, and further agents as separate processes.
+// scriptCluster is started by the command cluster: `outspan dev`, and further agents as separate processes.
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
@@ -22,7 +22,7 @@ type scriptCluster struct {
 	held  map[string]net.Listener // ports that the script holds, by the name of their variable
 }
 
-// clusterKey finds the cluster of a script.
+// clusterKey is the key of the cluster among a script's values.
 type clusterKey struct{}
 
 func startCluster(ts *testscript.TestScript, neg bool, args []string) {
@@ -35,7 +35,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 || agents < 1 {
 		ts.Fatalf("usage: cluster [N]")
 	}
-	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK: the path of a unix socket is short
+	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK, since the path of a unix socket must be short
 	ts.Check(err)
 	c := ts.Value(clusterKey{}).(*scriptCluster)
 	if c.ts != nil {
@@ -61,7 +61,7 @@ func (c *scriptCluster) start(name string, args ...string) {
 	c.parts = append(c.parts, p)
 }
 
-// startAgent runs an agent that finds its certificate in dev's directory.
+// startAgent starts an agent that uses the certificate in the directory of `outspan dev`.
 func (c *scriptCluster) startAgent(name, port, gossip string) {
 	server, _, code := execute(c.ts, "outspan", "server", "members", "--format", "{{.address}}")
 	if code != 0 {
@@ -102,7 +102,7 @@ func (c *scriptCluster) eligible(want int) error {
 	return nil
 }
 
-// stop ends the cluster and everything that runs in it: agents would leave their work running.
+// stop ends the cluster and everything that runs in it. Agents alone would leave their instances running.
 func (c *scriptCluster) stop() {
 	jobs, _, _ := execute(c.ts, "outspan", "job", "ls", "-o", "name")
 	for job := range strings.FieldsSeq(jobs) {
@@ -127,7 +127,7 @@ func crashAgent(ts *testscript.TestScript, neg bool, args []string) {
 	c.crash(args[0])
 }
 
-// crash simulates a machine that fails: an agent and everything it runs are gone at once.
+// crash simulates the failure of a machine: it kills an agent and everything that the agent runs.
 func (c *scriptCluster) crash(name string) {
 	i := slices.IndexFunc(c.parts, func(p *procs.Process) bool { return p.Name == name })
 	if i < 0 {
@@ -138,7 +138,7 @@ func (c *scriptCluster) crash(name string) {
 	kill(filepath.Join(c.dir, name) + "/")
 }
 
-// sweep ends what a failed script left: shims below the cluster's directory, and the processes they run.
+// sweep ends what a failed script left running: shims below the cluster's directory, and their processes.
 func (c *scriptCluster) sweep() {
 	kill(c.dir)
 	if err := procs.RemoveCgroups("outspan-" + filepath.Base(c.dir)); err != nil {
@@ -149,7 +149,7 @@ func (c *scriptCluster) sweep() {
 	}
 }
 
-// kill ends the processes that have a directory of the cluster in their command line, and all below them.
+// kill ends the processes whose command line contains a directory of the cluster, and their descendants.
 func kill(dir string) {
 	procs.Kill(procs.Find(func(args string) bool { return strings.Contains(args, dir) })...)
 }

@@ -19,8 +19,8 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-// memberColumns returns the columns of servers. Clocks and disks are shown without -o wide only if one of them has a
-// problem.
+// memberColumns returns the columns of the table of servers. Without -o wide, clocks and disks are shown only if one
+// has a problem.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
 		return clockText(model.Duration(m.ClockAhead)) != clockOK
@@ -52,7 +52,7 @@ func diskText(m api.Member) string {
 	return fmt.Sprintf("%s, %s free", m.Disk, model.SizeText(m.FreeBytes))
 }
 
-// clockText describes how far a clock is from the median of all clocks.
+// clockText describes how far a server's clock is from the median of all servers' clocks.
 func clockText(ahead model.Duration) string {
 	switch {
 	case ahead > 2*model.Second:
@@ -71,7 +71,7 @@ func serverRun(a *app) *cobra.Command {
 			"TLS and limits.", a.program.RunServer)
 }
 
-// runVerb runs a process from its configuration files.
+// runVerb makes a command that runs a server or an agent from its configuration files.
 func runVerb(noun, short, long string, run func(context.Context, []string) error) *cobra.Command {
 	var paths []string
 	cmd := &cobra.Command{
@@ -113,7 +113,7 @@ func serverMembers(a *app) *cobra.Command {
 	return cmd
 }
 
-// showMembership shows the servers after a change.
+// showMembership shows the servers after a change of their set.
 func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func serverTransferLeader(a *app) *cobra.Command {
 	}
 }
 
-// membersWithLeader lists the servers once one of them leads: right after a transfer there is no leader for a moment.
+// membersWithLeader lists the servers as soon as there is a leader. Right after a transfer there may be none.
 func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second,
 		model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").

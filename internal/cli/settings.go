@@ -55,7 +55,7 @@ func (a *app) showSettings(raw []byte, values map[string]any) error {
 	}})
 }
 
-// settingKeys returns the names of the settings, in order.
+// settingKeys returns the names of the settings in their order.
 func settingKeys() []string {
 	var keys []string
 	t := reflect.TypeFor[model.Settings]()
@@ -137,7 +137,7 @@ func settingsSet(a *app) *cobra.Command {
 	return cmd
 }
 
-// settingValue parses the value of a setting by its type.
+// settingValue parses the value of a setting according to the setting's type.
 func settingValue(key, text string) (any, error) {
 	t := reflect.TypeFor[model.Settings]()
 	for i, name := range settingKeys() {
@@ -202,7 +202,7 @@ one thing. A restore must be named: agents then stop what the servers don't know
 	return cmd
 }
 
-// showUnknown lists what confirming a restore would stop.
+// showUnknown lists the instances that would be stopped if the restore were confirmed.
 func (a *app) showUnknown(ctx context.Context) error {
 	got, err := a.client().Cluster.UnknownInstances(ctx)
 	if err != nil {
@@ -262,7 +262,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 	}})
 }
 
-// settingsWrite pauses or resumes what the body names.
+// settingsWrite pauses or resumes the part that the body names.
 type settingsWrite func(client.Settings, context.Context, api.PauseBody,
 	client.WriteOptions) (client.Response[api.SettingsReply], error)
 
@@ -294,7 +294,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed describes what was resumed.
+// resumed returns a sentence about what was resumed.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/local"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
@@ -26,19 +27,22 @@ func serverSnapshot(a *app) *cobra.Command {
 }
 
 func snapshotSave(a *app) *cobra.Command {
-	var force bool
+	var force, stale bool
 	cmd := &cobra.Command{
 		Use: "save FILE", Example: "outspan server snapshot save monday.snap", Short: "save the whole state into a file",
 		Args: term.Exactly("FILE"),
 		Long: "Saves the state of the cluster, as of now, and checks what arrived. The file appears only when it " +
 			"is whole (0600).",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.saveSnapshot(cmd.Context(), args[0], force) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.saveSnapshot(cmd.Context(), args[0], force, stale)
+		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&stale, "stale", false, "save what one server has, also without a leader")
 	return cmd
 }
 
-func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
+func (a *app) saveSnapshot(ctx context.Context, path string, force, stale bool) error {
 	if _, err := os.Lstat(path); err == nil && !force {
 		return model.Refuse(model.CodeConflict, "%s exists already", path).
 			WithHint("choose another name, or replace it with --force")
@@ -49,9 +53,13 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	}
 	defer func() {
 		tmp.Close()
-		_ = os.Remove(tmp.Name()) // already gone if all went well
+		_ = os.Remove(tmp.Name()) // after success there is nothing to remove
 	}()
-	body, err := a.client().Snapshots.Save(ctx, "")
+	var consistency client.Consistency
+	if stale {
+		consistency = client.Stale
+	}
+	body, err := a.client().Snapshots.Save(ctx, consistency)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If the disk is full where a snapshot is saved, the error has the code disk_full and a hint.
+// If the disk is full when a snapshot is saved, the error has the code disk_full and a hint.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	err := notWritten("monday.snap", &fs.PathError{Op: "write", Path: ".outspan-snapshot-1", Err: unix.ENOSPC})
 	if f := describe(err); f.Code != model.CodeDiskFull || f.Hint == "" {

@@ -111,7 +111,7 @@ func serversText(members []api.Member) string {
 	return fmt.Sprintf("%d (%d voting, %d alive)", len(members), voters, alive)
 }
 
-// countsText formats a total and the counts that are not zero.
+// countsText formats the total, and all counts except zeros.
 func countsText(counts map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -132,7 +132,7 @@ func holdText(h api.Hold) string {
 	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
-// showAny finds out which object an id names, and shows it.
+// showAny finds the object that an id names, and shows it.
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {
@@ -140,7 +140,7 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 		return a.showOther(ctx, ref, err)
 	case err != nil:
 		return err
-	case kind == "job" && strings.HasPrefix(ref, id+"-"): // why explains a deployment as its job
+	case kind == "job" && strings.HasPrefix(ref, id+"-"): // the id of a deployment: why explains its job
 		kind, id = "deployment", ref
 	}
 	switch kind {
@@ -158,7 +158,8 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 	return a.showJob(ctx, id)
 }
 
-// showOther shows a server or a service, which have a status but no why. unknown is the error if it is neither.
+// showOther shows a server or a service. They have a status, but the servers don't explain them. If ref names neither,
+// it returns unknown.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	members, err := a.client().Members.List(ctx, client.ListOptions{Filter: []string{"name=" + ref}})
 	if err == nil && len(members.Items) > 0 {
@@ -170,7 +171,7 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	return unknown
 }
 
-// kindOf asks the servers which object an id, a name or a prefix names.
+// kindOf asks the servers which object an id, a name or a prefix means.
 func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) (kind, id string, err error) {
 	got, err := a.client().Cluster.Why(ctx, ref, client.ReadOptions{Consistency: fresh})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// Every command in a document, a hint or an example exists, with the flags it is given.
+// Every command in a document, a hint or an example exists and has the flags that the text gives it.
 func TestCommandsInTexts(t *testing.T) {
 	root := newApp(daemon.Program{Version: "dev"}).root()
 	seen := 0
@@ -77,8 +77,8 @@ var (
 	longFlag = regexp.MustCompile(`--([a-z][a-z-]+)`)
 )
 
-// wrongCommands finds texts in a line that look like commands of the program and are none. Words after the product's
-// name that begin no command are prose, unless they are in backquotes.
+// wrongCommands returns the texts in a line that look like commands of the program but are none. If the words after the
+// product's name begin no command, they count as prose, unless they are in backquotes.
 func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 	var wrong []string
 	for _, m := range mention.FindAllStringSubmatch(line, -1) {
@@ -104,7 +104,7 @@ func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 			}
 			cmd, rest = next, rest[1:]
 		}
-		cmd.InheritedFlags() // adds the flags of its parents
+		cmd.InheritedFlags() // InheritedFlags adds the flags of the command's parents
 		for _, f := range longFlag.FindAllStringSubmatch(m[2], -1) {
 			if f[1] != "help" && cmd.Flags().Lookup(f[1]) == nil && cmd.InheritedFlags().Lookup(f[1]) == nil &&
 				cmd.PersistentFlags().Lookup(f[1]) == nil {

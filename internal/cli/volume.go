@@ -47,7 +47,7 @@ func volumeLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// asideNodes returns the nodes on which a volume left data behind.
+// asideNodes returns the nodes on which data of a volume was left behind.
 func asideNodes(v api.Volume) []string {
 	var nodes []string
 	for _, a := range v.Aside {
@@ -223,7 +223,7 @@ func volumeCancel(a *app) *cobra.Command {
 	return cmd
 }
 
-// transferNames returns the ids of all recorded transfers.
+// transferNames returns the ids of all transfers that the servers still keep.
 func transferNames(ctx context.Context, a *app) []string {
 	return namesIn(ctx, a.client().Transfers.List, func(t api.Transfer) string { return string(t.ID) })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// moveFlags are the flags of commands that begin a transfer and follow it.
+// moveFlags are the flags of commands that start a transfer and follow it.
 type moveFlags struct {
 	write  writeFlags
 	until  waitFlags
@@ -60,7 +60,7 @@ old copy is kept for a while; outspan volume cancel TRANSFER removes it before i
 	}
 	f.register(cmd, true)
 	cmd.Flags().StringVar(&to, "to", "", "the node")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.complete("nodes")) // it can't fail: the flag was made above
+	_ = cmd.RegisterFlagCompletionFunc("to", a.complete("nodes")) // no error is possible: the flag exists
 	return cmd
 }
 
@@ -118,7 +118,7 @@ lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
 	cmd.Flags().StringVar(&node, "node", "", "of found data: where it is")
 	cmd.Flags().Uint64Var(&epoch, "epoch", 0, "of found data: which, as volume find shows it")
 	cmd.MarkFlagsRequiredTogether("node", "epoch")
-	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // it can't fail: the flag was made above
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // no error is possible: the flag exists
 	return cmd
 }
 
@@ -146,15 +146,15 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 	cmd.Flags().
 		StringVar(&volume, "volume", "", "what it is to become: JOB/GROUP/SLOT/NAME (default: what the backup was made of)")
 	cmd.Flags().BoolVar(&attach, "attach", false, "put it to use at once")
-	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes"))     // it can't fail: the flag was made above
-	_ = cmd.RegisterFlagCompletionFunc("volume", a.complete("volumes")) // the same
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // no error is possible: the flags exist
+	_ = cmd.RegisterFlagCompletionFunc("volume", a.complete("volumes"))
 	return cmd
 }
 
-// transferWrite begins a transfer.
+// transferWrite is a write that starts a transfer.
 type transferWrite func(context.Context, client.WriteOptions) (client.Response[api.TransferReply], error)
 
-// transfer begins a transfer and follows it to its end, unless it is detached.
+// transfer starts a transfer and follows it to its end, unless the flags say not to wait.
 func (a *app) transfer(ctx context.Context, do transferWrite, f *moveFlags) error {
 	got, err := do(ctx, f.write.options())
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *app) showStarted(got client.Response[api.TransferReply], f *moveFlags) 
 	}})
 }
 
-// wayOf describes which volumes go where.
+// wayOf describes which volumes a transfer moves, and from where to where.
 func wayOf(t api.Transfer) string {
 	text := term.Joined(asTexts(t.Volumes))
 	switch {
@@ -308,7 +308,7 @@ slot that were in use together are one line. The age says whether the data is ne
 	}
 }
 
-// attachFound returns the command that puts found data to use.
+// attachFound returns the command that attaches found data.
 func attachFound(f api.FoundVolume) string {
 	return fmt.Sprintf("outspan volume attach %s --node %s --epoch %d", f.Volume, f.Node, f.Epoch)
 }
@@ -319,7 +319,7 @@ func sayNotAsked(p *term.Page, silent []string) {
 	}
 }
 
-// foundCopies returns the found copies of a volume's slot on a node, by the epoch that volume find shows.
+// foundCopies returns the epochs of a slot's found volumes on a node. One of them is volume, with this epoch.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
 	got, err := a.client().Volumes.Found(ctx)
 	if err != nil {
@@ -335,7 +335,7 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		node).WithHint("list what was found: outspan volume find")
 }
 
-// showFound lists data on the nodes' disks that is newer than that of a restored state.
+// showFound lists found data on the nodes' disks that is not older than the data in use.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {

@@ -15,13 +15,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// waitFlags are --wait[=STATE] and --timeout.
+// waitFlags are the flags --wait[=STATE] and --timeout.
 type waitFlags struct {
 	state   string
 	timeout time.Duration
 }
 
-// register adds the flags. state is the default of --wait; also are more states.
+// register adds the flags. state is the default of --wait, also are the other states that it accepts.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
@@ -30,7 +30,7 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
-	// it can't fail: the flag was made above
+	// no error is possible: the flag exists
 	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...))
 	f.registerTimeout(cmd)
 }
@@ -41,7 +41,7 @@ func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
 			"with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
 }
 
-// limit bounds the waiting. what names the object in the error and its hint.
+// limit returns a context that ends after --timeout. what names the object in the error and its hint.
 func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 			WithHint("%s", goesOn(what)))
 }
 
-// goesOn returns the hint for when the waiting is over but the work is not.
+// goesOn returns the hint for the case that the waiting ended before the work did.
 func goesOn(what string) string {
 	hint := "the work goes on; wait longer with --timeout"
 	switch kind, id, _ := strings.Cut(what, " "); kind {
@@ -61,7 +61,7 @@ func goesOn(what string) string {
 	return hint
 }
 
-// stateValue is a flag with one of a few states.
+// stateValue is a flag that takes one of a few states.
 type stateValue struct {
 	state *string
 	known []string
@@ -87,23 +87,23 @@ func (v *stateValue) Set(text string) error {
 // Type implements pflag.Value.
 func (v *stateValue) Type() string { return "STATE" }
 
-// waiting describes an object to wait for.
+// waiting describes an object and how to wait for it.
 type waiting[T any] struct {
 	what string
 	read reader[T]
-	// state returns the object's state, in the words of --wait. done also ends the wait, for words that cover more than
-	// one state; it may be nil.
+	// state returns the object's state in the words of --wait. The wait also ends if done returns true, which is for words
+	// that cover several states. done may be nil.
 	state func(T) string
 	done  func(T) bool
-	// over returns an error if the object can no longer get there; nil: it always can.
+	// over returns an error if the object can no longer reach the state; nil: it always can.
 	over func(T) error
-	// is reports whether this is the right object, since a read also accepts a prefix of a name. nil: every object is.
+	// is reports whether a read returned the right object, because a read also accepts a prefix of a name. nil: always.
 	is func(T) bool
-	// absent says that the object may be created while one waits.
+	// absent means that the object need not exist yet.
 	absent bool
 }
 
-// waitUntil waits until an object is in the state that --wait names. Without --wait it returns at once.
+// waitUntil waits until an object has the state that --wait names. Without --wait it returns at once.
 func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T]) error {
 	if until.state == "" {
 		return nil
@@ -142,11 +142,11 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	return err
 }
 
-// statusVerb shows one object. With --wait it first waits for a state.
+// statusVerb is a command that shows one object. With --wait it first waits for a state.
 type statusVerb struct {
 	of, short, example string
-	kind               string   // for completion
-	states             []string // the first is the default of --wait
+	kind               string   // kind of object, for completion
+	states             []string // states that --wait accepts; the first is the default
 	wait               func(context.Context, string, *waitFlags) error
 	show               func(context.Context, string) error
 }
@@ -167,7 +167,7 @@ func (v statusVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeStates are the states that --wait accepts for a node: its shown states, and eligible.
+// nodeStates returns the states that --wait accepts for a node: the states that are shown, and eligible.
 func nodeStates() []string {
 	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
 }
@@ -193,7 +193,7 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 		},
 	})
 	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
-		return nil // it stopped, and its row was removed
+		return nil // the instance stopped and its row is gone
 	}
 	return err
 }
@@ -218,8 +218,8 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	})
 }
 
-// waitForJob waits until every group of the job with this name is ready, with nothing left over, or until the job has
-// the status that --wait names.
+// waitForJob waits until every group of the named job is ready and no instance is left over. If --wait names a status,
+// it waits until the job has that status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, read: of(a.client().Jobs.Get, name),
@@ -237,7 +237,7 @@ func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) err
 		},
 	})
 	if until.state == string(api.JobStopped) && isCode(err, model.CodeNotFound) {
-		return nil // purged
+		return nil // the job was purged
 	}
 	return err
 }

@@ -11,11 +11,11 @@ func TestHeapMayGrowWhileBusy(t *testing.T) {
 		since time.Duration
 		want  int
 	}{
-		{12 << 20, 100 * time.Millisecond, 133},       // to 28 MiB
-		{12 << 20, 10 * time.Second, gcPercent},       // idle: stays small
+		{12 << 20, 100 * time.Millisecond, 133},       // grows to 28 MiB
+		{12 << 20, 10 * time.Second, gcPercent},       // idle: the heap stays small
 		{40 << 20, 100 * time.Millisecond, gcPercent}, // large enough
-		{1, time.Millisecond, 2700},                   // bounded
-		{0, time.Millisecond, gcPercent},              // none yet
+		{1, time.Millisecond, 2700},                   // the size of the heap counts as 1 MiB at least
+		{0, time.Millisecond, gcPercent},              // no collection yet
 	} {
 		if got := growth(c.live, c.since); got != c.want {
 			t.Errorf("%d bytes in use after %s: %d %%, want %d", c.live, c.since, got, c.want)

@@ -1,4 +1,4 @@
-// Package daemon runs servers and agents: it opens what their files describe, wires the parts of one process together,
-// takes over a changed configuration, and ends them in order. It decides nothing; the parts are in cluster, reconcile,
-// transport and agent.
+// Package daemon runs servers and agents. It opens what their configuration files describe, connects the parts of one
+// process, applies a reloaded configuration, and stops the parts in order. It makes no decisions; the parts are in
+// packages cluster, reconcile, transport and agent.
 package daemon

@@ -11,21 +11,21 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// explainer answers the API's questions with the code that decides. It runs the same passes, but reports instead of
-// acting.
+// explainer answers the API's questions about causes. It runs the same passes as the loop that decides, but reports
+// instead of acting.
 type explainer struct{}
 
-// planner computes in the same way what would happen.
+// planner answers the API's questions about what would happen. It runs the same passes too.
 type planner struct {
 	mu   sync.Mutex
-	seen *reconcile.Cache // by the last forecasts
+	seen *reconcile.Cache // filled by the last forecasts
 }
 
-// keptFor is how long planner keeps what a forecast saw for the next ones. Drains are often started one after the
-// other, but replaced rows should not be kept in memory for long.
+// keptFor is how long planner keeps the cache of one forecast for the next ones. Drains are often started one after the
+// other, but old rows should not stay in memory for long.
 const keptFor = time.Minute
 
-// remembering runs do with what was seen lately, or with an empty Seen while another call uses that.
+// remembering calls do with the cache of the last forecasts. While another call uses that cache, do gets an empty one.
 func (p *planner) remembering(do func(*reconcile.Cache)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Cache))
@@ -47,8 +47,8 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// explained returns why things wait. It leaves out what the rescheduler would do, which in a large cluster is most of
-// the cost of an explanation.
+// explained returns why things wait. It leaves out the rescheduler's moves, which are most of the cost in a large
+// cluster.
 func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
 	in.StayPut = true
@@ -118,7 +118,7 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 	p.remembering(func(seen *reconcile.Cache) {
 		in := input(q)
 		in.Cache = seen
-		// refused if the nodes have gone in the meantime: then there is no forecast
+		// an error means that the nodes are gone by now: there is no forecast
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})
 	return forecast

@@ -10,10 +10,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// NamedFiles describes the certificate and the keys that a configuration names.
+// NamedFiles is what CheckFiles found in the files that a configuration names.
 type NamedFiles struct {
 	ReadableKeys []string                     // private keys that every user of the machine can read
-	Ends         map[transport.Role]time.Time // when the certificate ends, by the role that it was checked for
+	Ends         map[transport.Role]time.Time // when the certificate expires, by the role that it was checked for
 }
 
 // CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. An
@@ -21,7 +21,7 @@ type NamedFiles struct {
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
 	if c.TLS.Dir != "" {
-		return found, nil // it is made at the first start
+		return found, nil // the files are made at the first start
 	}
 	p := process{cfg: c, ends: newCertificateEnd()}
 	var roles []transport.Role

@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// memberLister converts the servers to the form of the API.
+// memberLister converts the list of servers to the types of the API.
 type memberLister struct{ *cluster.Server }
 
-// Members implements httpapi.ServerList. It sends no questions: the leader shows what the others reported last.
+// Members implements httpapi.ServerList. It asks no other server: the leader shows what each server reported last.
 func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 	var entries []httpapi.ServerEntry
 	for _, s := range r.Servers() {
@@ -48,7 +48,7 @@ func machineOf(s cluster.ServerStatus) api.MemberMachine {
 	return m
 }
 
-// diskOf returns what gossip says of a server's disk, which is known even while nobody leads.
+// diskOf returns the state of a server's disk. It comes from gossip, so it is known even without a leader.
 func diskOf(s cluster.ServerStatus) api.Disk {
 	switch {
 	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
@@ -76,7 +76,7 @@ func lifetimeOf(l cluster.Lifetime) transport.Lifetime {
 	return transport.Lifetime{From: unixMilli(l.From), Until: unixMilli(l.Until)}
 }
 
-// unixMilli returns the time for Unix ms; 0 gives the zero time.
+// unixMilli converts Unix milliseconds to a time; 0 gives the zero time.
 func unixMilli(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -84,13 +84,14 @@ func unixMilli(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// ownMachine returns this server's own machine, for the metrics.
+// ownMachine returns the state of this server's machine, for the metrics.
 func (s *serverPart) ownMachine() metrics.Machine {
 	c := s.cluster.Condition()
 	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
 }
 
-// certificates returns the certificates that this server reports.
+// certificates returns the lifetimes of certificates that this server reports: its own, and those of agents near their
+// end.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics,
-// raft-boltdb to its predecessor. Both have a single sink for the whole process, so newRegistry may be called only
-// once. Their names stay raft_* and memberlist_*.
+// newRegistry makes the Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, and
+// raft-boltdb to the predecessor of go-metrics. Each of these libraries has one global sink, so newRegistry may be
+// called only once. Their metrics keep the names raft_* and memberlist_*.
 func newRegistry() (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,7 +47,7 @@ func newRegistry() (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// loopMetrics are the metrics that only the deciding loop knows.
+// loopMetrics are the metrics of the loop that decides.
 type loopMetrics struct {
 	decide  prometheus.Histogram
 	apply   *prometheus.CounterVec
@@ -79,7 +79,7 @@ func newLoopMetrics() loopMetrics {
 	return m
 }
 
-// refusals counts the requests that were refused unread.
+// refusals counts the requests that were refused before they were processed.
 type refusals struct{ *prometheus.CounterVec }
 
 func newRefusals() refusals {
@@ -92,7 +92,8 @@ func newRefusals() refusals {
 	return r
 }
 
-// refusalCodes returns the codes of refusals for who may call, how often and with how much.
+// refusalCodes returns the codes that refusals counts: no permission, too many requests, or a request that is too large
+// or malformed.
 func refusalCodes() []model.Code {
 	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
 		model.CodeInvalid, model.CodeMediaType}
@@ -105,7 +106,7 @@ func (r refusals) count(err error) {
 	}
 }
 
-// stopCodes returns the codes with which a stop is refused.
+// stopCodes returns the codes with which the loop's own stops of instances may be refused.
 func stopCodes() []model.Code {
 	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
 		model.CodeReplacementPending, model.CodeStale}
@@ -131,7 +132,7 @@ func (m loopMetrics) note(r reconcile.Report) {
 	}
 }
 
-// compareMetrics are the results of comparing this server's state with the others'.
+// compareMetrics count comparisons of this server's state with those of the other servers.
 type compareMetrics struct {
 	results *prometheus.CounterVec
 	differs prometheus.Gauge
@@ -157,7 +158,7 @@ func (m compareMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.results, m.differs}
 }
 
-// note counts one comparison. A comparison that could not be made says nothing about the states.
+// note counts one comparison. A failed comparison does not change the gauge.
 func (m compareMetrics) note(r cluster.ComparisonResult) {
 	m.results.WithLabelValues(r.String()).Inc()
 	switch {
@@ -168,7 +169,8 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 	}
 }
 
-// Collectors returns the collectors of a server and an agent, without values, for the reference of metrics.
+// Collectors returns the collectors of a server and an agent, without values. The reference of metrics is made from
+// them.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)

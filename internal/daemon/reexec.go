@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// Reexec runs the subcommands that agents start from this binary. ok is false for other arguments. Call it before
-// parsing flags or any other setup: a shim must stay small and must not fail over anything on the command line.
+// Reexec runs a subcommand that agents start from this binary; for any other arguments, ok is false. Call it before any
+// other setup, flags included: a shim must stay small, and must not fail because of other arguments.
 func Reexec(args []string) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

@@ -28,7 +28,7 @@ type Program struct {
 	Exit    func(code int) // ends the process at once
 }
 
-// RunServer runs what the files describe, as Run does. They must have a server block.
+// RunServer runs what the configuration files at paths describe, as Run does. They must have a server block.
 func (b Program) RunServer(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
@@ -39,7 +39,7 @@ func (b Program) RunServer(ctx context.Context, paths []string) error {
 	})
 }
 
-// RunAgent runs what the files describe, as Run does. They must have an agent block.
+// RunAgent runs what the configuration files at paths describe, as Run does. They must have an agent block.
 func (b Program) RunAgent(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
@@ -61,18 +61,18 @@ func (b Program) runFiles(ctx context.Context, paths []string, accept func(*conf
 	return b.Run(ctx, cfg, func() (*config.Config, error) { return config.Load(paths...) })
 }
 
-// process is one running server, agent, or both, in one operating-system process.
+// process is one running operating-system process: a server, an agent, or both.
 type process struct {
 	program  Program
 	cfg      *config.Config
 	log      hclog.Logger
 	registry *prometheus.Registry
 	ends     *certificateEnd
-	own      string // host:port of this process's own server, if it has one
-	parts    []part // in order of start; stopped in reverse
+	own      string // host:port of this process's own server; "" if it has none
+	parts    []part // in the order in which they start; they stop in reverse order
 }
 
-// metrics returns the handler of the process's metrics; nil with telemetry { prometheus = false }.
+// metrics returns the handler of the process's metrics; nil if the configuration has telemetry { prometheus = false }.
 func (p *process) metrics() http.Handler {
 	if !p.cfg.Metrics {
 		return nil
@@ -80,16 +80,16 @@ func (p *process) metrics() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }
 
-// part is something that a process runs. It serves until its context ends, and returns once all its goroutines have
-// ended.
+// part is the server or the agent of a process. run serves until its context ends, and returns once all goroutines of
+// the part have ended.
 type part interface {
 	run(ctx context.Context) error
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both until ctx ends, SIGTERM or SIGINT arrives, or a part fails. A planned stop
-// returns nil. On SIGHUP it reloads what can change at run time from read. It exits the process itself when a disk or a
-// state can't be trusted any more.
+// Run runs a server, an agent or both. It ends when ctx ends, SIGTERM or SIGINT arrives, or a part fails. A planned
+// stop returns nil. On SIGHUP it calls read for the new configuration, and applies what can change at run time. When a
+// disk or the state can't be trusted any more, it exits the process itself.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
 	if err != nil {
@@ -129,7 +129,8 @@ func (p *process) open(ctx context.Context) error {
 	return nil
 }
 
-// run starts a goroutine for each part. When the first part ends, all end: the last one started stops first.
+// run starts each part in a goroutine of its own. When one part ends, all stop: the part that was started last stops
+// first.
 func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*config.Config, error)) error {
 	ended := make(chan error, len(p.parts))
 	cancels := make([]context.CancelFunc, len(p.parts))
@@ -176,7 +177,7 @@ func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Si
 	}
 }
 
-// reload reloads what can change at run time: log level, certificates, limits, labels. If the configuration has a
+// reload applies what can change at run time: log level, certificates, limits, labels. If the configuration has a
 // mistake, nothing changes.
 func (p *process) reload(read func() (*config.Config, error)) {
 	cfg, err := read()
@@ -193,7 +194,8 @@ func (p *process) reload(read func() (*config.Config, error)) {
 	p.log.Info("configuration reloaded")
 }
 
-// fatal ends the process at once. Its disk or its state can't be trusted, so it must send nothing more to its peers.
+// fatal exits the process at once: its disk or its state can't be trusted, so it must send nothing more to other
+// servers.
 func (p *process) fatal(err error) {
 	p.log.Error("this server must not go on", "error", err)
 	p.program.Exit(int(api.ExitInternal))
@@ -223,7 +225,7 @@ func notify(state string) {
 	_, _ = io.WriteString(conn, state) // best effort
 }
 
-// credentials loads the certificate that proves this process's role.
+// credentials loads the certificate with which this process proves its role.
 func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
@@ -254,7 +256,7 @@ func (p *process) listen(ctx context.Context, creds *transport.Credentials, port
 		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
 }
 
-// advertised returns the host:port at which others reach a listener of this process.
+// advertised returns the host:port at which other processes reach a listener of this process.
 func (p *process) advertised(l *transport.Listener) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// agentPart is the worker side of a process: the agent, its gossip and heartbeats, and its own small API.
+// agentPart is the agent of a process: the agent itself, its gossip and heartbeats, and the API of the node.
 type agentPart struct {
 	p        *process
 	creds    *transport.Credentials
 	listener *transport.Listener
-	unix     *transport.UnixListener // nil when the server part has the socket
+	unix     *transport.UnixListener // nil if the server part has the socket
 	agent    *agent.Agent
 	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
-	taken    error // why the API's port is not open; nil: it is open
+	taken    error // why the API's port could not be opened at first; nil: it was open
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -48,7 +48,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	}
 	port := p.cfg.Listen.Port
 	if p.cfg.Server != nil {
-		port = 0 // the server part has the configured one; servers learn this one from the registration
+		port = 0 // any free port, since the server part has the configured one; the registration reports the agent's port
 	}
 	if a.listener, err = a.listen(ctx, port); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	return a, err
 }
 
-// listen opens the TLS port. While another process holds the port, the agent runs without it and tries again: running
+// listen opens the TLS port. While another process holds the port, the agent runs without it and tries again. Running
 // instances need their agent more than people need its logs.
 func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
 	if port == 0 {
@@ -76,7 +76,7 @@ func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, 
 	}
 	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
 	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
-		if a.agent == nil { // the first try, before there is an agent to report to
+		if a.agent == nil { // at the first try there is no agent yet to report to
 			a.taken = err
 			return
 		}
@@ -88,7 +88,7 @@ func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, 
 	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
 }
 
-// notePort reports why the API's port is not open; nil: it is open.
+// notePort reports why the API's port is not open; nil means that it is open.
 func (a *agentPart) notePort(err error) {
 	port := a.p.cfg.Listen.Port
 	if err == nil {
@@ -105,14 +105,14 @@ func (a *agentPart) notePort(err error) {
 	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
-// ownPorts returns the ports of this process, even while another process holds them.
+// ownPorts returns the ports that the configuration gives to this process. Another process may hold them.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
-// LetPass lets instances of other users pass through a directory of root's to their own directories below it. They
-// can't list it.
+// LetPass gives everybody the permission to pass through a directory of root, but not to list it. Instances of other
+// users need that to reach their own directories below it. Without root it does nothing.
 func LetPass(dir string) error {
 	if os.Geteuid() != 0 {
-		return nil // every instance runs as the agent's user
+		return nil // all instances have the agent's user then
 	}
 	info, err := os.Stat(dir)
 	if err == nil {
@@ -148,8 +148,8 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir returns the agent's own data directory. A process that is both server and agent has two directories side by
-// side: nobody may pass through a server's directory, but instances of other users must reach theirs.
+// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories.
+// Other users may not pass through the server's, but instances must reach their directories in the agent's.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
@@ -188,7 +188,7 @@ func (a *agentPart) openGossip() error {
 	return nil
 }
 
-// registrar calls the servers for the agent. A successful registration also joins their gossip.
+// registrar calls the servers for the agent. After a registration, it also joins the servers' gossip.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -218,7 +218,7 @@ func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
 	}
 }
 
-// drain asks the servers to empty this node, for on_shutdown = "drain".
+// drain asks the servers to drain this node, for on_shutdown = "drain".
 func (a *agentPart) drain(ctx context.Context) error {
 	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil,
 		map[string]string{"message": "its agent was told to stop"})
@@ -233,7 +233,8 @@ func (a *agentPart) run(ctx context.Context) error {
 	if a.unix != nil {
 		listeners = append(listeners, a.unix)
 	}
-	below, stop := context.WithCancel(context.WithoutCancel(ctx)) // what the agent needs until it has ended
+	// The agent needs the other parts until it has ended, so their context ends later.
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, 4)
@@ -269,21 +270,21 @@ func (a *agentPart) reload(cfg *config.Config) error {
 	return a.listener.Reload()
 }
 
-// release frees what open took, in reverse order.
+// release closes what openAgent opened, in reverse order.
 func (a *agentPart) release() {
 	if a.gossip != nil {
-		_ = a.gossip.Close() // closing anyway
+		_ = a.gossip.Close() // its error does not matter any more
 	}
 	if a.unix != nil {
-		_ = a.unix.Close() // closing anyway
+		_ = a.unix.Close() // its error does not matter any more
 	}
 	if a.listener != nil {
-		_ = a.listener.API().Close() // closing anyway
+		_ = a.listener.API().Close() // its error does not matter any more
 	}
 }
 
-// client makes the client with which this process calls servers: the configured ones, or else its own, and then the
-// other known ones.
+// client returns the client with which this process calls servers. It uses the configured addresses first, or this
+// process's own server if there are none, and then the known ones.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

@@ -13,18 +13,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pause before a taken gossip port is tried again. It doubles at each try up to regossipMost.
+// The pauses between attempts to open gossip again. The pause doubles with each attempt, up to regossipMost.
 const (
 	regossipFirst = time.Second
 	regossipMost  = time.Minute
 )
 
 // agentGossip is an agent's member of the gossip pool. While another process holds the configured port, it uses any
-// free one: without gossip there are no heartbeats, and the node would be offline. It is safe for many goroutines.
+// free port: without gossip there are no heartbeats, and the node would become offline. It is safe for concurrent use.
 type agentGossip struct {
 	cfg  cluster.PoolConfig
 	log  hclog.Logger
-	tell func(port int, problem *model.PortProblem) // about the configured port; nil: it is open
+	tell func(port int, problem *model.PortProblem) // reports on the configured port; nil: the port is open
 
 	inbox chan []byte
 	mu    sync.Mutex
@@ -43,7 +43,7 @@ func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *model.PortProblem))
 	return g, nil
 }
 
-// open opens the pool on the configured port, or on any free one while that is taken.
+// open opens the pool on the configured port. If that port is taken, it uses any free one.
 func (g *agentGossip) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +78,8 @@ func (g *agentGossip) now() (*cluster.Pool, bool) {
 	return g.pool, g.spare
 }
 
-// run keeps the pool joined until ctx ends. It moves a pool on another port to the configured one once that is free.
+// run keeps the pool joined until ctx ends. If the pool is on another port than configured, run waits until the
+// configured port is free, and then opens the pool there.
 func (g *agentGossip) run(ctx context.Context) error {
 	for {
 		g.runPool(ctx)
@@ -86,7 +87,7 @@ func (g *agentGossip) run(ctx context.Context) error {
 			return nil
 		}
 		pool, _ := g.now()
-		_ = pool.Close() // the servers see that this member left; the next pool has its name
+		_ = pool.Close() // wait until the servers know that this member left, because the next pool has the same name
 		for pause := regossipFirst; ; pause = min(2*pause, regossipMost) {
 			err := g.open()
 			if err == nil {
@@ -112,7 +113,7 @@ func (g *agentGossip) runPool(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	wg.Go(func() { _ = pool.Run(ctx) }) // it always returns nil
+	wg.Go(func() { _ = pool.Run(ctx) }) // Run always returns nil
 	wg.Go(func() {
 		for {
 			select {
@@ -174,7 +175,7 @@ func (g *agentGossip) Close() error {
 	return pool.Close()
 }
 
-// waited waits for d; false when ctx ended first.
+// waited waits for d, and returns false if ctx ended first.
 func waited(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -20,8 +20,8 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// serverPart is the control-plane side of a process: the replicated state, the one TLS port, the unix socket, the API,
-// and the loop that decides while this server leads.
+// serverPart is the server of a process: the replicated state, the TLS port, the unix socket, the API, and the loop
+// that decides while this server leads.
 type serverPart struct {
 	p        *process
 	creds    *transport.Credentials
@@ -64,7 +64,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	return s, err
 }
 
-// socket returns where the CLI of this machine finds the server.
+// socket returns the path of the unix socket at which the CLI on this machine reaches the server.
 func (s *serverPart) socket() string {
 	if s.p.cfg.Listen.Socket != "" {
 		return s.p.cfg.Listen.Socket
@@ -111,13 +111,13 @@ func (s *serverPart) openCluster() error {
 	return err
 }
 
-// lead decides and proposes for one term.
+// lead runs the loop that decides while this server leads, for one term.
 func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	told := map[string]bool{}
 	report := func(r reconcile.Report) {
 		s.loop.note(r)
 		for _, skip := range append(r.Plan.Skipped, r.Skipped...) {
-			if text := skip.String(); !told[text] && len(told) < toldSkips { // each decision finds it again
+			if text := skip.String(); !told[text] && len(told) < toldSkips { // later decisions skip it again
 				told[text] = true
 				s.p.log.Error("left out of the plan: no log entry can hold it", "what", text)
 			}
@@ -129,16 +129,16 @@ func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	return loop.Run(ctx)
 }
 
-const toldSkips = 100 // lines about skipped parts of plans, in one term
+const toldSkips = 100 // how many log lines about skipped parts of plans one term may write
 
-// submitter adapts the log for the loop, which has its own type for the outcome of an entry.
+// submitter adapts cluster.Server to reconcile.Log, which has its own type for the outcome of an entry.
 type submitter struct{ *cluster.Server }
 
 // Submit implements reconcile.Log.
 func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
 	pending, err := s.Server.Submit(ctx, e)
 	if err != nil {
-		return nil, err // a typed nil would not be nil
+		return nil, err // a nil pointer in an interface would not be nil
 	}
 	return pending, nil
 }
@@ -163,15 +163,15 @@ func (s *serverPart) openAPI() (err error) {
 	return err
 }
 
-// raftPart returns this server's part in the log, for the metrics.
+// raftPart returns the state of this server's raft, for the metrics.
 func (s *serverPart) raftPart() metrics.Raft {
 	st := s.cluster.Status()
 	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex,
 		Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
-// run serves until ctx ends. It stops in the reverse order of the start: the API answers open requests, then leadership
-// is handed over, then the port closes.
+// run serves until ctx ends. It stops in the reverse order of the start: the API finishes the open requests, leadership
+// is handed over, and then the port closes.
 func (s *serverPart) run(ctx context.Context) error {
 	defer s.release()
 	base := context.WithoutCancel(ctx)
@@ -223,15 +223,15 @@ func (s *serverPart) reload(cfg *config.Config) error {
 	return s.listener.Reload()
 }
 
-// release frees what open took.
+// release closes what openServer opened.
 func (s *serverPart) release() {
 	if s.cluster != nil {
-		_ = s.cluster.Close() // closing anyway
+		_ = s.cluster.Close() // its error does not matter any more
 	}
 	if s.unix != nil {
-		_ = s.unix.Close() // closing anyway
+		_ = s.unix.Close() // its error does not matter any more
 	}
 	if s.listener != nil {
-		_ = s.listener.API().Close() // closing anyway
+		_ = s.listener.API().Close() // its error does not matter any more
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 )
 
-// verifier converts a verification to the form of the API.
+// verifier converts the results of comparing states to the types of the API.
 type verifier struct{ *cluster.Server }
 
 // Verify implements httpapi.Verifier.

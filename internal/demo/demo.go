@@ -23,12 +23,12 @@ type Options struct {
 	Out  io.Writer
 }
 
-// demo runs the story on a real cluster and checks its claims.
+// demo runs the demo on a real cluster, and checks what the demo claims.
 type demo struct {
 	*procs.Sandbox
 	out     io.Writer
 	prober  *prober
-	port    int // on which the service is exposed
+	port    int // the port on which the service is exposed
 	results []measurement
 	began   time.Time
 }
@@ -36,11 +36,11 @@ type demo struct {
 // measurement is a line of the summary.
 type measurement struct{ what, value string }
 
-// demoInstances is the count of the demo's group; all but two of them must stay ready.
+// demoInstances is the count of the demo's group. All but two of the instances must stay ready.
 const demoInstances = 8
 
-// Run runs the story: three servers, four agents and a web service as real processes on loopback. It returns an error
-// if anything that it promises did not happen. It always cleans up.
+// Run runs the demo: three servers, four agents and a web service, as real processes on loopback. It returns an error
+// if anything that the demo promises did not happen. In any case it removes everything again.
 func Run(ctx context.Context, options Options) (err error) {
 	s, err := procs.New(3, 4)
 	if err != nil {
@@ -65,7 +65,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	return nil
 }
 
-// tell runs the chapters in order. Once the service is up, the prober runs through all of them.
+// tell runs the chapters of the demo in order. Once the service is up, the prober sends it requests until the end.
 func (d *demo) tell(ctx context.Context) error {
 	if err := d.startCluster(ctx); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (d *demo) summary() {
 	d.say("  %-58s %s", "the whole demo", time.Since(d.began).Round(100*time.Millisecond))
 }
 
-// showLogs prints the end of every log, so that a failure can be understood after its files are gone.
+// showLogs prints the last lines of every log, because the files are removed afterwards.
 func (d *demo) showLogs() {
 	for _, m := range d.Members() {
 		d.say("\n-- last lines of %s", m.Name)
@@ -128,9 +128,9 @@ func (d *demo) showLogs() {
 	}
 }
 
-// jobFile writes the job of the demo.
+// jobFile writes the job file of the demo, and returns its path.
 func (d *demo) jobFile() (string, error) {
-	me, err := user.Current() // the sandbox is private to this user (even root), so the service runs as this user
+	me, err := user.Current() // only this user may enter the sandbox, so the service runs as this user too
 	if err != nil {
 		return "", fmt.Errorf("find the own user: %w", err)
 	}
@@ -165,7 +165,7 @@ func (d *demo) jobFile() (string, error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// exposedPort finds a port that is free at every agent's address.
+// exposedPort finds a port that is free on every agent's address.
 func (d *demo) exposedPort() (int, error) {
 	for range 50 {
 		port, _, err := procs.FreePorts(d.Agents[0].Address)
@@ -185,7 +185,7 @@ func (d *demo) freeEverywhere(port int) bool {
 		if err != nil {
 			return false
 		}
-		_ = l.Close() // it only tried the port
+		_ = l.Close() // the port is only probed
 	}
 	return true
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// How the chapters of the demo read the cluster, and what they wait for. They use only what the JSON of the commands
-// promises.
+// How the demo reads the state of the cluster, and what it waits for. It relies only on fields of the commands' JSON
+// output that are documented.
 
 type nodeList struct {
 	Items []struct {
@@ -50,7 +50,7 @@ type eventView struct {
 	Data          struct{ Before, After string }
 }
 
-// until calls done every 50 ms until it returns true or the limit is over.
+// until calls done every 50 ms, until done returns true or limit has passed.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	err := procs.Until(ctx, limit, 50*time.Millisecond, func(context.Context) error {
 		ok, err := done()
@@ -65,7 +65,7 @@ func until(ctx context.Context, what string, limit time.Duration, done func() (b
 	return nil
 }
 
-// pause waits, or returns early when ctx ends.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -73,7 +73,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// whileAllRun returns a context that ends when one of the processes does.
+// whileAllRun returns a context that is canceled when a server or an agent ends.
 func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, m := range d.Members() {
@@ -128,7 +128,7 @@ func (d *demo) waitReady(ctx context.Context) error {
 	})
 }
 
-// emptied asserts that a node has no instances any more, also by the process table.
+// emptied checks that a node has no instances any more, according to the servers and to the process table.
 func (d *demo) emptied(ctx context.Context, name string) error {
 	var nodes nodeList
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
@@ -171,7 +171,7 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 	return false, fmt.Errorf("there is no node %s", name)
 }
 
-// eventTime finds when an event with that outcome was written, from a second before from on.
+// eventTime returns the time of an event of this kind and outcome. Events older than a second before from don't count.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
 	found bool, err error) {
 	var list struct{ Items []eventView }
@@ -201,7 +201,7 @@ func (d *demo) leader(ctx context.Context) (*procs.Member, error) {
 	return nil, fmt.Errorf("no leader among the members")
 }
 
-// onePerSlot asserts that the failover made no second replacement.
+// onePerSlot checks that no slot has two running instances after the failover.
 func (d *demo) onePerSlot(ctx context.Context) error {
 	list, err := d.instances(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// prober sends requests to a service at a steady rate through the agents' forwarding, each on a new connection, and
-// counts failures.
+// prober sends requests to a service at a steady rate, through the ports that the agents expose. Each request uses a
+// new connection. The prober counts failures.
 type prober struct {
 	client *http.Client
 
@@ -18,10 +18,10 @@ type prober struct {
 	targets []string
 	sent    int
 	failed  int
-	last    string // the latest failure, for the report
+	last    string // the latest failure
 }
 
-// tally is what a prober has counted so far.
+// tally is a copy of a prober's counts.
 type tally struct {
 	sent, failed int
 	last         string
@@ -36,7 +36,7 @@ func newProber(targets []string) *prober {
 	}
 }
 
-// run probes until ctx ends, and returns when its last request has ended.
+// run sends requests until ctx ends, and returns when the last request has ended.
 func (p *prober) run(ctx context.Context) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -66,7 +66,7 @@ func (p *prober) probe(target string) {
 	}
 }
 
-// ask sends one request and returns why it failed; "" if it did not.
+// ask sends one request and returns why the request failed; "" if it succeeded.
 func (p *prober) ask(target string) string {
 	answer, err := p.client.Get("http://" + target + "/")
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *prober) tally() tally {
 	return tally{p.sent, p.failed, p.last}
 }
 
-// avoid stops sending to a target: its machine is about to die, and its clients would use another one.
+// avoid stops sending requests to a target whose machine is about to be killed. Real clients would use another one.
 func (p *prober) avoid(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,7 @@ func (d *demo) startCluster(ctx context.Context) error {
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
 		return err
 	}
-	for _, warning := range nodes.Items[0].Warnings { // the same on all: they are one machine
+	for _, warning := range nodes.Items[0].Warnings { // all nodes have the same warnings, since they share a machine
 		d.say("%s", warning)
 	}
 	return nil
@@ -94,7 +94,7 @@ func (d *demo) loseMachine(ctx context.Context) error {
 	d.title("A machine dies: kill -9 of the agent n2 and of everything that it runs")
 	victim := d.Agents[1]
 	d.prober.avoid(d.service(victim))
-	pause(ctx, 100*time.Millisecond) // requests under way to it end
+	pause(ctx, 100*time.Millisecond) // let the open requests to n2 end
 	before, began := d.prober.tally(), time.Now()
 	d.KillAll(victim)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {
@@ -196,7 +196,7 @@ func (d *demo) loseServers(ctx context.Context) error {
 		d.say("kill -9 of %s", m.Name)
 		m.Kill()
 	}
-	pause(ctx, 4*time.Second) // twice as long as a node may be silent
+	pause(ctx, 4*time.Second) // twice the time for which a node may be silent
 	for _, m := range d.Servers {
 		if err := m.Start(); err != nil {
 			return err

@@ -1,5 +1,5 @@
-// Package erase removes trees of files with arbitrary contents. Programs may have nested them deeper than a process may
-// have files open, with paths longer than the kernel accepts, and without permissions for their owner.
+// Package erase removes directory trees with arbitrary contents. A tree may be nested more deeply than a process can
+// have files open. It may have paths longer than the kernel accepts, and entries whose owner has no permissions.
 package erase
 
 import (
@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// depth is how many directories are open at once. Deeper ones are moved up first.
+	// depth is how many directories are open at once. A directory that is nested more deeply is moved to the root first.
 	depth = 32
 	// batch is how many names are read at once.
 	batch = 256
 )
 
-// Tree removes path and everything below it. A missing path is no error. It follows no symbolic link, uses names
-// relative to open directories, and has at most 40 files open. If something can't be removed, the rest is still
-// removed, and the error is about the first of these; its text is short, however deep that file was. Nobody else may
-// move files inside the tree meanwhile.
+// Tree removes path and everything below it. A missing path is no error. Symbolic links are removed, not followed. At
+// most 40 files are open at a time. If an entry can't be removed, the rest is removed anyway, and the error is about
+// the first such entry. The error's text is short, however deep the entry was. Nobody else may move files inside the
+// tree meanwhile.
 func Tree(path string) error {
-	err := os.Remove(path) // a file, a symbolic link or an empty directory
+	err := os.Remove(path) // succeeds for a file, a symbolic link and an empty directory
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -38,11 +38,11 @@ func Tree(path string) error {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	e := eraser{root: root, prefix: ".erase-" + strconv.Itoa(os.Getpid()) + "-"}
-	for e.moved = true; e.moved; { // what was moved up is below the root now
+	for e.moved = true; e.moved; { // repeat: directories that were moved to the root are still to be removed
 		e.moved, e.failed = false, nil
 		e.empty(root, 1)
 	}
-	_ = root.Close() // it was only read
+	_ = root.Close() // nothing was written to it
 	if e.failed != nil {
 		return fmt.Errorf("remove what is below %s: %w", path, e.failed)
 	}
@@ -64,7 +64,7 @@ func open(at int, name string) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = unix.Fchmod(fd, 0o700) // if this fails, the removal reports the error
+		_ = unix.Fchmod(fd, 0o700) // if that fails, the removal returns the error
 	}
 	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
 }
@@ -72,10 +72,10 @@ func open(at int, name string) (*os.File, error) {
 // eraser is the removal of one tree.
 type eraser struct {
 	root   *os.File
-	prefix string // of the names of moved directories
-	next   int    // the next number in these names
-	moved  bool   // something was moved up
-	failed error  // the first error of this round
+	prefix string // of the names that moved directories get
+	next   int    // number for the next such name
+	moved  bool   // a directory was moved to the root in this round
+	failed error  // first error of this round
 }
 
 func (e *eraser) fail(name string, err error) {
@@ -84,9 +84,9 @@ func (e *eraser) fail(name string, err error) {
 	}
 }
 
-// empty removes what is in a directory, as far as possible. level is how many directories are open.
+// empty removes the entries of a directory, as far as possible. level is the number of open directories.
 func (e *eraser) empty(dir *os.File, level int) {
-	for again := true; again; { // reading may skip names while others are removed
+	for again := true; again; { // repeat: reading may skip names while entries are removed
 		again = false
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			e.fail(dir.Name(), err)
@@ -109,7 +109,7 @@ func (e *eraser) empty(dir *os.File, level int) {
 	}
 }
 
-// remove removes one entry of a directory, and reports whether it is gone from there.
+// remove removes one entry of a directory, and reports whether the entry is gone from the directory.
 func (e *eraser) remove(dir *os.File, name string, level int) bool {
 	at := int(dir.Fd())
 	err := unix.Unlinkat(at, name, 0)
@@ -133,7 +133,7 @@ func (e *eraser) remove(dir *os.File, name string, level int) bool {
 		return false
 	}
 	e.empty(below, level+1)
-	_ = below.Close() // it was only read
+	_ = below.Close() // nothing was written to it
 	if err := e.rmdir(at, name); err != nil {
 		e.fail(name, err)
 		return false
@@ -151,13 +151,14 @@ func (e *eraser) rmdir(at int, name string) error {
 
 // moveUp moves a directory that is nested too deep to the root of the tree.
 func (e *eraser) moveUp(at int, name string) bool {
-	const tries = 1000 // a program may have used the same names
+	const tries = 1000 // entries of the tree may already have these names
 	var err error
 	for range tries {
 		to := e.prefix + strconv.Itoa(e.next)
 		e.next++
 		err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil { // its ".." changes
+		// A move changes the directory's "..", so its owner needs permissions on it.
+		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil {
 			err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
 		}
 		if err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// TestMain makes the test binary a process with few open files, which removes a tree.
+// TestMain lets the test binary run as a process that may have few files open and removes a tree.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "erase" {
 		few := unix.Rlimit{Cur: 64, Max: 64}
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nest makes directories in each other, with a file in each, and returns the innermost one.
+// nest makes nested directories with a file in each, and returns the innermost directory.
 func nest(t *testing.T, dir string, levels int) *os.File {
 	t.Helper()
 	at, err := os.Open(dir)
@@ -65,14 +65,14 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// Nested directories are removed, even if they are more than a process may have open and their path is longer than any
-// call takes.
+// Nested directories are removed, even if there are more levels than a process may have files open, and their path is
+// longer than any system call accepts.
 func TestDeepTree(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = erase.Tree(dir) }() // the test's own cleaning up can't
+	defer func() { _ = erase.Tree(dir) }() // the cleanup of package testing can't remove it
 	for range 3 {
 		nest(t, dir, 500).Close()
 		out, err := exec.Command(os.Args[0], "erase", dir).CombinedOutput()
@@ -86,8 +86,7 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
-// Files without permissions are removed, targets of links stay, and a directory with many entries is removed
-// completely.
+// Files without permissions and directories with many entries are removed. Targets of symbolic links stay.
 func TestOddTree(t *testing.T) {
 	base := t.TempDir()
 	kept := filepath.Join(base, "kept")

@@ -2,12 +2,11 @@
 //
 //	go run ./internal/fuzzall -fuzztime 20s -minimize 5s [-run REGEXP]
 //
-// go test takes one target at a time. It also fails now and then for no other reason than that the time was over in the
-// middle of an input ("context deadline exceeded", and no input was written): that is no finding, and it is told apart
-// here.
+// go test takes one target at a time. If the time ends in the middle of an input, go test sometimes fails with "context
+// deadline exceeded" and writes no input. That is no finding, and fuzzall does not count it as one.
 //
 // The exit code is 0 when no target found anything, 1 when one did, and 2 when the command line can't be read. The last
-// line counts them.
+// line has the number of targets that passed and failed.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 // target is one fuzz function and the directory of its package.
 type target struct{ dir, name string }
 
-// run is main with its surroundings as parameters. It blocks for the time of all targets.
+// run is main with its inputs and outputs as parameters. It blocks until all targets have run.
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("fuzzall", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -83,7 +82,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 var declared = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
 
-// find lists the targets below root, in order of directory and file.
+// find lists the fuzz targets below root, ordered by directory and file.
 func find(root string, wanted *regexp.Regexp) ([]target, error) {
 	var found []target
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -105,9 +104,9 @@ func find(root string, wanted *regexp.Regexp) ([]target, error) {
 	return found, err
 }
 
-// fuzz runs one target, and ends it if it hangs.
+// fuzz runs one target. It stops a target that hangs.
 func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // the build is in it
+	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // includes the time of the build
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", length.String(),
 		"-fuzzminimizetime", minimize.String(), t.dir)
@@ -116,7 +115,7 @@ func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte
 	return cmd.CombinedOutput()
 }
 
-// verdict is what a run says of its target.
+// verdict is the result of one target.
 type verdict string
 
 const (
@@ -124,10 +123,10 @@ const (
 	found verdict = "FAIL"
 )
 
-// outOfTime is what go test prints, beside its own lines, when the time was over in the middle of an input.
+// outOfTime matches what go test prints, besides other lines, when the time ends in the middle of an input.
 var outOfTime = regexp.MustCompile(`(?m)^--- FAIL: Fuzz\w+ \([0-9.]+s\)\n +context deadline exceeded\n`)
 
-// judge tells a finding from a run that merely ended in the middle of an input.
+// judge returns the verdict on a run. A run that only ended in the middle of an input counts as fine.
 func judge(out []byte, err error) verdict {
 	var exit *exec.ExitError
 	switch {

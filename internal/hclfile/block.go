@@ -4,22 +4,22 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Field is one key that a body may have: an attribute or a block. It refers to the value that is decoded or printed.
+// Field is one key that a body may have: an attribute or a block. It refers to the variable that is decoded or printed.
 type Field struct {
 	name     string
 	kind     string   // of an attribute: the values that it takes, for people
-	labels   []string // of a block
+	labels   []string // names of a block's labels
 	repeated bool     // a block that may appear more than once
 	required bool
 
-	set       func(*Decoder, *hcl.Attribute) // of an attribute
-	open      func(*Decoder, *hcl.Block)     // of a block
+	set       func(*Decoder, *hcl.Attribute) // decodes an attribute
+	open      func(*Decoder, *hcl.Block)     // decodes a block
 	keys      func() []Field                 // the keys of a block
 	variables func(*Decoder, hcl.Body) *hcl.EvalContext
-	emit      func(*Printer) // nil: it is never printed
+	emit      func(*Printer) // prints the key; nil: it is never printed
 	rank      int            // position when it is printed: the lowest comes first
 
-	label interface { // set for a label of the block, which is no key
+	label interface { // set if the field is the label of its block, and not a key
 		get() string
 		put(text string)
 	}
@@ -31,13 +31,13 @@ func (f Field) Required() Field {
 	return f
 }
 
-// Takes describes the values of an attribute for people, if its type does not say everything.
+// Takes sets the description of the values that an attribute takes, if its type alone says too little.
 func (f Field) Takes(kind string) Field {
 	f.kind = kind
 	return f
 }
 
-// PrintIf omits the key in print unless so is true.
+// PrintIf omits the key from printed files unless so is true.
 func (f Field) PrintIf(so bool) Field {
 	if !so {
 		f.emit = nil
@@ -45,7 +45,7 @@ func (f Field) PrintIf(so bool) Field {
 	return f
 }
 
-// Checked refuses values of an attribute: check returns what is wrong with the decoded value, or "".
+// Checked adds a check of an attribute's decoded value. check returns what is wrong with the value, or "".
 func (f Field) Checked(check func() (summary, detail string)) Field {
 	set := f.set
 	f.set = func(d *Decoder, a *hcl.Attribute) {
@@ -57,7 +57,7 @@ func (f Field) Checked(check func() (summary, detail string)) Field {
 	return f
 }
 
-// Variables returns the field with a function that says what expressions in the block may refer to.
+// Variables returns the field of a block with a function that gives the variables for expressions in the block.
 func (f Field) Variables(of func(*Decoder, hcl.Body) *hcl.EvalContext) Field {
 	f.variables = of
 	return f
@@ -68,10 +68,10 @@ type labelOf[T ~string] struct{ to *T }
 func (l labelOf[T]) get() string     { return string(*l.to) }
 func (l labelOf[T]) put(text string) { *l.to = T(text) }
 
-// Label is the label of the block whose list of fields contains it.
+// Label is the label of the block that has this field in its list.
 func Label[T ~string](to *T) Field { return Field{label: labelOf[T]{to}} }
 
-// labelled separates the label from the other fields of a block.
+// labelled separates the label of a block from its other fields.
 func labelled(fields []Field) (label, rest []Field) {
 	for _, f := range fields {
 		if f.label != nil {
@@ -83,7 +83,7 @@ func labelled(fields []Field) (label, rest []Field) {
 	return label, rest
 }
 
-// labels returns the names of the labels of a block with these fields.
+// labels returns the names of the labels of a block that has these fields.
 func labels(fields []Field) []string {
 	if label, _ := labelled(fields); len(label) > 0 {
 		return []string{"name"}
@@ -110,7 +110,7 @@ func Block(name string, fields ...Field) Field {
 	}
 }
 
-// Optional is a block that may appear once and sets *to. The value begins as fresh, unless an earlier file set it.
+// Optional is a block that may appear once. It sets *to; unless an earlier file did so, the value starts as fresh.
 func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))),
@@ -129,8 +129,8 @@ func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Fiel
 	}
 }
 
-// Blocks is a block that may appear more than once; with a label, once for each label. Each one adds an element that
-// begins as fresh.
+// Blocks is a block that may appear more than once. If it has a label, each label may appear once. Each block adds an
+// element, which starts as fresh.
 func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))), repeated: true,

@@ -10,16 +10,17 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Decoder decodes bodies into values and collects all mistakes. One goroutine uses it. The zero value is ready.
+// Decoder decodes bodies into values and collects all mistakes. It is not safe for concurrent use. The zero value is
+// ready.
 type Decoder struct {
 	diags     hcl.Diagnostics
-	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
-	places    places           // of the decoded keys
-	path      []string         // of the block that is decoded
+	variables *hcl.EvalContext // variables that expressions may use; nil: none
+	places    places           // places of the decoded keys
+	path      []string         // path of the block that is being decoded
 }
 
-// File decodes one file: it parses src within the bounds and then decodes its body. It returns the body; nil if the
-// file could not be parsed.
+// File decodes one file: it checks the limits, parses src and decodes the body. It returns the body, or nil if the file
+// could not be parsed.
 func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	body, diags := parse(name, src)
 	d.diags = append(d.diags, diags...)
@@ -30,10 +31,11 @@ func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	return body
 }
 
-// Err returns all mistakes so far as one error; nil if there are none. Code: invalid.
+// Err returns all mistakes so far as one error, or nil if there are none. Code: invalid.
 func (d *Decoder) Err() error { return asError(d.diags) }
 
-// body decodes one body. Unknown keys are errors with a suggestion; an attribute and a block may share a name.
+// body decodes one body. An unknown key is an error that suggests a known one. An attribute and a block may have the
+// same name.
 func (d *Decoder) body(body hcl.Body, fields []Field) {
 	schema := &hcl.BodySchema{}
 	for _, f := range fields {
@@ -109,8 +111,8 @@ func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
 	return v, !diags.HasErrors()
 }
 
-// value evaluates an expression and requires the wanted type as written. Nothing is converted, so memory = 128 is not
-// "128".
+// value evaluates an expression, which must have the wanted type: nothing is converted. A number is no text, for
+// example. example is for the error message.
 func (d *Decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
 	v, ok := d.eval(attr)
 	if !ok {

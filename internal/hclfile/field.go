@@ -15,12 +15,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute is a key whose value set decodes. kind describes its values for people. It is never printed.
+// Attribute is a key whose value is decoded by set. kind describes its values for people. The key is never printed.
 func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 	return Field{name: name, kind: kind, set: set}
 }
 
-// printed is an attribute that is printed with the text that value returns; "": it is not printed.
+// printed is an attribute that is printed with the text that value returns. If the text is "", the key is not printed.
 func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*Printer) string) Field {
 	f := Attribute(name, kind, set)
 	f.emit = func(p *Printer) {
@@ -31,7 +31,7 @@ func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*
 	return f
 }
 
-// Text is a text. An empty one is not printed.
+// Text is an attribute that takes a text. An empty text is not printed.
 func Text[T ~string](name string, to *T) Field {
 	return printed(name, "text", func(d *Decoder, a *hcl.Attribute) {
 		if v, ok := d.Text(a, name+` = "..."`); ok {
@@ -40,7 +40,7 @@ func Text[T ~string](name string, to *T) Field {
 	}, func(p *Printer) string { return p.unlessEmpty(string(*to)) })
 }
 
-// Text evaluates an attribute that takes a text, such as example.
+// Text evaluates an attribute that takes a text. example shows one in the error message.
 func (d *Decoder) Text(a *hcl.Attribute, example string) (string, bool) {
 	v, ok := d.value(a, cty.String, example)
 	if !ok {
@@ -49,7 +49,7 @@ func (d *Decoder) Text(a *hcl.Attribute, example string) (string, bool) {
 	return v.AsString(), true
 }
 
-// Flag is true or false.
+// Flag is an attribute that takes true or false.
 func Flag(name string, to *bool) Field {
 	return printed(name, "true or false", func(d *Decoder, a *hcl.Attribute) {
 		if v, ok := d.Flag(a, name+` = true`); ok {
@@ -58,13 +58,13 @@ func Flag(name string, to *bool) Field {
 	}, func(*Printer) string { return strconv.FormatBool(*to) })
 }
 
-// Flag evaluates an attribute that takes true or false, such as example.
+// Flag evaluates an attribute that takes true or false. example shows one in the error message.
 func (d *Decoder) Flag(a *hcl.Attribute, example string) (value, ok bool) {
 	v, ok := d.value(a, cty.Bool, example)
 	return ok && v.True(), ok
 }
 
-// Number is a whole number of at most 32 bits.
+// Number is an attribute that takes a whole number of at most 32 bits.
 func Number[T ~int | ~int64](name string, to *T) Field {
 	return printed(name, "whole number", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.Number, name+` = 1`)
@@ -80,13 +80,13 @@ func Number[T ~int | ~int64](name string, to *T) Field {
 	}, func(*Printer) string { return strconv.FormatInt(int64(*to), 10) })
 }
 
-// Duration is a duration, such as "30s".
+// Duration is an attribute that takes a duration, such as "30s".
 func Duration(name string, to *model.Duration) Field {
 	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) { d.duration(a, to) },
 		func(p *Printer) string { return p.quoted(to.String()) })
 }
 
-// OptionalDuration is a duration that may be missing: then it is nil.
+// OptionalDuration is a Duration that may be missing: *to is nil then.
 func OptionalDuration(name string, to **model.Duration) Field {
 	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) {
 		*to = new(model.Duration)
@@ -112,7 +112,7 @@ func (d *Decoder) duration(a *hcl.Attribute, to *model.Duration) {
 	*to = parsed
 }
 
-// Size is a number of bytes with its unit, such as "128MiB".
+// Size is an attribute that takes a number of bytes with a unit, such as "128MiB".
 func Size(name string, to *int64) Field {
 	return printed(name, "size", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.Text(a, name+` = "128MiB"`)
@@ -128,7 +128,7 @@ func Size(name string, to *int64) Field {
 	}, func(p *Printer) string { return p.quoted(sizeExact(*to)) })
 }
 
-// sizeExact formats bytes in the largest unit without a remainder.
+// sizeExact formats bytes in the largest unit that leaves no remainder.
 func sizeExact(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -138,7 +138,7 @@ func sizeExact(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// Texts is a list of texts. An empty one is not printed.
+// Texts is an attribute that takes a list of texts. An empty list is not printed.
 func Texts[T ~string](name string, to *[]T) Field {
 	return printed(name, "list of texts", func(d *Decoder, a *hcl.Attribute) {
 		if list, ok := d.Texts(a); ok {
@@ -147,7 +147,7 @@ func Texts[T ~string](name string, to *[]T) Field {
 	}, func(p *Printer) string { return p.list(asTexts[string](*to)) })
 }
 
-// Texts evaluates an attribute that takes a list of texts. If ok, the list is not nil.
+// Texts evaluates an attribute that takes a list of texts. If ok is true, the list is not nil.
 func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	v, ok := d.eval(a)
 	if !ok {
@@ -169,7 +169,7 @@ func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	return list, true
 }
 
-// asTexts converts the type of texts.
+// asTexts converts the elements of a list to another text type.
 func asTexts[T, S ~string](list []S) []T {
 	out := make([]T, len(list))
 	for i, one := range list {
@@ -178,7 +178,7 @@ func asTexts[T, S ~string](list []S) []T {
 	return out
 }
 
-// Names is one name, or a list of them.
+// Names is an attribute that takes one name or a list of names.
 func Names[T ~string](name string, to *[]T) Field {
 	return printed(name, "name, or list of names", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -204,7 +204,8 @@ func Names[T ~string](name string, to *[]T) Field {
 	})
 }
 
-// Amount is a number of instances, 2, or a percentage, "25%". nil is not printed.
+// Amount is an attribute that takes a number of instances, such as 2, or a percentage, such as "25%". nil is not
+// printed.
 func Amount(name string, to **model.Amount) Field {
 	return printed(name, "whole number or percentage", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -237,7 +238,7 @@ func Amount(name string, to **model.Amount) Field {
 	})
 }
 
-// TextMap is a map of texts. An empty one is not printed.
+// TextMap is an attribute that takes a map of texts. An empty map is not printed.
 func TextMap(name string, to *map[string]string) Field {
 	return printed(name, "map of texts", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -267,7 +268,7 @@ func TextMap(name string, to *map[string]string) Field {
 	})
 }
 
-// NumberMap is a map of whole numbers, such as rlimits = { nofile = 4096 }. An empty one is not printed.
+// NumberMap is an attribute that takes a map of whole numbers, such as { nofile = 4096 }. An empty map is not printed.
 func NumberMap(name string, to *map[string]uint64) Field {
 	return printed(name, "map of whole numbers", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -301,7 +302,7 @@ func NumberMap(name string, to *map[string]uint64) Field {
 	})
 }
 
-// object returns a map with these lines; "" if there are none.
+// object returns an HCL map with these lines, or "" if there are none.
 func object(lines string) string {
 	if lines == "" {
 		return ""

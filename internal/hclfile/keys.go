@@ -4,21 +4,21 @@ import "strings"
 
 // Key is one key of a file that the decoder accepts.
 type Key struct {
-	Path     string   // blocks and key from the top, with dots: job.group.check.interval
-	Type     string   // what an attribute takes, in words; "block" for a block
-	Labels   []string // of a block
+	Path     string   // names of the blocks around it and its own, with dots: job.group.check.interval
+	Type     string   // values that an attribute takes, in words; "block" for a block
+	Labels   []string // names of a block's labels
 	Repeated bool     // a block that may appear more than once
 	Required bool
 }
 
-// KeyText is what people should know about an attribute. Default and Example are written as in the file, with units.
+// KeyText is the text about an attribute in the reference. Default and Example are as written in the file, with units.
 type KeyText struct {
 	Means   string
-	Default string // empty: there is none, or Means has it
+	Default string // empty: there is no default, or Means has it
 	Example string
 
-	Beside string // what else its block needs for a valid example
-	With   string // what its group needs besides
+	Beside string // other keys that its block needs in a valid example
+	With   string // other keys and blocks that its group needs in a valid example
 }
 
 // Keys lists the keys of a file, each block before its content, in the order of its fields.

@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// places has the ranges of keys and blocks, by their path from the top: "log/level",
-// "job/web/group/http/check/alive/path". Checks of the whole file use it to report the line of a mistake. If several
-// files have a key, the last one counts.
+// places has the ranges of keys and blocks in their files. They are found by path from the top: "log/level",
+// "job/web/group/http/check/alive/path". Checks that need the whole file use them to report the line of a mistake. If
+// several files have a key, the last one counts.
 type places map[string]hcl.Range
 
 func (d *Decoder) note(at hcl.Range, path ...string) {
@@ -24,8 +24,8 @@ func (d *Decoder) note(at hcl.Range, path ...string) {
 	d.places[strings.Join(path, "/")] = at
 }
 
-// PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key has none, it returns the
-// place of the closest block around it; if there is none, otherwise.
+// PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key is missing, it returns the
+// place of the closest block around it. If there is no such block, it returns otherwise.
 func (d *Decoder) PlaceOf(key, otherwise string) string {
 	for key != "" {
 		if at, ok := d.places[key]; ok {
@@ -36,7 +36,7 @@ func (d *Decoder) PlaceOf(key, otherwise string) string {
 	return otherwise
 }
 
-// nameKeys adds the list of possible keys to the message for an unknown key, unless the message suggests one already.
+// nameKeys adds the list of possible keys to a message about an unknown key, unless the message already suggests one.
 func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	var names []string
 	for _, f := range fields {
@@ -53,7 +53,7 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	return diags
 }
 
-// plainly returns a message of our own for a message of the HCL parser; "" if the parser's is good enough.
+// plainly returns a clearer text for a message of the HCL parser; "" if the parser's is clear enough.
 func plainly(d *hcl.Diagnostic) string {
 	switch {
 	case d.Summary == "Variables not allowed" || isBareWord(d):
@@ -68,13 +68,13 @@ func plainly(d *hcl.Diagnostic) string {
 	return ""
 }
 
-// isBareWord reports whether the parser took a word without quotes for a variable.
+// isBareWord reports whether the message is about a word without quotes, which the parser took for a variable.
 func isBareWord(d *hcl.Diagnostic) bool {
 	word, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
 	return d.Summary == "Unknown variable" && ok && len(word.Traversal) == 1
 }
 
-// Has reports whether a body has a block or a key with one of the names.
+// Has reports whether a body has a block or a key with one of these names.
 func Has(body hcl.Body, names ...string) bool {
 	b, ok := body.(*hclsyntax.Body)
 	return ok && slices.ContainsFunc(names, func(name string) bool {
@@ -83,7 +83,7 @@ func Has(body hcl.Body, names ...string) bool {
 	})
 }
 
-// Hinted returns a refusal with a hint; without a hint, or for another error, err unchanged.
+// Hinted adds hint to err if err is a *model.Error and hint is not empty. Otherwise it returns err unchanged.
 func Hinted(err error, hint string) error {
 	var refusal *model.Error
 	if hint != "" && errors.As(err, &refusal) {

@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Printer prints fields as a file. The zero value prints every text literally.
+// Printer prints fields as a file. The zero value escapes all templates, so that texts are printed literally.
 type Printer struct {
-	// Filled reports whether "${name}" in a text is a template, which is printed as such; everything else is escaped.
+	// Filled reports whether "${name}" in a text is a template to print unescaped. All other templates are escaped.
 	Filled func(name string) bool
 
 	b strings.Builder
 }
 
-// PrintFirst makes the named fields of a body be printed first, in this order; Keys keeps the order of the list.
+// PrintFirst makes the printer put the named fields of a body first, in this order. Keys still returns the list's
+// order.
 func PrintFirst(fields []Field, names ...string) []Field {
 	for i := range fields {
 		if at := slices.Index(names, fields[i].name); at >= 0 {
@@ -27,8 +28,8 @@ func PrintFirst(fields []Field, names ...string) []Field {
 	return fields
 }
 
-// Print returns the canonical text of a file with these fields. Values that their keys can't represent give a file that
-// its reader refuses.
+// Print returns the file with these fields, in canonical form. If the file format can't express a value, the returned
+// file fails to decode.
 func (p *Printer) Print(fields ...Field) (string, error) {
 	p.b.Reset()
 	p.fields(fields)
@@ -56,7 +57,7 @@ func (p *Printer) block(name string, fields []Field) {
 	p.b.WriteString(" {")
 	inner := Printer{Filled: p.Filled}
 	inner.fields(rest)
-	if inside := inner.b.String(); inside != "" { // else: port "http" {}
+	if inside := inner.b.String(); inside != "" { // else the block stays on one line: port "http" {}
 		p.b.WriteString("\n" + inside)
 	}
 	p.b.WriteString("}\n")
@@ -64,7 +65,7 @@ func (p *Printer) block(name string, fields []Field) {
 
 func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }
 
-// unlessEmpty returns a text in quotes; "" if it is empty.
+// unlessEmpty returns a text in quotes, or "" for an empty text.
 func (p *Printer) unlessEmpty(text string) string {
 	if text == "" {
 		return ""
@@ -72,7 +73,7 @@ func (p *Printer) unlessEmpty(text string) string {
 	return p.quoted(text)
 }
 
-// list returns a list of texts; "" if it is empty.
+// list returns a list of texts, or "" for an empty list.
 func (p *Printer) list(texts []string) string {
 	if len(texts) == 0 {
 		return ""
@@ -84,8 +85,8 @@ func (p *Printer) list(texts []string) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// quoted writes a text of HCL. A template that the reader fills in stays one; anything else that looks like one is
-// escaped.
+// quoted returns s as an HCL string. Templates that Filled accepts are kept; anything else that looks like a template
+// is escaped.
 func (p *Printer) quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -107,8 +108,8 @@ func (p *Printer) quoted(s string) string {
 	return b.String()
 }
 
-// escaped writes a character within the quotes of HCL, which knows neither \x nor \a. A $ or % before another one is
-// escaped, so that the two are not taken for one escape.
+// escaped returns a character as it is written in an HCL string, which has no \x and no \a. again means that the next
+// character is the same: in "$$" and "%%" the first one is escaped, because HCL reads these pairs as escapes.
 func escaped(r rune, again bool) string {
 	switch {
 	case r == '"' || r == '\\':

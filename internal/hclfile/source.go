@@ -11,14 +11,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of one file. The HCL parser recurses, and a stack overflow can't be recovered, so the nesting is counted with
-// the lexer first.
+// Limits of one file. The HCL parser is recursive, and a stack overflow can't be recovered. So the lexer counts the
+// nesting before the file is parsed.
 const (
 	maxFileBytes = 256 << 10
 	maxNesting   = 64
 )
 
-// parse reads one file into a body, within the bounds.
+// parse parses one file, within the limits.
 func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	if len(src) > maxFileBytes {
 		return nil,
@@ -35,7 +35,7 @@ func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	return file.Body, nil
 }
 
-// checkNesting refuses nesting and sequences of operators that are deeper than in any real file.
+// checkNesting refuses blocks nested too deeply, and too many operators on one line. No real file comes near the limit.
 func checkNesting(name string, src []byte) hcl.Diagnostics {
 	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -70,7 +70,7 @@ func problem(at hcl.Range, summary, detail string) hcl.Diagnostics {
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &at}}
 }
 
-// asError joins all diagnostics to one error, a line each: "web.hcl:3,5: Unsupported argument: ...". Code: invalid.
+// asError joins all diagnostics into one error, one per line: "web.hcl:3,5: Unsupported argument: ...". Code: invalid.
 func asError(diags hcl.Diagnostics) error {
 	if !diags.HasErrors() {
 		return nil
@@ -78,7 +78,7 @@ func asError(diags hcl.Diagnostics) error {
 	var lines []string
 	for i, d := range diags {
 		if i > 0 && d.Summary == diags[i-1].Summary && d.Detail == diags[i-1].Detail {
-			continue // a missing quote is reported again for each line below it
+			continue // the parser reports a missing quote again for each following line
 		}
 		where := ""
 		if d.Subject != nil {
@@ -100,7 +100,7 @@ func asError(diags hcl.Diagnostics) error {
 	return &model.Error{Code: model.CodeInvalid, Message: strings.Join(lines, "\n")}
 }
 
-// Format writes HCL in its canonical form. It returns an error for a file that can't be parsed. Code: invalid.
+// Format returns HCL in canonical form. It returns an error if src can't be parsed. Code: invalid.
 func Format(name string, src []byte) ([]byte, error) {
 	if _, diags := parse(name, src); diags.HasErrors() {
 		return nil, asError(diags)

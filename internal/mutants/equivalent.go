@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// known are the changes that change nothing, by the key of a mutant; the value is the reason.
+// known has the mutants that don't change the program's behaviour, by Mutant.key. The value is the reason.
 type known map[string]string
 
-// readEquivalents reads equivalents.txt: paragraphs of a package, a function, a change and the source text of what is
-// changed, one on a line, then lines of the reason, each with a "#" in front of it.
+// readEquivalents reads equivalents.txt. Each paragraph has four lines: package, function, change, and the changed
+// source text. The lines after them begin with "#" and give the reason.
 func readEquivalents(text string) (known, error) {
 	all := known{}
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -22,7 +22,7 @@ func readEquivalents(text string) (known, error) {
 			}
 		}
 		switch {
-		case len(fields) == 0: // about the file
+		case len(fields) == 0: // a comment about the whole file
 		case len(fields) != 4 || len(reason) == 0:
 			return nil, fmt.Errorf("equivalents.txt: four lines and a reason are wanted, not %q", paragraph)
 		default:
@@ -36,7 +36,7 @@ func readEquivalents(text string) (known, error) {
 	return all, nil
 }
 
-// leaveOut returns the mutants that are not known to change nothing. An entry for no mutant is an error.
+// leaveOut returns the mutants that are not in k. An entry of k that fits no mutant is an error.
 func (k known) leaveOut(all []Mutant) ([]Mutant, error) {
 	var rest []Mutant
 	used := map[string]bool{}

@@ -13,35 +13,35 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Mutant is one change of the product. ID counts from 1 in the order of the source.
+// Mutant is one change of the product's source. IDs count from 1 in the order of the source.
 type Mutant struct {
 	ID      int
-	Package string // its name
+	Package string // name of the package
 	File    string // relative to the working directory
 	Line    int
-	Func    string // such as State.Apply; that of the declaration for what stands outside a function
-	Source  string // of what is changed, on one line
+	Func    string // such as State.Apply; outside a function, the name of the declared variable
+	Source  string // the changed source text, on one line
 	Change  string // such as "== becomes !="
 }
 
-// String is how a mutant stands in the report.
+// String returns the mutant's line in the report.
 func (m Mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s: %s", m.File, m.Line, m.Func, m.Change, m.Source)
 }
 
-// key tells mutants apart without line numbers, as equivalents.txt does.
+// key identifies the mutant in equivalents.txt. It has no line number.
 func (m Mutant) key() string {
 	return strings.Join([]string{m.Package, m.Func, m.Change, m.Source}, "\t")
 }
 
-// findings are the mutants of some packages, and their sources with every mutant in them.
+// findings are the mutants of some packages, and their sources with all mutants in them.
 type findings struct {
 	packages []*packages.Package
 	mutants  []Mutant
-	sources  map[string][]byte // by absolute path: what is built instead of the file
+	sources  map[string][]byte // by absolute path: what is built in place of the file
 }
 
-// find reads packages and puts every change that it knows into their sources, each behind a switch.
+// find reads packages and finds all possible mutants. It writes all of them into the sources, each behind a switch.
 func find(patterns []string) (findings, error) {
 	config := &packages.Config{Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 		packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedExportFile}
@@ -84,7 +84,7 @@ func find(patterns []string) (findings, error) {
 	return all, nil
 }
 
-// finder walks one file.
+// finder finds the mutants of one file.
 type finder struct {
 	fset    *token.FileSet
 	info    *types.Info
@@ -93,7 +93,7 @@ type finder struct {
 	source  []byte
 	base    token.Pos
 	next    int
-	in      string // the declaration being walked
+	in      string // name of the declaration that is being walked
 	mutants []Mutant
 	edits   []edit
 }
@@ -104,7 +104,7 @@ func (f *finder) text(n ast.Node) string {
 	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
 }
 
-// add notes a mutant of a node and returns its number.
+// add records a mutant of a node and returns its number.
 func (f *finder) add(n ast.Node, change string) int {
 	id := f.next
 	f.next++
@@ -155,7 +155,7 @@ func nameOf(d *ast.FuncDecl) string {
 	}
 }
 
-// body looks for mutants below a node, which is in a function of this type.
+// body finds mutants in a node that belongs to a function of type of; nil: to no function.
 func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -180,7 +180,7 @@ func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	})
 }
 
-// statements drops calls and assignments, and returns zero values.
+// statements adds mutants that drop a call or an assignment, or return zero values.
 func (f *finder) statements(of *ast.FuncType, list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -233,7 +233,7 @@ func (f *finder) results(of *ast.FuncType, s *ast.ReturnStmt) {
 	f.before(s, fmt.Sprintf("if mutantIs(%d) { return %s }; ", f.add(s, change), strings.Join(zeros, ", ")))
 }
 
-// allZero tells whether every expression is plainly the zero value of its type.
+// allZero reports whether every expression is obviously the zero value of its type.
 func (f *finder) allZero(list []ast.Expr) bool {
 	for _, e := range list {
 		tv := f.info.Types[e]
@@ -269,7 +269,7 @@ func isZero(v constant.Value) bool {
 	return false
 }
 
-// cases negates the conditions of a switch that has no subject.
+// cases adds mutants that negate the conditions of a switch without a subject.
 func (f *finder) cases(c *ast.CaseClause) {
 	for _, e := range c.List {
 		if b, ok := f.info.TypeOf(e).Underlying().(*types.Basic); ok && b.Info()&types.IsBoolean != 0 {
@@ -278,7 +278,7 @@ func (f *finder) cases(c *ast.CaseClause) {
 	}
 }
 
-// negate turns a condition round, unless it is a comparison that is turned round as such.
+// negate adds a mutant that negates a condition. It skips == and !=, whose own mutants do the same.
 func (f *finder) negate(e ast.Expr, change string) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return

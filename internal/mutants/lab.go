@@ -17,40 +17,41 @@ import (
 	"time"
 )
 
-// lab has the test binary of each package, and what their tests reach.
+// lab has the test binaries of the packages and their tests. It runs the tests with one mutant at a time.
 type lab struct {
 	options
 	dir      string
 	binaries []binary
-	tests    []*test // the quickest first
+	tests    []*test // the fastest first
 }
 
-// binary is the tests of one package with every mutant in them.
+// binary is the test binary of one package. It contains all mutants.
 type binary struct{ pkg, path, dir string }
 
-// test is a function of a binary, or one of its subtests if it has many.
+// test is one test function of a binary. If the function has many subtests, each of them is a test.
 type test struct {
 	binary  binary
 	name    string // such as TestScenarios
 	sub     string // such as drain_budget, or empty
 	subs    []string
-	checks  int // of each property; 0 for what the test does by itself
+	checks  int // cases that each property draws; 0: the test's own number
 	seconds float64
 	reaches map[int]bool
 }
 
-// manySubtests is from how many on subtests are told apart: scenarios are, the rows of a table are not.
+// A test function with at least manySubtests subtests is split into them. That is so for scenarios, but not for the
+// rows of a table.
 const manySubtests = 150
 
-// Limits of one run of tests: processor time as a multiple of what it takes without a change (patience comes to it),
-// memory, and wall-clock time, which ends only what waits for ever.
+// Limits of one run of tests. The processor time may be cpuFactor times what the run takes without a change, plus
+// options.patience. memory is in bytes. deadlock is wall-clock time, and only ends runs that wait forever.
 const (
 	cpuFactor = 5
 	memory    = 6 << 30
 	deadlock  = 5 * time.Minute
 )
 
-// build makes a binary for each package, all with the same overlay.
+// build builds a test binary for each package, all with the same overlay of sources.
 func build(ctx context.Context, dir string, found findings, o options) (*lab, error) {
 	replace := map[string]string{}
 	for name, source := range found.sources {
@@ -79,7 +80,7 @@ func build(ctx context.Context, dir string, found findings, o options) (*lab, er
 	return l, nil
 }
 
-// result is how one run of tests ended.
+// result is the outcome of one run of tests.
 type result struct {
 	passed    bool
 	exhausted bool
@@ -87,7 +88,7 @@ type result struct {
 	output    []byte
 }
 
-// start runs the binary of a test with a mutant, or with none.
+// start runs a test with one mutant switched on; 0: with none.
 func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args ...string) (result, error) {
 	args = append(args,
 		"-test.timeout="+deadlock.String(), "-test.failfast", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
@@ -119,7 +120,7 @@ func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args
 	return r, nil
 }
 
-// record runs every test once without a change: it must pass, and tells which changes it reaches.
+// record runs every test once without a mutant. Each test must pass, and records which mutants it reaches.
 func (l *lab) record(ctx context.Context) error {
 	var whole []*test
 	for _, b := range l.binaries {
@@ -160,7 +161,8 @@ func (l *lab) record(ctx context.Context) error {
 	return l.control(ctx)
 }
 
-// control runs all tests as for a change that reaches each of them and changes nothing: together they must pass too.
+// control runs all tests together without a mutant, as they will run for a mutant that all of them reach. They must
+// pass.
 func (l *lab) control(ctx context.Context) error {
 	nothing := Mutant{ID: -1}
 	for _, t := range l.tests {
@@ -175,11 +177,11 @@ func (l *lab) control(ctx context.Context) error {
 
 func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchString(name) }
 
-// subtest finds the direct subtests in what a test prints. The inputs of a fuzz test are no subtests here.
+// subtest matches the direct subtests in a test's output, but not the inputs of a fuzz test.
 var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)
 
-// recordOne runs a test. One that wants to meet so much that few cases of its properties don't suffice draws all
-// of them.
+// recordOne runs one test and records the mutants that it reaches. If the test fails with the reduced number of cases,
+// it runs again with its own number, and keeps that number.
 func (l *lab) recordOne(ctx context.Context, t *test) error {
 	file, err := os.CreateTemp(l.dir, "reached")
 	if err != nil {
@@ -218,7 +220,7 @@ func (l *lab) recordOne(ctx context.Context, t *test) error {
 	return nil
 }
 
-// pattern is what -test.run takes for some subtests of a test, or for all of it.
+// pattern returns the value of -test.run for some subtests of a test, or for the whole test.
 func pattern(name string, subs []string) string {
 	if len(subs) == 1 && subs[0] == "" {
 		return "^" + name + "$"

@@ -1,22 +1,22 @@
-// Command mutants changes the product in one place at a time and runs the tests: a change that no test notices is a
-// survivor, and shows code that nothing holds.
+// Command mutants changes the product in one place at a time and runs the tests. A change that no test notices is a
+// survivor: it shows code that no test checks.
 //
 //	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./model ./fsm ./reconcile]
 //
-// Why a tool of our own: gremlins and its like build and run tests again for each change. Thousands of changes,
-// each with a build and a minute of tests, take days on two cores, and such a tool asks either the tests of the
-// package alone or those of the whole module, while much of fsm is held by the scenarios of reconcile. It also
-// takes no sample. Here all changes are in one test binary for each package, and an environment variable chooses
-// one (schemata). Which test reaches which change is recorded once, so a change costs one run of the tests that
-// reach it, the quick ones first, until one fails. A sample gives the score of the whole within a few per cent.
+// Existing tools such as gremlins build and run the tests again for each change. Thousands of changes take them days on
+// two cores. They run either the tests of the changed package or those of the whole module, but the scenarios of
+// reconcile test much of fsm. They also can't take a sample. Here, one test binary for each package contains all
+// changes, and an environment variable switches one of them on (mutant schemata). Which test reaches which change is
+// recorded once. A change then costs one run of the tests that reach it, the fast ones first, until one fails. The
+// score of a sample differs from the score of all changes by a few per cent.
 //
-// What counts as noticed: a test fails, the program ends, or it takes many times the processor time or the memory
-// that the tests take without the change. Time is processor time, so a busy machine doesn't raise the score.
-// Properties draw fewer cases here than in make test (-checks), and a test above -slow seconds is left out; the
-// score is too low for that.
+// A change is noticed if a test fails, if the test process ends, or if it takes too much processor time or memory.
+// Processor time is measured, so a busy machine doesn't raise the score. The score is lower than the real one:
+// properties draw fewer cases here than in make test (-checks), and tests that take longer than -slow seconds are left
+// out.
 //
-// The file equivalents.txt lists changes that change nothing. They are left out, and an entry that fits no change
-// any more is an error.
+// The file equivalents.txt lists changes that don't change the program's behaviour. They are left out. An entry that
+// fits no change is an error.
 package main
 
 import (
@@ -47,20 +47,20 @@ func main() {
 	os.Exit(code)
 }
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
-	sample   int // 0 for all
+	sample   int // number of mutants to try; 0: all
 	seed     uint64
 	only     *regexp.Regexp
-	skip     *regexp.Regexp // tests that are left out; nil for none
+	skip     *regexp.Regexp // tests to leave out; nil: none
 	workers  int
-	checks   int     // of each property
-	slow     float64 // seconds of processor time
-	patience int     // seconds of processor time that a run has beside a multiple of what it takes
+	checks   int     // cases that each property draws
+	slow     float64 // tests that take more are left out; seconds of processor time
+	patience int     // seconds of processor time that a run may take in addition to cpuFactor
 	packages []string
 	progress io.Writer
 
-	equivalents string // the text of the file
+	equivalents string // the text of equivalents.txt
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -100,7 +100,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// run is main with its surroundings as parameters. The exit code is 0 when there is a score, whatever it is.
+// run is main with its inputs and outputs as parameters. The exit code is 0 if there is a score, however low it is.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err == nil {
@@ -152,7 +152,7 @@ func measure(ctx context.Context, o options, stdout io.Writer) (err error) {
 	return nil
 }
 
-// choose draws the sample: the first ones of a shuffled list.
+// choose draws the sample: the first mutants of a shuffled list.
 func choose(all []Mutant, o options) []Mutant {
 	var chosen []Mutant
 	for _, m := range all {

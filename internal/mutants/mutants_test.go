@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Everything but a change that a test notices is printed: what the sample's tests don't hold, and what they don't
-// reach.
+// All mutants are printed except those that a test notices: survivors, and mutants that no test reaches.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary and runs it 30 times")
@@ -49,7 +48,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A sample is the same for the same seed.
+// The same seed gives the same sample.
 func TestChoose(t *testing.T) {
 	var all []Mutant
 	for id := range 100 {
@@ -82,7 +81,8 @@ func TestEquivalentsAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever changes code that an entry was about takes the entry out, or looks at it again.
+// An entry of equivalents.txt must fit a mutant. If the code of an entry changes, the entry must be checked again or
+// removed.
 func TestEquivalentsAreOfThisTree(t *testing.T) {
 	t.Chdir("../..")
 	found, err := find([]string{"./model", "./fsm", "./reconcile"})

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// edit is a text that comes into a file. No edit has a line break, so lines keep their numbers.
+// edit inserts a text into a file, or replaces cut bytes by it. Texts have no line breaks, so line numbers stay the
+// same.
 type edit struct {
 	at, cut int
 	text    string
 	kind    place
 }
 
-// place orders the edits at one offset: what ends there comes before what begins there.
+// place orders the edits at one offset: first those that end an expression there, last those that begin one.
 type place int
 
 const (
@@ -32,8 +33,8 @@ func (f *finder) before(n ast.Node, text string) {
 	f.edits = append(f.edits, edit{at: f.offset(n.Pos()), text: text, kind: begins})
 }
 
-// apply is the file with all its edits. Nodes are walked from outside to inside, so of those that begin at one
-// offset the first is the outermost, and of those that end at one offset the last is the innermost.
+// apply returns the file with all its edits. Outer nodes are walked before inner ones. So if several nodes begin at one
+// offset, the first is the outermost; if several end at one offset, the last is the innermost.
 func (f *finder) apply() []byte {
 	order := make([]int, len(f.edits))
 	for i := range order {
@@ -63,7 +64,7 @@ func (f *finder) apply() []byte {
 	return []byte(out.String())
 }
 
-// switchSource is a file that is added to a package: which change is switched on, and which ones were reached.
+// switchSource returns a file that is added to a package. It holds which mutant is switched on, and which were reached.
 func switchSource(pkg string, mutants int) string {
 	return fmt.Sprintf(switchText, pkg, mutants+1)
 }

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// verdict is what became of a mutant.
+// verdict is what the tests showed about a mutant.
 type verdict string
 
-// What can become of a mutant.
+// The values of verdict.
 const (
 	failed    verdict = "failed"    // a test noticed it
 	exhausted verdict = "exhausted" // the tests took too much time or memory
 	survived  verdict = "survived"
-	unreached verdict = "unreached" // no test gets there
+	unreached verdict = "unreached" // no test executes the mutant
 )
 
 type outcome struct {
@@ -28,11 +28,11 @@ type outcome struct {
 	verdict verdict
 }
 
-// quick is up to which processor time tests run together in one process, before the others.
+// Tests that take at most quick seconds of processor time run together in one process, before the others.
 const quick = 0.4
 
-// each calls a function for everything in a list, several at a time, and blocks until all are done. The first
-// error ends it.
+// each calls do for every element of a list, several at a time, and blocks until all calls are done. After an error it
+// makes no more calls.
 func each[T any](ctx context.Context, workers int, list []T, do func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -57,7 +57,7 @@ func each[T any](ctx context.Context, workers int, list []T, do func(context.Con
 	return context.Cause(ctx)
 }
 
-// try runs the tests that reach each mutant, and prints those that nothing notices as they are found.
+// try runs the tests that reach each mutant. It prints mutants that no test notices as soon as they are found.
 func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outcome, error) {
 	var (
 		lock     sync.Mutex
@@ -80,7 +80,7 @@ func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outco
 	return outcomes, err
 }
 
-// one tries a mutant.
+// one runs the tests that reach one mutant.
 func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	v := unreached
 	for _, t := range l.batches(m) {
@@ -98,12 +98,13 @@ func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	return v, nil
 }
 
-// batches are the tests that reach a mutant, those that run in one process put into one whose name is a pattern:
-// the quick ones of each package, subtests of each test apart, then the others one by one.
+// batches returns the runs of tests that reach a mutant. A batch runs in one process, and its name is a pattern for
+// -test.run. First come the quick tests of each package in one batch, and the subtests of each test in another. The
+// other tests follow one by one.
 func (l *lab) batches(m Mutant) []*test {
 	var together, alone []*test
 	for _, b := range l.binaries {
-		names := map[string][]string{} // the subtests by test; its quick tests under ""
+		names := map[string][]string{} // the quick tests, under ""; subtests, under their test's name
 		seconds := map[string]float64{}
 		for _, t := range l.tests {
 			switch {

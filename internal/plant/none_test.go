@@ -4,7 +4,7 @@ package plant
 
 import "testing"
 
-// Nothing is planted in a build without the tag, so nothing can be switched on by the environment.
+// A build without the tag has no planted bug, and the environment can't switch one on.
 func TestNothingIsPlanted(t *testing.T) {
 	for _, b := range All() {
 		if Is(b) {

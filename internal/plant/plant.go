@@ -1,94 +1,93 @@
-// Package plant puts known bugs back into the product, one at a time, to show that the tests of whole clusters are able
-// to fail.
+// Package plant puts known bugs into the product, one at a time, to show that the tests of whole clusters find them.
 //
-// A build without the tag "planted" has none of it: Is is a constant false there, so the compiler drops every branch
-// that asks. A build with the tag has at most the one bug that the environment variable OUTSPAN_PLANT names; without
-// it, it behaves as the normal one. `make plants` builds the tests so, and wants each bug to be caught by a failure
-// that names the invariant which it breaks.
+// A build without the tag "planted" has none of the bugs: Is always returns false there, so the compiler removes every
+// branch that depends on it. A build with the tag has the one bug that the environment variable OUTSPAN_PLANT names, or
+// none without that variable. `make plants` builds the tests with the tag. For each bug, a test must fail and name the
+// invariant that the bug breaks.
 package plant
 
 // Bug is the name of a bug that can be planted.
 type Bug string
 
-// Traps of the engines: what the libraries do when they are used as their defaults suggest. Each was measured or read
-// in them. cluster/DESIGN.md tells what was done about it.
+// Traps of the libraries: how they fail if they are used as their defaults suggest. Each trap was measured, or found in
+// the library's code. cluster/DESIGN.md describes how the product avoids it.
 const (
-	// WedgedFollower sends several requests to a follower before the first is answered, and goes on after a log store's
-	// error. One failed append then wedges the replication to that follower for ever. Source: raft, MaxRPCsInFlight of
+	// WedgedFollower sends several requests to a follower before the first is answered, and continues after an error of
+	// the log store. One failed append then blocks replication to that follower forever. Source: raft, MaxRPCsInFlight of
 	// NetworkTransportConfig.
 	WedgedFollower Bug = "wedged_follower"
-	// HungDisk has no watchdog over calls of the log store. A leader whose disk hangs stays leader for ever, as its
+	// HungDisk removes the watchdog of calls to the log store. A leader whose disk hangs stays leader forever, because its
 	// heartbeats need no disk. Source: raft, replicate.
 	HungDisk Bug = "hung_disk"
 	// VerifyLeader confirms a consistent read by raft's VerifyLeader instead of a Barrier. A leader that was paused
-	// takes answers from before the pause for fresh ones, and shows what a newer leader has changed since. Source:
-	// raft, verifyLeader.
+	// accepts answers from before the pause. It then shows a state that a newer leader has changed. Source: raft,
+	// verifyLeader.
 	VerifyLeader Bug = "verify_leader"
-	// DivergentSnapshot does not say that the log store is monotonic. A snapshot that is installed onto a divergent
-	// tail leaves the tail, and is installed again and again. Source: raft, installSnapshot; it takes a log that is cut
-	// short behind a snapshot.
+	// DivergentSnapshot does not report the log store as monotonic. When a snapshot is installed on a server with
+	// divergent entries, these stay in the log, and the snapshot is installed again and again. It needs a log that was
+	// truncated after a snapshot. Source: raft, installSnapshot.
 	DivergentSnapshot Bug = "divergent_snapshot"
-	// StuckTransfer goes on although raft answers for ever that a leadership transfer is in progress. The flag outlives
-	// the term in which the transfer was interrupted, and refuses every write once that server is elected again.
-	// Source: raft, leadershipTransfer.
+	// StuckTransfer continues although raft reports forever that a leadership transfer is in progress. That flag outlives
+	// the term in which the transfer was interrupted. Once the server is elected again, it refuses every write. Source:
+	// raft, leadershipTransfer.
 	StuckTransfer Bug = "stuck_transfer"
-	// UnreadNotify reads raft's notifications in the function that leads, so that they are not read while it works.
-	// raft's main loop blocks until they are. Source: raft, NotifyCh of Config.
+	// UnreadNotify reads raft's notifications in the function that leads, so they are not read while that function works.
+	// raft's main loop blocks until then. Source: raft, NotifyCh of Config.
 	UnreadNotify Bug = "unread_notify"
 )
 
-// Bugs of our own: each takes away one rule that the product's correctness rests on.
+// Bugs of our own. Each removes one rule on which the product's correctness depends.
 const (
-	// BudgetBeforeApply checks budgets when a stop is decided or requested, and no more when it is applied. Two who
-	// decide on the same state overshoot.
+	// BudgetBeforeApply checks budgets only when a stop is decided or requested, and not when it is applied. Two decisions
+	// on the same state then exceed the budget.
 	BudgetBeforeApply Bug = "budget_before_apply"
-	// StaleLastCopy takes a member for a healthy copy of the data by what it said last, however long ago, even if its
-	// node is offline.
+	// StaleLastCopy counts a member as a healthy copy of the data by its last report, however old that is, even if the
+	// member's node is offline.
 	StaleLastCopy Bug = "stale_last_copy"
-	// OfflineByGossip marks a node offline as soon as gossip declares it dead, whoever hears its heartbeats.
+	// OfflineByGossip marks a node offline as soon as gossip declares it dead, even if servers hear its heartbeats.
 	OfflineByGossip Bug = "offline_by_gossip"
-	// ReplaceBeforeFencing replaces a lost instance of an exclusive group as any other: before it is known to have
+	// ReplaceBeforeFencing replaces a lost instance of an exclusive group like any other: before the lost one has surely
 	// stopped.
 	ReplaceBeforeFencing Bug = "replace_before_fencing"
-	// NotReadyAtOnce empties a machine as soon as its agent calls it degraded, whatever the groups on it tolerate.
+	// NotReadyAtOnce empties a degraded node at once, without waiting for the tolerations of the groups on it.
 	NotReadyAtOnce Bug = "not_ready_at_once"
-	// MapOrder breaks ties between nodes that are equally good by the order in which a map is walked.
+	// MapOrder chooses between equally good nodes by the order of a map.
 	MapOrder Bug = "map_order"
-	// SkipUnknown skips an entry of the log that can't be read instead of ending the server.
+	// SkipUnknown skips a log entry that can't be read instead of stopping the server.
 	SkipUnknown Bug = "skip_unknown"
 )
 
-// Bugs that the product had, each where its mend is.
+// Bugs that the product once had. Each is planted where it was fixed.
 const (
-	// EpochAgain counts registrations of a node by its row. After a restore, or once the node was forgotten, the same
-	// epoch names another registration.
+	// EpochAgain takes a node's next epoch from its row. After a restore, or after the node was forgotten, the same epoch
+	// then names another registration.
 	EpochAgain Bug = "epoch_again"
-	// GenerationsOnly orders what agents say of an instance by generation alone, which goes back when an agent's
-	// journal refused to write.
+	// GenerationsOnly orders an instance's reports by generation alone. The generation goes back when an agent's journal
+	// could not be written.
 	GenerationsOnly Bug = "generations_only"
-	// GuessedSize takes each command of a plan for 512 bytes. What names many nodes has megabytes, and the log refuses
-	// it again and again.
+	// GuessedSize assumes that each command of a plan has 512 bytes. A command that names many nodes has megabytes, and
+	// the log refuses it again and again.
 	GuessedSize Bug = "guessed_size"
-	// OldCopyByClock removes the old copy of a moved volume when its time is over, whether or not there is another one.
+	// OldCopyByClock removes the old copy of a moved volume when its time is over, even if it is the only copy.
 	OldCopyByClock Bug = "old_copy_by_clock"
-	// ForgottenVolume drops the rows of a forgotten node's volumes: nothing tells that their data was lost.
+	// ForgottenVolume drops the rows of a forgotten node's volumes, so nothing shows that their data was lost.
 	ForgottenVolume Bug = "forgotten_volume"
-	// DrainForgetsMoves calls a node drained although the only copy of a volume is being put to use on it.
+	// DrainForgetsMoves calls a node drained while the only copy of a volume is being attached on it.
 	DrainForgetsMoves Bug = "drain_forgets_moves"
-	// PrefixInWrites takes the beginning of a name for the whole in what changes something.
+	// PrefixInWrites accepts the prefix of a name in writes.
 	PrefixInWrites Bug = "prefix_in_writes"
-	// AbsentNodesCount waits in the rollout of a system group for nodes that are dead or cordoned.
+	// AbsentNodesCount makes the rollout of a system group wait for nodes that are offline or cordoned.
 	AbsentNodesCount Bug = "absent_nodes_count"
-	// LeaseByRole runs a quorum group under a lease that nobody asked for: its members are killed when servers can't be
-	// heard.
+	// LeaseByRole gives a group with the role quorum a lease that its job file does not ask for. If its node hears no
+	// servers, its members are killed.
 	LeaseByRole Bug = "lease_by_role"
-	// OlderLineage lets servers speak with those that a recovery left behind.
+	// OlderLineage lets servers communicate with servers that a recovery left behind.
 	OlderLineage Bug = "older_lineage"
-	// ClonedMachine lets any machine take over a node, whatever may run on the one before.
+	// ClonedMachine lets any machine take over a node, even if instances may still run on the previous machine.
 	ClonedMachine Bug = "cloned_machine"
 )
 
-// All lists every bug: the traps first.
+// All lists every bug, the traps first.
 func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
@@ -99,7 +98,7 @@ func All() []Bug {
 	}
 }
 
-// Valid reports whether b is in the closed set.
+// Valid reports whether b is one of the bugs above.
 func (b Bug) Valid() bool {
 	for _, one := range All() {
 		if b == one {
@@ -109,5 +108,5 @@ func (b Bug) Valid() bool {
 	return false
 }
 
-// String is the name, as OUTSPAN_PLANT takes it.
+// String returns the name, as in OUTSPAN_PLANT.
 func (b Bug) String() string { return string(b) }

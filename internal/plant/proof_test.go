@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// runLimit bounds one run of a scenario.
+// runLimit is the longest time of one run of a scenario.
 const runLimit = 90 * time.Second
 
-// binaries are the harnesses as built with the tag, one for each room that a proof names.
+// binaries are the test binaries of the packages that proofs name, built with the tag.
 type binaries struct {
 	dir  string
 	root string
-	made map[string]string // room to file
+	made map[string]string // package to file
 }
 
-// build compiles what some proofs need, once.
+// build builds the test binaries that some proofs need, each once.
 func build(t *testing.T, proofs []proof) *binaries {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -52,7 +52,8 @@ func (b *binaries) run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// harness runs a proof's scenario with one seed and a bug, or none, and returns what it wrote and whether it passed.
+// harness runs a proof's scenario with one seed and one bug, or none. It returns the output and whether the scenario
+// passed.
 func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output string, passed bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
@@ -73,8 +74,8 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	return string(out), err == nil
 }
 
-// A harness must be able to fail: each bug that can be planted is caught by the scenario that its row names, in a
-// failure that tells the invariant. The same binary without a bug passes the same scenario.
+// For each bug that can be planted, the scenario in its row fails, and the failure names the invariant. Without a bug,
+// the same binary passes the same scenario.
 func TestEveryPlantedBugIsCaught(t *testing.T) {
 	var chosen []proof
 	for _, p := range proofs() {
@@ -83,7 +84,7 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 		}
 	}
 	b := build(t, chosen)
-	sound := map[string]bool{} // scenarios with a seed that have passed without a bug
+	sound := map[string]bool{} // scenarios, with their seed, that have passed without a bug
 	for i := range chosen {
 		p := &chosen[i]
 		t.Run(string(p.bug), func(t *testing.T) {
@@ -102,8 +103,8 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 	}
 }
 
-// catch runs a proof's seeds until one catches the bug. Goroutines are not scheduled by the seed, so a scenario of real
-// parts may need more than one.
+// catch runs a proof with its seeds until one catches the bug. A seed does not decide how goroutines are scheduled, so
+// a scenario of real parts may need more than one.
 func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	t.Helper()
 	for _, seed := range p.seeds {
@@ -124,7 +125,7 @@ func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	return "", ""
 }
 
-// tail is the end of a long text.
+// tail returns the end of a long text.
 func tail(text string) string {
 	const enough = 8000
 	return text[max(0, len(text)-enough):]

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// proof is a row of the table: which scenario catches a bug.
+// proof is a row of the table: the scenario that catches a bug.
 type proof struct {
 	bug   Bug
-	room  string   // whose tests have the scenario
-	test  string   // that is it
-	seeds []string // tried in turn
-	want  string   // in the failure: the invariant
+	room  string   // package whose tests have the scenario
+	test  string   // test that runs the scenario
+	seeds []string // tried one after another
+	want  string   // what the failure contains: the invariant
 }
 
-// many seeds are for scenarios that catch their bug in two tries of three, whatever the seed: the scheduler decides.
+// many is for scenarios that catch their bug in about two of three runs. The scheduler decides that, not the seed.
 var many = []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
 
 func proofs() []proof {
@@ -57,7 +57,7 @@ func proofs() []proof {
 	}
 }
 
-// Every bug that can be planted has a row that proves that it is caught.
+// Every bug that can be planted has a row.
 func TestTableIsComplete(t *testing.T) {
 	rows := map[Bug]bool{}
 	for _, p := range proofs() {
@@ -73,7 +73,7 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// docs/proof.md tells people which test catches which bug.
+// docs/proof.md lists which test catches which bug.
 func TestDocsHaveTheTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/proof.md")
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 )
 
 // Process is a program that is started, observed through the kernel, and ended. It may be started again after its end.
-// Its methods may be called from any goroutine, but not while it is started.
+// Its methods are safe for concurrent use, except while it is started.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // in addition to that of this process
+	Env     []string // environment in addition to that of this process
 	Log     string   // file that receives its output, behind what is there
 	Data    string   // its data directory
 	Family  *Family  // that must not reap it; default one of its own
@@ -125,13 +125,13 @@ func (p *Process) Usage() (Usage, error) {
 	return UsageOf(p.PID())
 }
 
-// Descriptors counts the open files and sockets of the process.
+// Descriptors returns the number of open files and sockets of the process; 0 if it has ended.
 func (p *Process) Descriptors() int {
 	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID())) // it may have ended
 	return len(list)
 }
 
-// DiskBytes returns the size of its data directory, without the ballast.
+// DiskBytes returns the size of its data directory in bytes, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {

@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox is a whole cluster of real processes on loopback. It has its own temporary directory and range of 127.x
-// addresses. This process becomes the reaper of its descendants: a shim whose agent was killed stays below it, so Close
-// finds and ends everything. Not safe for concurrent use, except Run and Get.
+// Sandbox is a cluster of real processes on loopback. It has its own temporary directory and its own range of 127.x
+// addresses. This process becomes the reaper of its descendants. A shim whose agent was killed therefore remains a
+// descendant, and Close finds and ends it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
 	Dir     string // directory of everything of the cluster
 	Binary  string // this program
@@ -44,11 +44,11 @@ type Member struct {
 
 func (m *Member) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
-// New prepares a sandbox with this many servers (s1 and up) and agents (n1 and up); none of them runs yet. From then on
-// SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
+// New prepares a sandbox with so many servers (s1, s2, ...) and agents (n1, n2, ...); none of them runs yet. From then
+// on SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
 // directory, a free port or a configuration file could not be made.
 func New(servers, agents int) (*Sandbox, error) {
-	// Cleaning up takes a moment, and a second Ctrl-C must not cut it short.
+	// Close takes a moment, and a second Ctrl-C must not interrupt it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of the cluster's processes: %w", err)
@@ -59,7 +59,7 @@ func New(servers, agents int) (*Sandbox, error) {
 	}
 	dir, err := os.MkdirTemp("", "outspan-demo-")
 	if err == nil {
-		err = os.Chmod(dir, 0o711) // instances of other users pass through to directories of their own
+		err = os.Chmod(dir, 0o711) // lets instances of other users pass through to their own directories
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
@@ -95,12 +95,12 @@ func FreePorts(address string) (api, gossip int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer first.Close() // it only held the port
+	defer first.Close() // it only reserves the port
 	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer second.Close() // it only held the port
+	defer second.Close() // it only reserves the port
 	return portOf(first), portOf(second), nil
 }
 
@@ -152,15 +152,15 @@ func (s *Sandbox) KillAll(m *Member) {
 	Kill(below...)
 }
 
-// ProcessesOf returns the shims or doors (kind) that one agent started, found by its directory, and all their
-// descendants.
+// ProcessesOf returns the shims or doors (kind) that one agent started, and all their descendants. They are found by
+// the agent's directory in their arguments.
 func (s *Sandbox) ProcessesOf(m *Member, kind string) []int {
 	return Find(func(args string) bool {
 		return strings.HasPrefix(args, "outspan\x00"+kind+"\x00") && strings.Contains(args, m.Data+"/")
 	})
 }
 
-// Close ends every process below this one and removes all files and cgroups.
+// Close ends every descendant of this process, and removes all files and cgroups of the sandbox.
 func (s *Sandbox) Close() error {
 	return errors.Join(s.family.End(), RemoveCgroups(s.cgroupRoot()), os.RemoveAll(s.Dir))
 }
@@ -181,7 +181,7 @@ func RemoveCgroups(name string) error {
 	return failed
 }
 
-// removeCgroup removes a cgroup and those below it; only directories can be removed there.
+// removeCgroup removes a cgroup and those below it. The files in a cgroup can't be removed, only the directories.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes its answer.
+// Get runs a command with --json and decodes its output into to.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {

@@ -95,12 +95,12 @@ func Kill(pids ...int) {
 	}
 }
 
-// Usage is the CPU time and memory that a process uses.
+// Usage is how much CPU time and memory a process uses.
 type Usage struct {
-	CPU    time.Duration // of a core, since its start
+	CPU    time.Duration // CPU time since its start
 	Memory int64         // resident bytes now
-	Peak   int64         // the most that were resident
-	// of the resident bytes, pages of files: the program, a mapped log. The kernel takes them back when it needs them
+	Peak   int64         // the most bytes that were resident
+	// the part of Memory that is pages of files, such as the program or a mapped log; the kernel can take them back
 	Files int64
 }
 

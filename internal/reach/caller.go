@@ -21,23 +21,24 @@ import (
 
 // Config says where the servers are.
 type Config struct {
-	// Addresses are tried in order, the last one that answered first: https://host:port or unix:///path. Required.
+	// Addresses of servers: https://host:port or unix:///path. Required. The address that answered last is tried first,
+	// then the others in order.
 	Addresses []string
-	// Secure sends the requests to https addresses. Required for these; Close closes its idle connections.
+	// Secure sends the requests to https addresses. Required for such addresses. Close closes its idle connections.
 	Secure *HTTPTransport
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: never. The end of
-	// the call's context ends it in any case.
+	// RetryFor is how long a call is repeated while the servers have no leader; default 10 s, negative: never. A call also
+	// ends with its context.
 	RetryFor time.Duration
-	// Waiting is called in the caller's goroutine, at most once in a call, if the call is still being repeated after a
-	// second. It gets the reason, and for how long the call may still be repeated.
+	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
+	// goroutine. It gets the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection to a unix address; default net.Dialer.
 	Dial Dial
 }
 
 // Caller calls the servers. If one does not answer, it tries the next one. It repeats only what is safe to repeat:
-// reads, and writes, because each write carries a request id. An error has a *model.Error inside, and an *api.Problem
-// if a server answered. A Caller is safe for concurrent use.
+// reads, and writes, because each write carries a request id. Its errors wrap a *model.Error; if a server answered with
+// the error, they also wrap an *api.Problem. A Caller is safe for concurrent use.
 type Caller struct {
 	servers  []Endpoint
 	retryFor time.Duration
@@ -48,9 +49,9 @@ type Caller struct {
 
 // Endpoint is one address of a server.
 type Endpoint struct {
-	Shown string // as configured
+	Shown string // the address as configured
 	Host  string // host:port of https; "" for a unix socket
-	base  string // of the URL
+	base  string // first part of each URL
 	via   http.RoundTripper
 }
 
@@ -90,7 +91,7 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// To returns a Caller for one server, by host:port. It makes only one attempt. It needs no Close.
+// To returns a Caller for the one server at host:port. It makes only one attempt, and Close need not be called.
 func To(hostport string, via http.RoundTripper) *Caller {
 	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
 		retryFor: -1}
@@ -106,7 +107,7 @@ func unixTransport(path string, dial Dial) *http.Transport {
 	}
 }
 
-// Servers returns the addresses, in order.
+// Servers returns the servers, in the order of the configuration.
 func (c *Caller) Servers() []Endpoint { return c.servers }
 
 // Addresses returns the addresses as configured.
@@ -128,37 +129,37 @@ func (c *Caller) Close() {
 // Request is one call.
 type Request struct {
 	Method string // default GET
-	Path   string // escaped, from the root
+	Path   string // escaped, beginning with a slash
 	Query  url.Values
 	Body   []byte
-	// Upload is sent instead of Body, without being held in memory.
+	// Upload is sent in place of Body. It is not read into memory as a whole.
 	Upload *io.SectionReader
 	Header http.Header // additional headers
-	// Content is the type of Body; default application/json.
+	// Content is the media type of Body; default application/json.
 	Content string
-	// Limit bounds one attempt until its response header arrives; default 15 s for a read, 40 s for a write, plus the
-	// query's wait. A stream has no limit after that.
+	// Limit limits the time of one attempt until the header of its answer arrives. Default: 15 s for a read, 40 s for a
+	// write, plus the parameter wait of the query. After the header, a stream has no limit.
 	Limit time.Duration
-	// Once means that the request must not be sent a second time.
+	// Once means that the request is sent at most once.
 	Once bool
-	// Lineage means that servers may follow different lineages, and the caller follows one of them. If a server refuses
-	// the call with a conflict, the next one is tried.
+	// Lineage means that the servers may belong to different lineages, of which the caller follows one. If a server
+	// refuses the call with the code conflict, the next server is tried.
 	Lineage bool
 }
 
 // Answer is a complete answer.
 type Answer struct {
 	Body  []byte
-	Index uint64 // Outspan-Index
+	Index uint64 // from the header Outspan-Index
 	Stale time.Duration
 }
 
-// MaxAnswer bounds how many bytes of an answer a client takes into memory.
+// MaxAnswer is the maximum number of bytes of an answer that a client reads into memory.
 const MaxAnswer = 256 << 20
 
-// Send makes a call and reads the whole answer. A write without a request id gets one, so that it can be repeated. It
-// blocks until there is an answer, ctx ends, or it gives up because no server could be reached. Codes: unreachable,
-// no_leader, certificate_refused, and those of the operation.
+// Send makes a call and reads the whole answer. A write without a request id gets one, so that it can be repeated. Send
+// blocks until there is an answer, ctx ends, or no server could be reached for RetryFor. Codes: unreachable, no_leader,
+// certificate_refused, and those of the operation.
 func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -177,7 +178,8 @@ func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-// Do sends body as JSON (nil: none) and returns the JSON of the answer and its index. It blocks and fails as Send does.
+// Do sends body as JSON, and no body if it is nil. It returns the JSON of the answer and its index. It blocks and fails
+// as Send does.
 func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte,
 	index uint64, err error) {
 	r := Request{Method: method, Path: path, Query: query}
@@ -190,8 +192,8 @@ func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.Body, a.Index, err
 }
 
-// Open makes a call whose answer is a stream. The caller closes it. The call is repeated only until there is an answer.
-// It blocks and fails as Send does.
+// Open makes a call whose answer is a stream. The caller closes the stream. The call is repeated only until the answer
+// begins. Open blocks and fails as Send does.
 func (c *Caller) Open(ctx context.Context, r Request) (*http.Response, error) {
 	var kept *http.Response
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -206,7 +208,7 @@ func headerNumber(resp *http.Response, name string) uint64 {
 	return n
 }
 
-// prepare fills in what all attempts share.
+// prepare sets the fields that are the same for all attempts.
 func (r *Request) prepare() {
 	if r.Method == "" {
 		r.Method = http.MethodGet
@@ -240,7 +242,7 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 	}
 	var body io.Reader
 	switch {
-	case r.Upload != nil: // each attempt has its own reader: an abandoned one may still read
+	case r.Upload != nil: // each attempt gets its own reader, because an abandoned attempt may still be reading
 		body = io.NewSectionReader(r.Upload, 0, r.Upload.Size())
 	case r.Body != nil:
 		body = bytes.NewReader(r.Body)

@@ -1,6 +1,5 @@
-// Package reach gets a request to a server and returns its answer. It opens connections, explains why one can't be
-// opened, tries another server when one can't help, and repeats what is safe to repeat.
+// Package reach sends a request to a server and returns the answer. It opens connections, explains why a connection
+// can't be opened, and tries another server if one can't answer. It repeats what is safe to repeat.
 //
-// It knows no operations of the API. Package client has those, and the agents' calls of package transport use the same
-// retries.
+// The operations of the API are in package client. The agents' calls in package transport use the same retries.
 package reach

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DialTimeout bounds a dial and its handshake when the caller's context does not.
+// DialTimeout limits a dial and its handshake, even if the caller's context has no deadline.
 const DialTimeout = 5 * time.Second
 
 // The application protocols of the API.
@@ -28,7 +28,7 @@ const (
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // DialTLS opens a connection with below and does the TLS handshake. It blocks until that is done, ctx ends or 5 s have
-// passed. Codes: certificate_refused, not_tls; other errors are those of the network.
+// passed. Codes: certificate_refused, not_tls. Errors of the network are returned as they are.
 func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below Dial) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -46,13 +46,13 @@ func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below D
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests that only a peer with this name in its certificate may receive. Any other
-// peer is refused before it gets a byte of them. Code: certificate_refused.
+// ExpectPeer returns a context for requests to one peer, named as in its certificate. Any other peer is refused before
+// it receives a byte of such a request. Code: certificate_refused.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
 
-// ExpectedPeer returns the name given to ExpectPeer; "": any peer will do.
+// ExpectedPeer returns the name given to ExpectPeer; "" if any peer is accepted.
 func ExpectedPeer(ctx context.Context) string {
 	name, _ := ctx.Value(expectedPeer{}).(string)
 	return name
@@ -61,13 +61,14 @@ func ExpectedPeer(ctx context.Context) string {
 // poolZone is the suffix of every poolHost. No real host name ends in it.
 const poolZone = ".peer.invalid:1"
 
-// poolHost returns an artificial address for connections to one peer only. net/http shares connections by host, and two
-// agents may have the same address one after the other. A request for one must not use a connection to the other.
+// poolHost returns an artificial address that is used for connections to one peer only. net/http shares connections by
+// address. Two agents may have the same address one after the other, but a request to one must not use a connection to
+// the other.
 func poolHost(name, hostport string) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
 }
 
-// fromPool is the inverse of poolHost. It returns an address that did not come from there unchanged.
+// fromPool is the inverse of poolHost. Any other address is returned unchanged, with an empty name.
 func fromPool(addr string) (name, hostport string) {
 	host, made := strings.CutSuffix(addr, poolZone)
 	first, second, _ := strings.Cut(host, ".")
@@ -93,24 +94,24 @@ func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, 
 type dialTLS func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error)
 
 // HTTPTransport is an http.RoundTripper for https:// addresses; it refuses http://. It uses HTTP/2, finds dead
-// connections by pings within 5 s, and uses reloaded certificates for new connections. Errors about certificates and
-// TLS are *model.Error (inside the *url.Error of http.Client), others are those of net/http. Call CloseIdleConnections
-// when done with it. It is safe for concurrent use.
+// connections within 5 s by pings, and uses reloaded certificates for new connections. Errors about certificates and
+// TLS are *model.Error, inside the *url.Error of http.Client; others are those of net/http. Call CloseIdleConnections
+// at the end. It is safe for concurrent use.
 type HTTPTransport struct {
 	*http.Transport
 	dial dialTLS
 }
 
-// A connection on which nothing was received for AskAfter gets a ping, and is closed without an answer within
-// AnswerWithin. So an agent whose server falls silent notices after five seconds, and not after a whole long poll.
-// 5,000 agents at rest cost 1,700 pings a second, shared by the servers.
+// If nothing was received on a connection for AskAfter, a ping is sent. Without an answer within AnswerWithin, the
+// connection is closed. So an agent notices a silent server after five seconds, and not only after a whole long poll.
+// For 5,000 idle agents, all servers together answer 1,700 pings a second.
 const (
 	AskAfter     = 3 * time.Second
 	AnswerWithin = 2 * time.Second
 )
 
-// NewHTTPTransport returns a transport whose connections dial opens, as DialTLS does. dial must refuse peers other than
-// ExpectedPeer.
+// NewHTTPTransport returns a transport that opens connections with dial, which must work as DialTLS does. dial must
+// refuse peers other than ExpectedPeer.
 func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
 	error)) *HTTPTransport {
 	return &HTTPTransport{dial: dial, Transport: &http.Transport{
@@ -156,9 +157,9 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// diagnose connects once more to find out why a server dropped a new connection. In TLS 1.3 a refusal of our
-// certificate comes after the handshake, and net/http loses it if it is just writing a request. A server that accepts
-// us speaks first in HTTP/2, so reading one byte is enough.
+// diagnose connects once more to find out why a server closed a new connection. In TLS 1.3 a refusal of our certificate
+// arrives after the handshake, and net/http loses it if it is writing a request at that moment. A server that accepts
+// the certificate sends the first byte in HTTP/2, so reading one byte is enough.
 func (d dialTLS) diagnose(ctx context.Context, addr string) *model.Error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

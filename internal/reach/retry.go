@@ -15,21 +15,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attempt makes one attempt to have a request answered by the server with this index in Caller.Servers.
+// Attempt sends a request once, to the server with this index in Caller.Servers.
 type Attempt func(ctx context.Context, server int) error
 
-// fetch has a request answered over HTTP and passes a successful answer to take. take reads the body to its end, or
-// keeps it for a stream. If take returns an error, fetch closes the body.
+// fetch sends a request over HTTP and passes a successful answer to take. take reads the body to its end, or keeps it
+// as a stream. If take returns an error, fetch closes the body.
 func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
 	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
 }
 
-// quietFor is how long a call is repeated before Waiting is called.
+// quietFor is how long a call is repeated before Config.Waiting is called.
 const quietFor = time.Second
 
-// Deliver calls try until a server gives a final answer. Use it for calls over another protocol than HTTP. Of r it
-// reads only whether it is a read, may be sent again, and its request id. It blocks and fails as Send does.
+// Deliver calls try until a server gives a final answer. It is for calls over another protocol than HTTP. It uses r's
+// method, Once, Lineage and request id. It blocks and fails as Send does.
 func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
@@ -45,7 +45,7 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 			told = true
 			c.waiting(err, left)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause)) // so that callers that failed together don't all return together
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // random, so that callers don't repeat together
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	}
 }
 
-// ended returns the caller's own reason for ending the call, if it did.
+// ended returns the cause of ctx if the caller ended the call, else err.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -67,8 +67,8 @@ func ended(ctx context.Context, err error) error {
 		WithHint("try again; see: outspan server members")
 }
 
-// verdict returns the error of a call that is given up. If a server may have received a write, the outcome is unknown,
-// even if no server can be reached any more.
+// verdict returns the error of a call that is not repeated any more. If a server may have received a write, the outcome
+// is unknown, even if no server can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
 	var unknown *model.Error
 	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
@@ -92,7 +92,8 @@ func (r *Request) verdict(err error, sent bool) error {
 	return unknown.WithHint("look at the state before you send it again")
 }
 
-// worthRetry reports whether a short wait may help, because the servers are changing leaders, starting or overloaded.
+// worthRetry reports whether the call may succeed after a short wait: the servers are electing a leader, starting or
+// overloaded.
 func worthRetry(err error) bool {
 	var e *model.Error
 	if !errors.As(err, &e) {
@@ -105,7 +106,7 @@ func worthRetry(err error) bool {
 	return false
 }
 
-// round tries each server at most once, beginning with the one that answered last.
+// round tries each server at most once, beginning with the server that answered last.
 func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
@@ -160,10 +161,10 @@ func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 	return nil
 }
 
-// ErrNoAnswer is the cause that ends an attempt which took too long.
+// ErrNoAnswer is the cause with which an attempt ends that took too long.
 var ErrNoAnswer = errors.New("no answer within the time for one attempt")
 
-// bodyWithCancel releases the request's context once the answer was read.
+// bodyWithCancel releases the request's context once the answer has been read.
 type bodyWithCancel struct {
 	io.ReadCloser
 	cancel func()
@@ -176,7 +177,7 @@ func (b *bodyWithCancel) Close() error {
 	return err
 }
 
-// Read implements io.Reader. At the end of the answer it already releases the context.
+// Read implements io.Reader. It releases the context at the end of the answer.
 func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -185,7 +186,7 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// notAnswered is the error of a request without an answer. sent means that the server may have carried it out.
+// notAnswered is the error of a request without an answer. sent means that the server may have carried out the request.
 type notAnswered struct {
 	sent bool
 	err  error
@@ -194,8 +195,8 @@ type notAnswered struct {
 func (n *notAnswered) Error() string { return n.err.Error() }
 func (n *notAnswered) Unwrap() error { return n.err }
 
-// Unanswered returns the error of an attempt that got no answer from address. It distinguishes requests that were
-// surely not sent from those that may have been carried out.
+// Unanswered returns the error of an attempt that got no answer from address. The error records whether the request may
+// have been carried out, or was surely not sent.
 func Unanswered(address string, err error) error {
 	err = Explain(address, err)
 	if _, known := errors.AsType[*model.Error](err); known {
@@ -218,7 +219,7 @@ func mayHaveHappened(err error) bool {
 	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
-// goOn reports whether another server may help with the same request.
+// goOn reports whether the request should be sent to another server after err.
 func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
 		return false
@@ -240,7 +241,7 @@ func goOn(r *Request, err error, sent bool) bool {
 // failures collects the errors of all servers.
 type failures struct {
 	texts []string
-	best  error // the last one that is not a missing answer
+	best  error // the last error other than a missing answer; nil: none
 }
 
 func (f *failures) add(address string, err error) {
@@ -258,7 +259,7 @@ func (f *failures) error() error {
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 
-// shortReason returns the reason without the address, which is shown anyway.
+// shortReason returns the reason without the address, which the message already contains.
 func shortReason(err error) string {
 	var op *net.OpError
 	var address *url.Error

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A caller that must send a write again is told the request id to use, even if the caller gave none.
+// If a write must be sent again, the error names the request id to use, even if the caller gave none.
 func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").
 		WithHint("try again with the same request id")

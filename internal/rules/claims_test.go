@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// A claim says that a test proves a requirement. It is a comment line that begins with "proves" and the ids, with
-// spaces or commas between them; text may follow after a colon. It stands in the doc comment of a test, or right
-// above a subtest: above t.Run("Name", ...), or above the entry {"Name", ...} of a table. A function that such a
-// table names can claim for its subtest. A scenario or a script claims with the same line after a #.
+// claim says that a test proves a requirement. It is a comment line with "proves" and the ids, separated by spaces or
+// commas; more text may follow after a colon. It is in the doc comment of a test, or directly above a subtest: above
+// t.Run("Name", ...) or the entry {"Name", ...} of a table. If such a table names a function, that function's doc
+// comment can have the claim for its subtest. A scenario or script has the same line after "#".
 type claim struct{ id, dir, test string }
 
 var (
@@ -29,7 +29,7 @@ var (
 	oddInName  = regexp.MustCompile(`\s`)
 )
 
-// claims reads every claim of the tree. A finding is a line that looks like a claim and can't be read as one.
+// claims returns all claims of the tree. A finding is a line that looks like a claim but has the wrong form.
 func claims(root string) (all []claim, findings []string, err error) {
 	dirs := map[string]bool{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -69,7 +69,7 @@ func claims(root string) (all []claim, findings []string, err error) {
 	return all, findings, err
 }
 
-// textClaims reads the claims of a scenario or script.
+// textClaims returns the claims in a scenario or script.
 func textClaims(dir, name, text string) (all []claim, findings []string) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -89,7 +89,8 @@ func textClaims(dir, name, text string) (all []claim, findings []string) {
 	return all, findings
 }
 
-// readClaim returns the ids that a line of a comment claims. It is bad if it looks like a claim of another form.
+// readClaim returns the ids that a comment line claims. bad means that the line looks like a claim but has the wrong
+// form.
 func readClaim(line string) (ids []string, bad bool) {
 	line = strings.TrimSpace(line)
 	m := claimLine.FindStringSubmatch(line)
@@ -99,7 +100,7 @@ func readClaim(line string) (ids []string, bad bool) {
 	return claimIDs.FindAllString(m[1], -1), claimLike.MatchString(line[len("proves "):])
 }
 
-// goClaims reads the claims of one package's tests.
+// goClaims returns the claims in the tests of one package.
 func goClaims(set *token.FileSet, dir string, files []*ast.File) (all []claim, findings []string) {
 	subtests := tableTests(files)
 	for _, f := range files {
@@ -128,7 +129,7 @@ func goClaims(set *token.FileSet, dir string, files []*ast.File) (all []claim, f
 	return all, findings
 }
 
-// claimant names the test that a comment belongs to, "" if there is none.
+// claimant returns the name of the test that a comment belongs to; "" if there is none.
 func claimant(set *token.FileSet, f *ast.File, group *ast.CommentGroup, subtests map[string]string) string {
 	for _, decl := range f.Decls {
 		fn, ok := decl.(*ast.FuncDecl)
@@ -160,7 +161,7 @@ func claimant(set *token.FileSet, f *ast.File, group *ast.CommentGroup, subtests
 	return ""
 }
 
-// tableTests finds the entries {"Name", function} in tests, and returns Test/Name by function.
+// tableTests finds the entries {"Name", function} in tests. It returns the subtest's name, as Test/Name, by function.
 func tableTests(files []*ast.File) map[string]string {
 	found := map[string]string{}
 	for _, f := range files {
@@ -187,7 +188,7 @@ func tableTests(files []*ast.File) map[string]string {
 	return found
 }
 
-// TestReadClaims shows what is read as a claim, whose it is, and what is refused.
+// TestReadClaims shows which lines are claims, for which test, and which lines are refused.
 func TestReadClaims(t *testing.T) {
 	source := `package a
 

@@ -10,23 +10,23 @@ import (
 	"testing"
 )
 
-// clocks are the functions of package time that look at a clock or wait for one.
+// clocks are the functions of package time that read a clock or wait for one.
 var clocks = map[string]bool{
 	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true,
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// deterministic reports whether the same input must give the same result in this file: everywhere in model, fsm,
-// reconcile, the judges of histories and the simulation but where they wait.
+// deterministic reports whether code must give the same result for the same input. That is so in model, fsm, reconcile,
+// the judges of histories and the simulation, except in the files that waits lists.
 func deterministic(s source, n ast.Node) bool {
 	rooms := []string{"model", "fsm", "reconcile", "sim", "internal/testbed/invariant"}
 	return slices.Contains(rooms, s.room()) && !waits(s, n)
 }
 
-// waits reports whether n is in a file of its room that may wait: fsm's Machine, which is about when a state is seen
-// and never about what is in it, and the packing of snapshots, whose bytes come in one order; reconcile's loop, which
-// waits for changes and time and then asks the rest. In sim it is what makes a failing history smaller, for as long as
-// it is told to, and the tests.
+// waits reports whether n is in a file of its package that may wait. In fsm, these are Machine, which only decides when
+// a state is seen, and the packing of snapshots, whose bytes always come in the same order. In reconcile, it is the
+// loop, which waits for changes and time and then calls the deterministic part. In sim, these are the tests, and the
+// shrinking of a failing history, which runs for a given time.
 func waits(s source, n ast.Node) bool {
 	file := strings.TrimSuffix(s.file(n), ".go")
 	switch s.room() {
@@ -40,11 +40,11 @@ func waits(s source, n ast.Node) bool {
 	return false
 }
 
-// determinismFindings lists what could make two servers that apply the same entry, or two leaders that decide on the
-// same state, disagree: the order of a map, goroutines, choosing among channels, a clock.
+// determinismFindings lists code that could give different results on two servers that apply the same entry, or on two
+// leaders that decide on the same state: the order of a map, goroutines, a choice among channels, or a clock.
 func determinismFindings(s source) []string {
 	var found []string
-	sorted := map[ast.Expr]bool{} // arguments of slices.Sorted...: their order does not matter
+	sorted := map[ast.Expr]bool{} // arguments of slices.Sorted and its variants, whose order does not matter
 	s.walk(func(n ast.Node) {
 		if !deterministic(s, n) {
 			return
@@ -56,7 +56,7 @@ func determinismFindings(s source) []string {
 	return found
 }
 
-// collects returns the name of the slice to which a loop appends the keys of a map, and does nothing else; or "".
+// collects returns the name of the slice to which a loop appends the keys of a map; "" if the loop does anything else.
 func collects(n *ast.RangeStmt) string {
 	if n.Value != nil || len(n.Body.List) != 1 {
 		return ""
@@ -73,7 +73,7 @@ func collects(n *ast.RangeStmt) string {
 	return nameOf(call.Args[0])
 }
 
-// sorts returns the name of the slice that a statement sorts, or "".
+// sorts returns the name of the slice that a statement sorts; "" if it sorts none.
 func sorts(s source, n ast.Stmt) string {
 	expr, ok := n.(*ast.ExprStmt)
 	if !ok {
@@ -89,7 +89,7 @@ func sorts(s source, n ast.Stmt) string {
 	return nameOf(call.Args[0])
 }
 
-// nameOf is the name of a plain variable or function, or "".
+// nameOf returns the name of a plain variable or function; "" for any other expression.
 func nameOf(e ast.Expr) string {
 	if id, ok := e.(*ast.Ident); ok {
 		return id.Name
@@ -97,8 +97,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// disorder says what is wrong with the node, or "". Parents come before children, so that an argument is known as
-// sorted before it is looked at.
+// disorder returns what is wrong with a node; "" if nothing is. It must be called for parents before children: a parent
+// records which of its arguments are sorted.
 func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -140,8 +140,8 @@ func isMap(s source, e ast.Expr) bool {
 	return ok
 }
 
-// copiesMap reports whether a range does nothing but fill another map under the same keys, perhaps converted: the one
-// thing for which order can't matter.
+// copiesMap reports whether a loop only copies entries to another map under the same keys, perhaps with a conversion.
+// For that, order can't matter.
 func copiesMap(s source, n *ast.RangeStmt) bool {
 	if len(n.Body.List) != 1 {
 		return false
@@ -172,10 +172,10 @@ func hasDefault(n *ast.SelectStmt) bool {
 	return false
 }
 
-// callee is the package path and name of the function that a call names, or two empty strings.
+// callee returns the package path and the name of the called function; two empty strings if it has none.
 func callee(s source, call *ast.CallExpr) (pkg, name string) {
 	fun := ast.Unparen(call.Fun)
-	if index, ok := fun.(*ast.IndexExpr); ok { // explicit type argument
+	if index, ok := fun.(*ast.IndexExpr); ok { // the call has explicit type arguments
 		fun = index.X
 	}
 	sel, ok := fun.(*ast.SelectorExpr)
@@ -189,7 +189,7 @@ func callee(s source, call *ast.CallExpr) (pkg, name string) {
 	return f.Pkg().Path(), f.Name()
 }
 
-// cloned lists row types that the tree library would clone by itself: it looks for methods of these names.
+// clonedFindings lists row types with a method named Copy or IsoCopy. The tree library would use it to clone rows.
 func clonedFindings(s source) []string {
 	var found []string
 	s.walk(func(n ast.Node) {

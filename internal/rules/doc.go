@@ -1,10 +1,10 @@
-// Package rules holds this tree's own rules as tests: which room may import which, what keeps model, fsm and reconcile
-// deterministic, that packages keep no state in variables, that the command line calls the API through its client, and
-// how large things may grow.
+// Package rules checks this tree's own rules by tests. They say which package may import which, what model, fsm and
+// reconcile must not use to stay deterministic, and how large packages, files and types may grow. Packages keep no
+// state in variables, and the command line calls the API through its client.
 //
-// They are what no general linter knows. Each rule is a function from source to findings; it is run over the tree,
-// where it must find nothing, and over a few lines that break it, where it must find just that. When a rule is in the
-// way of better code, change the rule here and docs/adr or CONTRIBUTING.md with it, in the same commit.
+// No general linter has these rules. Each rule is a function from source to findings. It must find nothing in the tree,
+// and the one mistake in each of a few examples. If a rule prevents better code, change it here, and docs/adr or
+// CONTRIBUTING.md in the same commit.
 package rules
 
 //go:generate go test -count=1 -run TestRequirements . -rewrite

@@ -9,7 +9,7 @@ import (
 
 // A drawer is a struct that fsm.State embeds. It owns tables, and its methods keep the indexes of what they write.
 
-// drawersOf returns the drawer of each field that State has by embedding, and the drawers themselves.
+// drawersOf returns the fields of all drawers, each with its drawer, and the set of drawers.
 func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types.Named]bool) {
 	fields, drawers = map[*types.Var]*types.Named{}, map[*types.Named]bool{}
 	state, ok := s.types.Scope().Lookup("State").(*types.TypeName)
@@ -37,9 +37,9 @@ func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types
 	return fields, drawers
 }
 
-// drawerFindings lists what writes rows of a drawer without its indexes: put or del of a table outside the methods of
-// its drawer, and a method of a drawer that State has one of the same name for, which does more, called by others than
-// that one.
+// drawerFindings lists code that writes rows of a drawer without their indexes. That is put or del of a table outside
+// the methods of the table's drawer. It is also a call that bypasses a method of State: if State and a drawer have
+// methods of the same name, only State's may call the drawer's.
 func drawerFindings(s source) []string {
 	if s.room() != "fsm" {
 		return nil
@@ -68,7 +68,7 @@ func drawerFindings(s source) []string {
 	return found
 }
 
-// receiverOf is the type that has a method, or nil.
+// receiverOf returns the type of a method's receiver; nil if the declaration is no method.
 func receiverOf(s source, decl ast.Decl) *types.Named {
 	fn, ok := decl.(*ast.FuncDecl)
 	if !ok || fn.Recv == nil {
@@ -84,7 +84,7 @@ func functionName(decl ast.Decl) string {
 	return ""
 }
 
-// namedOf is the named type that t is or points to, or nil.
+// namedOf returns the named type that t is or points to; nil if there is none.
 func namedOf(t types.Type) *types.Named {
 	if p, ok := types.Unalias(t).(*types.Pointer); ok {
 		t = p.Elem()
@@ -93,7 +93,8 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// writtenTable returns the table of a drawer whose put or del n takes. A method value counts as well as a call.
+// writtenTable returns the table whose put or del the selector n names, and the table's drawer. A method value counts
+// like a call.
 func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Named) (string, *types.Named) {
 	if n.Sel.Name != "put" && n.Sel.Name != "del" {
 		return "", nil
@@ -109,7 +110,7 @@ func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Na
 	return field.Name(), fields[field]
 }
 
-// bypassed returns the name of the method of a drawer that n takes past a method of State of the same name, or "".
+// bypassed returns the name of the drawer's method in n if State has a method of the same name; otherwise "".
 func bypassed(s source, n *ast.SelectorExpr, drawers map[*types.Named]bool) string {
 	drawer, ok := ast.Unparen(n.X).(*ast.SelectorExpr)
 	if !ok || s.info.Selections[drawer] == nil || !drawers[namedOf(s.info.TypeOf(drawer))] {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// arrows is the table of imports between rooms. An arrow may be left out; one that is added makes two rooms into one.
-// A room may always import itself. A test in an external _test package is no part of its room.
+// arrows lists which rooms, as packages are called here, each room may import. Leave one out if it is not needed; an
+// additional one couples two rooms. A room may always import itself. A test in an external _test package does not
+// belong to its room.
 var arrows = map[string][]string{
 	"model":     {"internal/canon"},
 	"api":       {"model"},
@@ -18,15 +19,15 @@ var arrows = map[string][]string{
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates alike
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
-	"cluster":   {"model", "fsm", "transport"},
-	"agent":     {"model", "api", "transport", "internal/erase", "internal/reach"},
+	"cluster":   {"model", "fsm", "transport", "internal/durable"},
+	"agent":     {"model", "api", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e": {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/invariant"}, // procs as bench; the judge of what a fault left in a log
-	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach", "internal/procs",
-		"internal/testbed/crowd"},
+	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach",
+		"internal/procs", "internal/testbed/crowd"},
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon": {},
@@ -34,10 +35,11 @@ var arrows = map[string][]string{
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term",
 		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
-	"internal/cli/term":   {"model", "api"}, // of api only what codes mean
+	"internal/cli/term":   {"model", "api"}, // from api only the meaning of codes
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
+	"internal/durable":    {},
 	"internal/erase":      {},
 	"internal/fuzzall":    {},
 	"internal/hclfile":    {"model"},
@@ -54,11 +56,11 @@ var arrows = map[string][]string{
 	"internal/testbed/memnet":    {},
 }
 
-// planted is the room of the bugs that tests put back: where a rule can be taken away, it is asked. It has no code in a
-// build without its tag.
+// planted is the package of the planted bugs. Where a bug can be planted, the code asks it. It has no code in a build
+// without its tag.
 const planted = module + "/internal/plant"
 
-// homes names the rooms of a library that would otherwise spread: its types must not cross their doors.
+// homes lists libraries that only a few rooms may use. The types of these libraries must not appear in other rooms.
 var homes = map[string][]string{
 	"github.com/hashicorp/raft":        {"cluster"},
 	"github.com/hashicorp/raft-boltdb": {"cluster"},
@@ -71,15 +73,15 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":           {"internal/cli"},
 }
 
-// guests are the rooms that may use a library beside its home: those that measure against it or stand in for what it
-// works on.
+// guests are the rooms that may use a library in addition to its homes. They measure against the library, or replace
+// what it works on.
 var guests = map[string][]string{
 	"github.com/hashicorp/raft":       {"bench", "internal/testbed/memdisk"},
 	"github.com/hashicorp/memberlist": {"internal/testbed/memnet"},
 }
 
-// barred names what a room must do without: clocks, chance, and the world outside the process. A name bars the packages
-// below it too.
+// barred lists packages that a room must not import: clocks, randomness, and everything outside the process. A name
+// also stands for all packages below it.
 var barred = map[string][]string{
 	"model": {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime",
 		"unsafe", "context", "io/fs"},
@@ -91,7 +93,8 @@ var barred = map[string][]string{
 		"unsafe", "context", "io/fs"},
 }
 
-// libraries is all that a room needs beside the standard library. A room that is not listed may use any library.
+// libraries lists all that a room may import besides the standard library. Rooms that are not listed may use any
+// library.
 var libraries = map[string][]string{
 	"model":          {"github.com/fxamacker/cbor"},
 	"api":            {},
@@ -117,7 +120,7 @@ func importFindings(s source) []string {
 	return found
 }
 
-// barredImport says why room must not import path, or "".
+// barredImport returns why room must not import path; "" if it may.
 func barredImport(room, path string) string {
 	to, known := arrows[room]
 	if !known {
@@ -147,7 +150,7 @@ func barredImport(room, path string) string {
 	return ""
 }
 
-// within reports whether path is root or below it.
+// within reports whether path is root or a path below it.
 func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
 func TestImports(t *testing.T) {
@@ -183,7 +186,7 @@ func TestBarredImport(t *testing.T) {
 		{"fsm", module + "/transport", true},
 		{"fsm", "github.com/tidwall/btree", false},
 		{"fsm", "github.com/hashicorp/go-hclog", true},
-		{"reconcile", "time", false}, // the loop has a timer; see clock calls
+		{"reconcile", "time", false}, // the loop has a timer; calls of clocks have their own rule
 		{"reconcile", "github.com/hashicorp/raft", true},
 		{"reconcile", module + "/fsm", false},
 		{"reconcile", module + "/cluster", true},

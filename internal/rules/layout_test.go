@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	maxFile = 420 // lines; aim at 150 to 400
-	maxFunc = 80  // lines of a function outside tests; aim at what fits a screen
+	maxFile = 420 // lines; 150 to 400 is the aim
+	maxFunc = 80  // lines of a function outside tests; the aim is one screen
 	maxWide = 120 // columns of a line; a tab counts as one
 )
 
-// saysNothing are names of packages under which anything could be kept.
+// saysNothing lists names that don't say what a package contains.
 var saysNothing = []string{"base", "common", "helper", "helpers", "manager", "misc", "models", "types", "util", "utils"}
 
 var (
@@ -25,7 +25,7 @@ var (
 	directive  = regexp.MustCompile(`//(go:|nolint)`)
 )
 
-// layoutFindings lists what makes one file hard to read or its start-up hard to follow.
+// layoutFindings lists what makes one file hard to read, or its initialization hard to follow.
 func layoutFindings(f goFile) []string {
 	var found []string
 	add := func(n ast.Node, format string, args ...any) {
@@ -61,8 +61,8 @@ func layoutFindings(f goFile) []string {
 	return append(found, wideFindings(f)...)
 }
 
-// wideFindings lists the lines that are too wide. Lines with a raw string may be wider, for it can't be broken: struct
-// tags, scripts, the text of files. So may directives to tools.
+// wideFindings lists lines that are too wide. Directives to tools may be wider. So may lines with a raw string (struct
+// tags, scripts, contents of files), because it can't be split.
 func wideFindings(f goFile) []string {
 	raw := map[int]bool{}
 	ast.Inspect(f.file, func(n ast.Node) bool {

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// apiPath is how paths of the API begin.
+// apiPath matches the beginning of a path of the API.
 var apiPath = regexp.MustCompile(`^"/(v1/|readyz|healthz|metrics|openapi)`)
 
-// pathFindings are the paths of the API that the command line spells out: package client has one method for each
-// operation, and no one else is to know where it is.
+// pathFindings lists paths of the API in the code of the command line. Only package client may have them: it has one
+// method for each operation.
 func pathFindings(s source) []string {
 	if !within(s.room(), "internal/cli") {
 		return nil

@@ -13,8 +13,8 @@ var (
 	numbered = regexp.MustCompile(`(?i)\bacceptance \d+|\b(?:model|architecture)(?:'s)? (?:section )?\d+|\bsection \d+`)
 )
 
-// referenceFindings lists comments that send the reader to what is not in the tree: a document, or a number of a page
-// that the tree does not have. A document is named from the root, or from the file's own directory.
+// referenceFindings lists comments that refer to something that is not in the tree: a missing document, or a section
+// number. The path of a document starts at the root or at the file's own directory.
 func referenceFindings(f goFile, exists func(path string) bool) []string {
 	var found []string
 	for _, group := range f.file.Comments {

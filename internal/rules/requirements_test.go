@@ -19,15 +19,15 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the third column of docs/requirements.md")
 
-// families are the ids of the requirements: a letter, and how many there are.
+// families lists the letters of the requirements' ids, and how many ids each letter has.
 var families = []struct {
 	letter string
 	count  int
 }{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}, {"X", 20}}
 
-// requirement is one line of docs/requirements.md: what it says, and what proves it. The reason is the part of the
-// third column that is written by hand: why it does not apply, in what outspan differs on purpose, or what is not
-// there yet.
+// requirement is one line of docs/requirements.md: its text, and the tests that prove it. reason is the hand-written
+// part of the third column: why the requirement does not apply, how outspan differs on purpose, or what is missing so
+// far.
 type requirement struct{ id, text, by, reason string }
 
 var (
@@ -36,7 +36,7 @@ var (
 	invariantLine   = regexp.MustCompile(`(?m)^\| ([SL][0-9]+) \| `)
 )
 
-// requirements reads the table.
+// requirements parses the table of docs/requirements.md.
 func requirements(page string) []requirement {
 	var all []requirement
 	for line := range strings.Lines(page) {
@@ -53,7 +53,7 @@ func requirements(page string) []requirement {
 	return all
 }
 
-// provedBy is the third column: the scenarios of reconcile, the tests of each directory, and the reason.
+// provedBy returns the third column: the scenarios of reconcile, the tests of each directory, and the reason.
 func provedBy(id string, all []claim, reason string) string {
 	byPlace := map[string][]string{}
 	for _, c := range all {
@@ -76,7 +76,7 @@ func provedBy(id string, all []claim, reason string) string {
 	return strings.Join(parts, "; ")
 }
 
-// requirementPage is the page with the third column that the claims give.
+// requirementPage returns the page with the third column as the claims make it.
 func requirementPage(page string, all []claim) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
@@ -89,8 +89,8 @@ func requirementPage(page string, all []claim) string {
 	return out.String()
 }
 
-// requirementFindings says which ids are missing or stand there twice, which have no proof, and which claims name
-// nothing. A claim may also name an invariant.
+// requirementFindings lists ids that are missing or appear twice, ids without proof, and claims of unknown ids. A claim
+// may also name an invariant.
 func requirementFindings(rows []requirement, all []claim, invariants map[string]bool) []string {
 	var found []string
 	known, times, claimed := map[string]bool{}, map[string]int{}, map[string]bool{}
@@ -131,7 +131,7 @@ func requirementFindings(rows []requirement, all []claim, invariants map[string]
 	return found
 }
 
-// TestRequirements: docs/requirements.md names for every requirement the tests that claim to prove it, or a reason.
+// TestRequirements: for every requirement, docs/requirements.md names the tests that claim to prove it, or a reason.
 func TestRequirements(t *testing.T) {
 	root := filepath.Join("..", "..")
 	path := filepath.Join(root, "docs", "requirements.md")
@@ -171,7 +171,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// TestRequirementFindings shows that the rule can fail.
+// TestRequirementFindings shows that the rule finds mistakes.
 func TestRequirementFindings(t *testing.T) {
 	table := `| id | what | proved by |
 |---|---|---|
@@ -211,8 +211,8 @@ func TestRequirementFindings(t *testing.T) {
 	}
 }
 
-// TestDrainPoliciesAreDocumented: docs/drain-policies.md tells of every policy when to choose it and what it costs, and
-// names the costs that nobody would expect.
+// TestDrainPoliciesAreDocumented: for every policy, docs/drain-policies.md says when to choose it and what it costs. It
+// also names the unexpected costs.
 // proves L21
 func TestDrainPoliciesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "drain-policies.md"))

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	maxMethods = 60 // declared on one type; promoted ones count where they are declared
-	maxFiles   = 40 // of one package, tests aside
+	maxMethods = 60 // methods that one type declares; promoted methods count for the type that declares them
+	maxFiles   = 40 // files of one package, without tests
 )
 
-// exception lets one thing be larger than the limit, up to a number that may only be lowered.
+// exception allows one type or package to exceed the limit, up to a number that may only be lowered.
 type exception struct {
 	most int
 	why  string
 }
 
-// manyMethods are types that may have more methods, by package and name.
+// manyMethods lists types that may have more methods, by package and name.
 var manyMethods = map[string]exception{
 	"cluster.Server": {130,
 		"raft, gossip, membership and disk share one lock and one life; its parts are to become types"},
@@ -34,7 +34,7 @@ var manyMethods = map[string]exception{
 		"each view is built from the same state, time and caller; a view of its own type would carry all three"},
 }
 
-// manyFiles are packages that may have more files.
+// manyFiles lists packages that may have more files.
 var manyFiles = map[string]exception{
 	"agent": {47,
 		"what one node does: instances, checks, volumes and ports share the journal and the reports"},
@@ -45,8 +45,8 @@ var manyFiles = map[string]exception{
 	"transport/httpapi": {65, "a file for each noun of the API"},
 }
 
-// oversized compares sizes with a limit and its exceptions. An exception that is not needed is a finding too, so the
-// list only shrinks.
+// oversized compares sizes with a limit and its exceptions. An exception that is not needed is a finding too, so that
+// it is removed.
 func oversized(unit string, limit int, sizes map[string]int, allowed map[string]exception) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
@@ -69,7 +69,7 @@ func oversized(unit string, limit int, sizes map[string]int, allowed map[string]
 	return found
 }
 
-// methodCounts is the number of methods that each type of a package declares outside tests.
+// methodCounts returns how many methods each type of a package declares outside tests.
 func methodCounts(s source) map[string]int {
 	counts := map[string]int{}
 	scope := s.types.Scope()
@@ -83,7 +83,7 @@ func methodCounts(s source) map[string]int {
 	return counts
 }
 
-// fileCounts is the number of files that each package has, tests aside, whatever they are built for.
+// fileCounts returns how many files each package has, without tests but with files for every platform and tag.
 func fileCounts(files []goFile) map[string]int {
 	counts := map[string]int{}
 	for _, f := range files {

@@ -21,7 +21,7 @@ import (
 // module is the path before each room's name.
 const module = "github.com/outspan/outspan"
 
-// source is one package as a compiler sees it, test files aside.
+// source is one package, parsed and type-checked, without its test files.
 type source struct {
 	path  string // import path
 	fset  *token.FileSet
@@ -30,13 +30,13 @@ type source struct {
 	types *types.Package
 }
 
-// room is the first element of the path below the module: fsm, transport, cmd ...
+// room returns the name of the package's room: fsm, transport, cmd ...
 func (s source) room() string { return roomOf(s.path) }
 
-// at says where something is, the way compilers do, with a path from the root of the tree.
+// at returns the position of a node as compilers print it, with a path from the root of the tree.
 func (s source) at(n ast.Node) string { return position(s.fset, n.Pos()) }
 
-// file is the base name of the file that n is in.
+// file returns the base name of the file that has n.
 func (s source) file(n ast.Node) string { return filepath.Base(s.fset.Position(n.Pos()).Filename) }
 
 // walk calls visit for every node of the package.
@@ -51,8 +51,8 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf is the room of a package of this module, "" for others: the package itself if it has arrows of its own, else
-// the first element of its path, and below internal the first two.
+// roomOf returns the room of a package; "" if it is not of this module. A package with its own row in arrows is a room.
+// For others the room is the first element of the path, or the first two below internal.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
@@ -80,7 +80,7 @@ func position(fset *token.FileSet, pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", name, p.Line)
 }
 
-// treeRoot is the directory of go.mod.
+// treeRoot returns the directory of go.mod.
 var treeRoot = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -116,7 +116,7 @@ var loadTree = sync.OnceValues(func() ([]source, error) {
 	return all, nil
 })
 
-// tree is loadTree for a test.
+// tree returns the packages of loadTree, and fails the test if they can't be loaded.
 func tree(t *testing.T) []source {
 	t.Helper()
 	all, err := loadTree()
@@ -126,7 +126,7 @@ func tree(t *testing.T) []source {
 	return all
 }
 
-// fixture type-checks one file of the given package path; it may import the standard library.
+// fixture type-checks a file as a package with the given path. The file may import the standard library.
 func fixture(t *testing.T, path, text string) source {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -148,9 +148,9 @@ func fixture(t *testing.T, path, text string) source {
 	return source{path, fset, []*ast.File{f}, info, pkg}
 }
 
-// goFile is one Go file of the tree as text and syntax, test files included.
+// goFile is one Go file of the tree as text and syntax tree. Test files are included.
 type goFile struct {
-	name string // from the root of the tree
+	name string // path from the root of the tree
 	text string
 	fset *token.FileSet
 	file *ast.File
@@ -202,7 +202,7 @@ func goFiles(t *testing.T) []goFile {
 	return all
 }
 
-// none fails the test for each finding.
+// none reports each finding as an error of the test.
 func none(t *testing.T, findings []string) {
 	t.Helper()
 	for _, f := range findings {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// variableFindings lists package variables that are written after they were declared, or whose type is there to be
-// written (locks, atomics, channels). Such a variable is shared by every cluster, server and test in the process, and
-// nothing says who owns it. A table that is only read, a compiled expression and an embedded file are none.
+// variableFindings lists package variables that are written after their declaration, or whose type only makes sense if
+// it changes (locks, atomics, channels). All clusters, servers and tests of a process would share such a variable, and
+// nobody would own it. Tables that are only read, compiled expressions and embedded files are allowed.
 func variableFindings(s source) []string {
 	var found []string
 	add := func(n ast.Node, format string, args ...any) {
@@ -36,7 +36,7 @@ func variableFindings(s source) []string {
 	return found
 }
 
-// declared returns the names that a var declaration introduces.
+// declared returns the names that a declaration of variables introduces.
 func declared(decl ast.Decl) []*ast.Ident {
 	gen, ok := decl.(*ast.GenDecl)
 	if !ok || gen.Tok != token.VAR {
@@ -65,7 +65,7 @@ func mutableType(t types.Type) bool {
 	return path == "sync" || path == "sync/atomic" || path == "github.com/spf13/cobra"
 }
 
-// written returns the expressions that a node writes, or lets be written by taking their address.
+// written returns the expressions that a node writes, or whose address it takes so that others can write them.
 func written(s source, n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -79,7 +79,7 @@ func written(s source, n ast.Node) []ast.Expr {
 			return []ast.Expr{n.Key, n.Value}
 		}
 	case *ast.UnaryExpr:
-		// The address of an element is how a table of large rows is read.
+		// Code that reads a table of large rows takes the address of an element.
 		if _, element := ast.Unparen(n.X).(*ast.IndexExpr); n.Op == token.AND && !element {
 			return []ast.Expr{n.X}
 		}
@@ -116,7 +116,7 @@ func isPointer(t types.Type) bool {
 	return ok
 }
 
-// packageVariable returns the package variable of this module that e is, or is a part of; nil if it is none.
+// packageVariable returns the package variable of this module that e is or is part of; nil if there is none.
 func packageVariable(s source, e ast.Expr) *types.Var {
 	for {
 		switch x := e.(type) {

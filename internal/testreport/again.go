@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// repeatable returns the top-level tests that failed, or none if running them again would prove nothing: a package that
-// did not build or did not run to its end has tests that nobody has seen.
+// repeatable returns the top-level tests that failed. It returns none if a package did not build or did not run to its
+// end: then some tests did not run at all, and a second run would prove nothing.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -25,7 +25,8 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// repeat runs tests again as args ran them, one package at a time, and takes back the failures of those that all pass.
+// repeat runs tests again with the flags of args, one package at a time. If all tests of a package pass now, their
+// failures don't count.
 func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	flags := args[:firstPackage(args)]
 	for len(tests) > 0 {
@@ -46,7 +47,7 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	}
 }
 
-// forgive turns the failures of a package into flaky tests.
+// forgive counts the failures of a package as flaky tests.
 func (r *report) forgive(pkg string, names []string) {
 	r.passed += r.failedIn[pkg]
 	r.failed -= r.failedIn[pkg]
@@ -55,7 +56,8 @@ func (r *report) forgive(pkg string, names []string) {
 	}
 }
 
-// firstPackage is the index of the first of the packages at the end of go test's arguments. Their names have a slash.
+// firstPackage returns the index of the first package in go test's arguments. Packages come last, and their names
+// contain a slash.
 func firstPackage(args []string) int {
 	i := len(args)
 	for i > 0 && strings.Contains(args[i-1], "/") {

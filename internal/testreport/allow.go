@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// allowList holds the tests that may skip. The nil list allows every skip.
+// allowList holds the tests that may skip. A nil list allows every skip.
 type allowList map[string]bool
 
-// readAllowed reads a list: a line is the package's path, a slash and the test's name, then the reason after "#".
-// Blank lines and lines that begin with "#" are comments. A line without a reason is an error: a skip that nobody can
-// explain is the one to mend. An empty name gives the nil list.
+// readAllowed reads a list. Each line has the package's path, a slash, the test's name, "#" and the reason. Blank lines
+// and lines that begin with "#" are ignored. A line without a reason is an error, because nobody could tell whether the
+// skip is still needed. An empty name gives the nil list.
 func readAllowed(name string) (allowList, error) {
 	if name == "" {
 		return nil, nil
@@ -39,7 +39,7 @@ func readAllowed(name string) (allowList, error) {
 	return list, scan.Err()
 }
 
-// refuse returns the skips that the list does not allow. A listed test allows its subtests too.
+// refuse returns the skips that are not in the list. A listed test allows the skips of its subtests too.
 func (l allowList) refuse(skips []skip) []skip {
 	if l == nil {
 		return nil

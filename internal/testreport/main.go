@@ -1,18 +1,18 @@
-// Command testreport runs go test and says what happened in a way that fits a terminal and CI: one line a
-// package, the whole output of what failed, then in short what failed and every skipped test with its reason, and a
-// closing line of counts.
+// Command testreport runs go test and prints a report for a terminal and for CI: one line per package, and the whole
+// output of failed tests. At the end it repeats the failures in short, lists every skipped test with its reason, and
+// prints a line of counts.
 //
 //	go run ./internal/testreport -label unit -allow .ci/allowed-skips -- -count=1 ./...
 //
-// Plain go test hides skipped tests of a package that passed. A suite whose important half skips itself for want
-// of a tool or of root is then green for nothing; here a skip is always said, and with -allow it fails the run
-// unless the list names it.
+// Plain go test hides skipped tests if their package passed. A suite can then be green although half of it was skipped,
+// because a tool or root was missing. testreport always lists skips. With -allow, a skip fails the run unless the list
+// names the test.
 //
-// With -again 3, up to three tests that failed run once more, each package's by themselves. What passes then is
-// listed as flaky and doesn't fail the run: such a test is to be mended, but it says little about the change at hand.
+// With -again 3, up to three failed tests run once more, one package at a time. If they pass now, they are listed as
+// flaky and don't fail the run: they need to be fixed, but probably not because of the change under test.
 //
-// The exit code is 0 when every test passed (or skipped, where that is allowed), 1 when not, and 2 when the command
-// line or the list can't be read.
+// The exit code is 0 if every test passed or was allowed to skip, and 1 if not. It is 2 if the command line or the list
+// can't be read.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main with its surroundings as parameters. It blocks until go test has ended.
+// run is main with its inputs and outputs as parameters. It blocks until go test has ended.
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -60,9 +60,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// goTest runs go test -json with args and feeds r. An interrupt reaches go test too (one process group), so it is
-// only kept from ending this process before the report is printed. A run in which tests failed is no error here:
-// r knows of it.
+// goTest runs go test -json with args and reads its events into r. An interrupt reaches go test too, which is in the
+// same process group. This process ignores it, so that the report is still printed. Failed tests are not returned as an
+// error, because r counts them.
 func goTest(r *report, args []string, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// maxKept bounds the output kept per test, in bytes: the end of a long output is what explains a failure.
+// maxKept is how many bytes of a test's output are kept. The end is kept, because it explains a failure.
 const maxKept = 256 << 10
 
 // event is a line of go test -json; see go doc test2json.
@@ -28,41 +28,41 @@ type testID struct{ pkg, test string }
 
 func (id testID) String() string { return id.pkg + "/" + id.test }
 
-// skip is a test that did not run, and why.
+// skip is a skipped test and its reason.
 type skip struct {
 	id     testID
 	reason string
 }
 
-// failure is a test that failed, and the lines of its own among all that it printed.
+// failure is a failed test, with the lines that the test itself logged.
 type failure struct {
 	id    testID
 	lines []string
 }
 
-// report counts and prints. It is fed by one goroutine.
+// report counts the results and prints them. It is not safe for concurrent use.
 type report struct {
 	out      io.Writer
-	running  map[testID]*strings.Builder // output of what has not ended yet
+	running  map[testID]*strings.Builder // output of tests and packages that have not ended yet
 	skips    []skip
 	packages int
 	passed   int
 	failed   int
-	failedIn map[string]int // by package
+	failedIn map[string]int // number of failures, by package
 	failures []failure
-	flaky    []testID // failed, and passed when they ran again
+	flaky    []testID // tests that failed, and passed when they ran again
 	cut      bool     // a package ended before its tests did
-	errs     []error  // what kept go test itself from working
+	errs     []error  // errors of go test itself
 }
 
 func newReport(out io.Writer) *report {
 	return &report{out: out, running: map[testID]*strings.Builder{}, failedIn: map[string]int{}}
 }
 
-// broken records that go test itself did not work; the run then fails whatever was counted.
+// broken records an error of go test itself. The run then fails even if all tests passed.
 func (r *report) broken(err error) { r.errs = append(r.errs, err) }
 
-// read takes events until the end of in. Lines that are no events (go's own words) are printed as they are.
+// read reads events until the end of in. Lines that are no events come from the go command, and are printed unchanged.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -107,7 +107,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// keep adds to what a test printed, up to maxKept of its end.
+// keep adds text to a test's output, and drops the beginning of the output above maxKept.
 func (r *report) keep(id testID, text string) {
 	b := r.running[id]
 	if b == nil {
@@ -137,8 +137,8 @@ func (r *report) endTest(id testID, action string) {
 	}
 }
 
-// endPackage prints the package's line. When it failed, tests that never ended (a panic, a time-out) are printed
-// and counted as failed with it.
+// endPackage prints the line of a package. If the package failed, tests that did not end (because of a panic or a
+// time-out) count as failed, and their output is printed.
 func (r *report) endPackage(id testID, e event) {
 	r.packages++
 	text := r.output(id)
@@ -156,12 +156,12 @@ func (r *report) endPackage(id testID, e event) {
 	}
 	fmt.Fprint(r.out, text)
 	if r.failedIn[e.Package] == 0 {
-		r.fail(id, "") // it did not build, or failed outside any test
+		r.fail(id, "") // the package did not build, or failed outside its tests
 	}
 	fmt.Fprintf(r.out, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 }
 
-// output returns what id printed and forgets it.
+// output returns what a test printed, and removes it.
 func (r *report) output(id testID) string {
 	b := r.running[id]
 	delete(r.running, id)
@@ -171,7 +171,7 @@ func (r *report) output(id testID) string {
 	return b.String()
 }
 
-// fail counts a test, or a package, that failed.
+// fail records the failure of a test or a package.
 func (r *report) fail(id testID, text string) {
 	r.failed++
 	r.failedIn[id.pkg]++
@@ -189,8 +189,8 @@ func (r *report) unfinished(pkg string) []testID {
 	return left
 }
 
-// finish prints the failures in short, the skips, what is wrong with them, and the closing line. It reports whether the
-// run is good.
+// finish prints the failures in short, the skips, those that are not allowed, and the line of counts. It returns
+// whether the run succeeded.
 func (r *report) finish(label string, allowed allowList) bool {
 	for _, f := range r.failures {
 		fmt.Fprintf(r.out, "failed %s\n", f.id)
@@ -220,15 +220,15 @@ func (r *report) finish(label string, allowed allowList) bool {
 	return failed == 0
 }
 
-// ownLine is one that a test gave to t.Log, t.Error or their like.
+// ownLine matches a line that a test printed with t.Log, t.Error or similar.
 var ownLine = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
 
-// firstLines and lastLines are how many of a failed test's own lines the end of the report repeats: the seed comes
-// first, the error late.
+// firstLines and lastLines are how many of a failed test's own lines are repeated at the end of the report. The first
+// ones have the seed, the last ones the error.
 const firstLines, lastLines = 4, 12
 
-// ownLines takes from a failed test's output what the test itself said, without the logs of what it tested; of many
-// lines, the first and the last.
+// ownLines returns the lines that the test itself printed, without the logs of the code under test. Of many lines it
+// returns the first and the last ones.
 func ownLines(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {
@@ -242,7 +242,7 @@ func ownLines(text string) []string {
 	return lines
 }
 
-// reasonOf takes from a skipped test's output what it gave to t.Skip: the last line that is not the framework's.
+// reasonOf returns the reason given to t.Skip: the last line of the output that does not come from package testing.
 func reasonOf(text string) string {
 	reason := "no reason given"
 	for _, line := range strings.Split(text, "\n") {

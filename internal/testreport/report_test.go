@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRun runs the real go test over small modules made here and looks at what a reader and a shell see.
+// TestRun runs the real go test on small modules. It checks the output and the exit code.
 func TestRun(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -13,19 +13,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A change of a list wakes many agents, and each of them has other lists too. The pause before such an answer grows
-// with the rows of all its lists and the number of nodes, so that the bytes per second don't grow. It is 20 ms for 100
-// instances on 100 nodes, and 2 s for 1,000 on 1,000.
+// A change of a group's list of peers wakes many agents. The pause before the answer to an agent grows with the rows of
+// all lists that the agent asks for, and with the number of nodes. So the bytes per second don't grow. For 100
+// instances on 100 nodes the pause is 20 ms, for 1,000 on 1,000 it is 2 s.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second
 )
 
-// maxPeerLists bounds the encoded lists that are kept.
+// maxPeerLists bounds the number of encoded lists that are kept.
 const maxPeerLists = 4096
 
-// agentPeers answers with the lists that the agent does not know. If there is none, it waits until one of the others
-// has changed.
+// agentPeers answers with the lists that the agent does not know. If there is none, it waits until a list that the
+// agent knows has changed.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
@@ -60,7 +60,7 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 }
 
 // unknownPeers returns the groups of a request that have an instance on its node and a list that its agent does not
-// know. With never it returns only those of which the agent knows no list at all. A server whose state is from before a
+// know. With never it returns only groups for which the agent has no list at all. A server whose state is from before a
 // restore returns none.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
@@ -93,7 +93,7 @@ func (r *reading) peersPause(q transport.PeersRequest) time.Duration {
 	return min(time.Duration(rows*r.Nodes.Len())*peersPauseEach, peersPauseMost)
 }
 
-// sharedPeers has the encoded lists of groups for agents. It is safe for many goroutines.
+// sharedPeers holds the encoded lists of groups for agents. It is safe for many goroutines.
 type sharedPeers struct {
 	mu          sync.Mutex
 	incarnation uint64
@@ -107,7 +107,6 @@ type peerList struct {
 
 func newSharedPeers() *sharedPeers { return &sharedPeers{lists: map[model.GroupID]peerList{}} }
 
-// answer returns the lists of these groups.
 func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, error) {
 	a := transport.Peers{Incarnation: r.Incarnation}
 	for _, g := range groups {

@@ -65,8 +65,8 @@ func TestAgentPeers(t *testing.T) {
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)
 	}
-	// A server that was not restored yet knows nothing better than an agent that has seen the restored state. A restored
-	// server sends everything again.
+	// A server that was not restored yet has nothing new for an agent that has seen the restored state. A restored server
+	// sends everything again.
 	later := ask(0)
 	later.Incarnation, later.Wait = later.Incarnation+1, 0
 	if got := must(c.Peers(t.Context(), later))(t); len(got.Lists) != 0 {

@@ -18,8 +18,8 @@ func parsePoll(wait model.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
-// fencingBits is the number of bits of the log index in a fencing epoch. Above them is the incarnation, because an
-// index comes again after a restore.
+// fencingBits is the number of bits of the log index in a fencing epoch. The bits above them hold the incarnation,
+// because the same index can come again after a restore.
 const fencingBits = 44
 
 // staleForAgents is how long a server may be without the leader before it sends agents elsewhere; an election takes
@@ -46,8 +46,8 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
-// replaced fails for an agent that follows a lineage which this server's does not replace. Servers that were recovered
-// elsewhere know better. Code: not_caught_up.
+// replaced fails for an agent that follows a lineage which this server's lineage does not replace. The servers that
+// were recovered have the newer state. Code: not_caught_up.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
 	theirs, refusal := model.ParseHistory(follows)
@@ -75,7 +75,7 @@ func (s *Server) assignments(ctx context.Context, who caller,
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
-	switch { // every pending poll keeps this frame: it must stay small
+	switch { // every pending poll keeps this stack frame in memory: it must stay small
 	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
@@ -101,8 +101,8 @@ func (s *Server) assignments(ctx context.Context, who caller,
 func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
 // behind fails for an agent that has seen a newer state than this server's; the leader will send that state here. The
-// leader itself never fails: its state was restored, and a registration raises it above what the agent saw. Code:
-// not_caught_up.
+// leader itself never fails. If its state was restored, the agent's next registration raises it above what the agent
+// saw. Code: not_caught_up.
 func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
@@ -111,7 +111,7 @@ func (s *Server) behind(seen model.Seen) error {
 		WithHint("ask another server")
 }
 
-// registered reports whether a request is of the current registration, whose agent follows the state.
+// registered reports whether a request is of the node's current registration, and the agent has seen no newer state.
 func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
 	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
@@ -186,7 +186,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	// until its inventory is in, any of its instances may be one to keep
+	// until the node's inventory is in, any of its instances may have to be kept
 	a.Unconfirmed = a.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
@@ -211,7 +211,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 }
 
 // hasSpec reports whether an earlier answer in the same epoch had the spec of an instance, which never changes. It may
-// be wrong about a preemptor, which the agent gets only once its room is free. The agent then asks for every spec.
+// be wrong about an instance that waited for room, which the agent got later. The agent then asks for every spec.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -238,8 +238,8 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		one.Copies, one.Held = r.CopiesUsed(i)
 		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
-			// Later holders of a slot were placed by later entries, even if the job was purged and made again under its name.
-			// Decisions after a restore count more than those that it lost.
+			// A later holder of a slot has a higher index, even if the job was purged and made again under its name. The
+			// incarnation comes first, because after a restore a newer entry may have a lower index.
 			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
@@ -248,7 +248,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 
 // ownGates returns the gates of an instance's group that rest on its own facts, for a stop that depends on them. The
 // agent checks them once more, because it sees a change before the servers do. A forced drain and a person's bypass
-// skip gates. The eviction records who wants the stop.
+// skip gates.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -297,10 +297,10 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	return s.agents.known.of(s.reading())
 }
 
-// sharedServices has the encoded services for agents. A change wakes all agents, and all get the same bytes.
+// sharedServices holds the encoded services for agents. A change wakes all agents, and all get the same bytes.
 type sharedServices struct {
 	mu          sync.Mutex
-	incarnation uint64 // an index comes again after a restore
+	incarnation uint64 // the same index can come again after a restore
 	index       uint64
 	encoded     []byte // nil: none yet
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The share of the leader that one agent's reports may use. An agent sends at most one report each 30 ms, with changes
-// only. 500 instances whose facts change each second take about 100 KB a second.
+// Bounds of one agent's reports, so that no agent can use up the leader. An agent sends at most one report each 30 ms,
+// with changes only. 500 instances whose facts change each second take about 100 KB a second.
 const (
 	reportBytesPerSecond = 512 << 10
 	reportBytesAtOnce    = 8 << 20
-	reportCost           = 1 << 10 // bytes that every report counts in addition to its own
+	reportCost           = 1 << 10 // bytes that every report counts in addition to its size
 )
 
 // limitReports refuses, before decoding, the reports of an agent that sends more bytes than allowed. Code:

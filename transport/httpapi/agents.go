@@ -18,7 +18,7 @@ const heartbeatKey = 32
 // agentCallState is what the calls of all agents share.
 type agentCallState struct {
 	guard    *pollGuard   // whether this server may still answer them
-	assigned *answerDelay // delays answers to polls for assignments; the next two likewise
+	assigned *answerDelay // delays answers to polls for assignments; services and peers do the same
 	services *answerDelay
 	peers    *answerDelay
 	known    *sharedServices
@@ -28,13 +28,12 @@ type agentCallState struct {
 	calls    map[transport.AgentCall]agentCall
 }
 
-// agentCall is the code of one call of agents: CBOR in, CBOR out.
+// agentCall describes one call of agents. Its question and its answer are CBOR.
 type agentCall struct {
 	byLeader bool // only the leader can answer it
 	answer   answerCall
 }
 
-// answerCall answers one call of an agent.
 type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
 
 func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
@@ -195,7 +194,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
-	if live.Unheard { // since this server leads
+	if live.Unheard { // not heard since this server leads
 		heard = "may not have found this leader yet"
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,

@@ -78,7 +78,7 @@ func formats() map[string]huma.Format {
 	return map[string]huma.Format{contentTypeJSON: format, "json": format}
 }
 
-// reshape turns huma's own errors about parameters into problems, without their values.
+// reshape turns huma's own errors about parameters into problems. It leaves out the values that the caller sent.
 func reshape(m *huma.ErrorModel) *api.Problem {
 	if m.Status >= http.StatusInternalServerError {
 		return api.NewProblem(errors.New(m.Detail))
@@ -94,8 +94,8 @@ func reshape(m *huma.ErrorModel) *api.Problem {
 		WithHint("the parameters are listed in /openapi.json"))
 }
 
-// ownStatus makes huma answer invalid requests with the status from the table of codes.
-func ownStatus(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
+// statusFromCode makes huma answer invalid requests with the status from the table of codes.
+func statusFromCode(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
 
 type (
 	humaContext   huma.Context // so that the embedded field does not hide the method Context
@@ -113,7 +113,7 @@ func (c statusContext) SetStatus(status int) {
 // Unwrap lets humago find its own context.
 func (c statusContext) Unwrap() huma.Context { return c.humaContext }
 
-// refusedAt adds to a refusal the index of the entry, or of the state, that refused.
+// refusedAt adds a log index to a refusal: that of the refused entry, or of the state on which the refusal is based.
 func refusedAt(refusal *model.Error, index uint64) error {
 	return api.NewProblem(refusal).At(index)
 }

@@ -11,15 +11,15 @@ import (
 // How long answers to agents wait in a burst. A placement on thousands of machines wakes all their agents, and without
 // a delay each would ask again at once for the next decision. A change of a service wakes every agent.
 const (
-	delayAtOnce   = 64 // answers that need not wait, within the delay of the others
+	delayAtOnce   = 64 // answers that may go at once, in the time of one delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
-	delayEach     = 300 * time.Microsecond // longer for each waiting answer: about the time of answering it
-	delayMost     = 600 * time.Millisecond // upper bound of the added delay
+	delayEach     = 300 * time.Microsecond // added for each waiting answer: about the time that one answer takes
+	delayMost     = 600 * time.Millisecond // the delay grows to at most this
 )
 
-// answerDelay delays answers while many are due, so that each includes the changes made meanwhile. Few answers are
+// answerDelay delays answers while many are due, so that each includes the changes made meanwhile. A few answers are
 // never delayed.
 type answerDelay struct {
 	time time.Duration

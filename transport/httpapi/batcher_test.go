@@ -146,8 +146,8 @@ func TestBatcherPanics(t *testing.T) {
 	})
 }
 
-// A canceled call takes nobody's answer with it, neither while it waits nor while it sends. A batch for which nobody
-// waits is canceled.
+// When a call is canceled, the others still get their answers, whether the canceled call only waits or sends for them.
+// A batch for which nobody waits is canceled.
 func TestBatcherHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}

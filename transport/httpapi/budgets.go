@@ -46,7 +46,7 @@ func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) 
 	return v
 }
 
-// actorBudget returns the rate of one kind of actor.
+// actorBudget returns the rate limit of one kind of actor.
 func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
 	return api.Budget{
@@ -66,7 +66,7 @@ func (r *reading) wallOf(t model.Time) *time.Time {
 	return &at
 }
 
-// down counts missing members by cause. Instances that are certainly down count first. Of those that are leaving or
+// down counts missing instances by cause. Instances that are certainly down count first. Of those that are leaving or
 // starting it counts only as many as are missing, because a replacement beside a running instance is no loss.
 func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	v := api.BudgetDown{ByCause: map[model.Cause]int{}}

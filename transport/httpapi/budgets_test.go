@@ -56,7 +56,7 @@ func TestConcurrentEvictions(t *testing.T) {
 	}
 }
 
-// Missing members are counted by who caused it and why.
+// Missing instances are counted as voluntary or involuntary, and by cause.
 // proves R24, R31
 func TestDownByCause(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 2}, Rate: &model.RateSpec{Max: 2, Window: model.Minute}})

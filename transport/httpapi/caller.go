@@ -10,11 +10,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// headerForwarded has the identity of the original caller, from the server that was asked to the leader. It counts only
-// when a server sends it.
+// headerForwarded carries the identity of the original caller, from the server that was asked to the leader. It counts
+// only when a server sends it.
 const headerForwarded = "Outspan-Forwarded-For"
 
-// caller is who asks, and the server that forwarded the request.
+// caller is the sender of a request. via is the server that forwarded the request, or empty.
 type caller struct {
 	transport.Identity
 	via string
@@ -53,7 +53,7 @@ func identify(r *http.Request) (caller, error) {
 
 func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
 
-// may fails if the caller's role may not call an operation. Code: forbidden.
+// may fails if the caller's role is not allowed to call an operation. Code: forbidden.
 func (c caller) may(rt route) error {
 	if rt.allow.has(c.Role) {
 		return nil

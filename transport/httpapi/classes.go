@@ -120,8 +120,8 @@ func setClass() change[classInput, api.ClassReply] {
 	}
 }
 
-// maxDown returns the default budget changed by a body. A percentage of a small group rounds down to none, so with a
-// percentage one may be down unless the body says otherwise.
+// maxDown returns the default budget of a class after the changes in a body. A percentage of a small group rounds down
+// to none, so with a percentage one may be down unless the body says otherwise.
 func maxDown(b *api.ClassBody, old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {

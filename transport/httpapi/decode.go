@@ -51,7 +51,7 @@ func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error
 	return nil
 }
 
-// checkText tries a string on a type that reads text, because the field's name is known only here.
+// checkText tries a string on a type that reads text. json.Unmarshal would do so too, but without the field's name.
 func checkText(t reflect.Type, path, text string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -145,7 +145,7 @@ func (r *reading) autoReverts(d *fsm.Deployment) bool {
 	return false
 }
 
-// onDeployment is a change of one deployment.
+// onDeployment returns the functions of a write that changes one deployment.
 func onDeployment[I any](ref func(*I) string,
 	commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, api.DeploymentReply] {
 	return change[I, api.DeploymentReply]{

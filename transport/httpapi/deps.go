@@ -38,14 +38,14 @@ type Consensus interface {
 	Now() model.Time
 }
 
-// Question is what an explanation is based on.
+// Question is the input of an explanation.
 type Question struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness
 	Now   model.Time
 }
 
-// Explainer explains why things are as they are, with the code that decides.
+// Explainer explains why things are as they are. It uses the same code as the leader's decisions.
 type Explainer interface {
 	// Why explains an object: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID", "deployment/ID".
 	Why(q Question, subject string) (model.WhyResult, error)
@@ -55,7 +55,7 @@ type Explainer interface {
 	DrainStatus(Question, model.DrainID) []model.DrainStatus
 }
 
-// Planner predicts what would happen, with the code that decides.
+// Planner predicts what would happen. It uses the same code as the leader's decisions.
 type Planner interface {
 	// Forecast returns what an existing drain will do with each instance.
 	Forecast(Question, model.DrainID) []model.Forecast
@@ -113,7 +113,10 @@ type MemberOps interface {
 
 // Snapshots saves and restores the whole state.
 type Snapshots interface {
+	// Save writes the state with everything that was acknowledged before the call. It needs a leader.
 	Save(context.Context, io.Writer) error
+	// SaveStale writes the state of this server, which may lack the newest entries. It needs no leader.
+	SaveStale(io.Writer) error
 	// Restore replaces the state of the whole cluster. It reads and checks everything before it changes anything.
 	Restore(context.Context, io.Reader) error
 }
@@ -129,7 +132,7 @@ type Peers interface {
 type Config struct {
 	// Name of this server, and the version of the program.
 	Name, Version string
-	// Format is the newest that this program writes; default model.CurrentFormat.
+	// Format is the newest format that this program writes; default model.CurrentFormat.
 	Format uint16
 	Logger hclog.Logger // default: none
 
@@ -142,7 +145,7 @@ type Config struct {
 
 	Servers Servers
 
-	// PeerTransport calls other servers, AgentTransport agents, both with this server's certificate.
+	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics; default: 404.
 	Metrics http.Handler

@@ -98,8 +98,8 @@ func TestForwardCutOff(t *testing.T) {
 	}
 }
 
-// TestAutoEvicting: a node says that members leave it because of the policy, and stops saying so when a person asks
-// for the same. No request sets it.
+// TestAutoEvicting: a node shows that instances leave it because of the policy. It no longer shows that when a person
+// asks for the same. No request sets it.
 // proves L8
 func TestAutoEvicting(t *testing.T) {
 	r := newRig(t)

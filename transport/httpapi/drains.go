@@ -112,7 +112,7 @@ func showDrain(_ context.Context, r *reading, in *drainRead) (api.Drain, error) 
 	return r.drain(d), nil
 }
 
-// onDrain is a change of one drain by one command.
+// onDrain returns the functions of a write that changes one drain by one command.
 func onDrain[I any](ref func(*I) string, command func(*fsm.Drain, *I) fsm.Command) change[I, api.DrainWriteReply] {
 	return change[I, api.DrainWriteReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {

@@ -251,6 +251,14 @@ func TestOutcomes(t *testing.T) {
 	wantCode(t, err, model.CodeRequestConflict)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/jobs/web/restart", query, nil)
 	wantCode(t, err, model.CodeRequestConflict)
+
+	// Another caller with the same request gets no outcome, neither here nor from the log.
+	before = r.entries()
+	_, _, err = r.client(transport.RoleCLI, "mallory").Do(t.Context(), http.MethodPost, path, query, body)
+	wantCode(t, err, model.CodeRequestConflict)
+	if r.entries() != before {
+		t.Errorf("%d entries for a refusal that needs none", r.entries()-before)
+	}
 }
 
 // A stored refusal is repeated with its index, even when its reason is gone.

@@ -24,7 +24,7 @@ const (
 	streamPing    = 15 * time.Second
 	writeBound    = 20 * time.Second
 	eventsABurst  = 500             // events written before the stream is flushed
-	eventsCatchUp = 3 * time.Second // for an id from another server that this one has not reached yet
+	eventsCatchUp = 3 * time.Second // wait for an event of another server that this server has not reached yet
 )
 
 func showEvent(e *fsm.Event) api.Event {
@@ -204,9 +204,9 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server has reached a position. It fails for a position that no server can have sent: of
-// another cluster, or from before an older snapshot was restored. A reader that resumed there would miss everything
-// until the log is as long again.
+// reach waits until this server has reached a position. It fails for a position that no server can have sent: a
+// position of another cluster, or from before an older snapshot was restored. A reader that resumed there would miss
+// everything until the log is as long again.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
 	defer cancel()

@@ -42,7 +42,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	defer resp.Body.Close()
 	body := io.Reader(resp.Body)
-	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // until it is whole, an error can still be answered
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read whole, so that an error can be answered
 		whole, err := io.ReadAll(body)
 		if err != nil {
 			writeError(w, forwardFailed(rt, leader, err))
@@ -80,7 +80,7 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 // forwardFailed separates requests that certainly had no effect from those that may have had one.
 func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
-	_, refused := errors.AsType[*model.Error](err) // it refused this server's certificate before the request
+	_, refused := errors.AsType[*model.Error](err) // the leader refused this server's certificate before the request
 	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}

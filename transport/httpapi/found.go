@@ -47,8 +47,8 @@ func (s *Server) found(ctx context.Context) api.FoundVolumes {
 	return all
 }
 
-// foundIn groups the data of one slot on one node as it was in use: for each epoch, the newest data of each volume that
-// is not newer than that epoch.
+// foundIn groups the data of one slot on one node as it was in use. For each epoch it takes the newest data of each
+// volume that is not newer than that epoch.
 func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []api.FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
 	if _, moving := state.TransferOf(group, slot); moving {

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Data that was in use together is listed together: of each volume of the slot the newest data that is not newer.
+// Data that was in use together is listed together: for each epoch, the newest data of each volume of the slot that is
+// not newer than that epoch.
 func TestFoundTogether(t *testing.T) {
 	state, node := fsm.NewState(), &fsm.Node{ID: "n1", Name: "n1"}
 	early, late := time.Unix(1000, 0), time.Unix(2000, 0)

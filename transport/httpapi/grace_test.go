@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An instance that was replaced while its node was silent keeps its grace when the node is back. A stop says how to end
-// it at once. With a grace of zero its agent learns to kill it.
+// An instance that was replaced while its node was silent keeps its grace when the node is back. The answer to a stop
+// says how to end the instance at once. With a grace of zero the agent gets the order to kill it.
 func TestGraceIsTakenAway(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -181,7 +181,7 @@ func showInstance(_ context.Context, r *reading, in *instanceRead) (api.Instance
 	return r.instance(i), nil
 }
 
-// onInstance is a change of one instance by one command.
+// onInstance returns the functions of a write that changes one instance by one command.
 func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, api.InstanceReply] {
 	return change[I, api.InstanceReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -237,7 +237,7 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 	c.answer = func(o *outcome, in *evictInput) (api.InstanceReply, error) {
 		reply, err := plain(o, in)
 		if i, refusal := o.NamedInstance(in.ID); in.Input.Avoid && refusal == nil {
-			until, _ := o.AvoidsByWord(i, o.now)
+			until, _ := o.AvoidedOnRequest(i, o.now)
 			reply.AvoidUntil = o.wallOf(until)
 		}
 		reply.AvoidEnded = in.returns
@@ -280,7 +280,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 			return nil, refusal
 		}
 		_, replica := r.MemberOf(i)
-		_, avoids := r.AvoidsByWord(i, r.now)
+		_, avoids := r.AvoidedOnRequest(i, r.now)
 		switch {
 		case in.Input.Cancel && avoids:
 			in.returns = true
@@ -311,8 +311,9 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 					"instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
 					WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
 		}
-		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor())}},
-			nil
+		return []fsm.Command{&fsm.InstanceMark{
+			ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor()), Avoid: in.Input.Avoid,
+		}}, nil
 	}
 	return c
 }

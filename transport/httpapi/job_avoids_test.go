@@ -39,3 +39,25 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 		t.Errorf("the next version avoids %v", list)
 	}
 }
+
+// An eviction of a replica with avoid makes its group avoid the node too, and cancel takes back both.
+func TestEvictedReplicaAvoidsItsNode(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	web := spec("web", 2)
+	web.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeReplicated, Path: "/data"}}
+	web.Groups[0].RoleCheck = &model.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	r.apply(&fsm.JobSubmit{Spec: web})
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	avoided := func() int { return len(get(t, r.cli(), "/v1/nodes/n1")["avoid"].([]any)) }
+	reply := post(t, r.cli(), "/v1/instances/inst-a/evict", map[string]any{"avoid": true})
+	if reply["avoid_until"] == nil || avoided() != 1 {
+		t.Errorf("after the eviction %d groups avoid the node, until %v", avoided(), reply["avoid_until"])
+	}
+	reply = post(t, r.cli(), "/v1/instances/inst-a/evict", map[string]any{"cancel": true})
+	inst, _ := r.machine.State().Instances.Get("inst-a")
+	if reply["avoid_ended"] != true || avoided() != 0 || inst.Eviction.Requested {
+		t.Errorf("after the cancel %d groups avoid the node, ended %v, evicted %v", avoided(), reply["avoid_ended"],
+			inst.Eviction.Requested)
+	}
+}

@@ -103,7 +103,7 @@ func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	return reply, nil
 }
 
-// onJob is a change of one job by one command.
+// onJob returns the functions of a write that changes one job by one command.
 func onJob[I any](ref func(*I) string,
 	command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, api.JobReply] {
 	return change[I, api.JobReply]{

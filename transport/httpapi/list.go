@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxItems is the most items of a list; next continues it.
+// maxItems is the most items in one answer of a list. The parameter next asks for the following ones.
 const maxItems = 5000
 
 // ListParams are the parameters of every list.
@@ -38,7 +38,7 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing is the code of one list. rows yields the items in order of their keys, beginning at a key.
+// listing holds the functions of one list. rows yields the items in order of their keys, beginning at a key.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error

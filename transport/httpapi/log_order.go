@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// lineWait is how long a line waits for older ones of other instances, with follow.
+	// lineWait is how long a line waits, with follow, for older lines of other instances.
 	lineWait = 300 * time.Millisecond
-	// lineRoom is how many bytes of one instance may wait.
+	// lineRoom is how many bytes of lines of one instance may wait.
 	lineRoom = 256 << 10
 )
 
 // logLine is one line of an instance, as it will be shown.
 type logLine struct {
-	at   string // when it was written, as text in UTC of equal length that sorts by time. "" or "-": not known
+	at   string // time of writing, as UTC text of equal length that sorts by time; "" or "-": not known
 	text []byte
 	came time.Time
 }
@@ -48,7 +48,6 @@ func newLogOrder(follow bool, write func([]byte) bool) *logOrder {
 	return o
 }
 
-// open adds an instance.
 func (o *logOrder) open(name string) *logSource {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,7 +56,7 @@ func (o *logOrder) open(name string) *logSource {
 	return s
 }
 
-// close ends an instance. It must be called for each instance, else the others wait.
+// close ends an instance. It must be called for each instance, because otherwise the others wait for its lines.
 func (o *logOrder) close(s *logSource) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

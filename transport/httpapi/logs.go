@@ -52,7 +52,7 @@ func (s *Server) logOperations() []operation {
 	}
 }
 
-// checkLogQuery fails for what the agent would refuse, before any connection. Code: invalid.
+// checkLogQuery refuses a query that the agent would refuse, before any connection to it. Code: invalid.
 func checkLogQuery(r *http.Request, also ...string) error {
 	if err := checkQuery(r, append([]string{"stream", "follow", "tail", "timestamps", "since"}, also...)...); err != nil {
 		return err

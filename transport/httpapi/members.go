@@ -36,10 +36,9 @@ type MemberOwn struct {
 	Expect      int       // bootstrap_expect
 	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
 	Certificate transport.Lifetime
-	Agents      map[string]transport.Lifetime // by name of agents that called it, near their end
+	Agents      map[string]transport.Lifetime // certificates near their end, by name of the agent that called with them
 }
 
-// diskText says how much is free.
 func diskText(m *ServerEntry) string {
 	if m.TotalBytes == 0 {
 		return "how much is free is not known"
@@ -47,7 +46,7 @@ func diskText(m *ServerEntry) string {
 	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
 }
 
-// lookAtDisk returns how a person finds out what fills a server's disk.
+// lookAtDisk returns what a person can do to find out what fills a server's disk.
 func lookAtDisk(m *ServerEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {
@@ -200,7 +199,7 @@ type bodied[I any] interface {
 	body() any
 }
 
-// act registers an operation on the servers themselves, without a log entry of the state. It runs on the leader (join
+// act registers an operation on the servers themselves, which writes no entry of the state. It runs on the leader (join
 // runs anywhere) and answers with the current members. It may be repeated without harm, so a request id is accepted but
 // not needed.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// avoiding returns the groups that avoid a node now. Their end is in cluster time, and is shown as wall time relative
-// to now.
+// avoiding returns the groups that avoid a node now. The state has the end of each avoidance in cluster time; the view
+// shows it as wall time.
 func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	list := []api.Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
@@ -52,7 +52,7 @@ func (r *reading) node(n *fsm.Node) api.Node {
 			api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
-		v.DrainID = n.Drain // finished drains are shown on the drain, not on the node
+		v.DrainID = n.Drain // n.Drain stays when the node leaves the intent draining; then the view hides it
 		if d, ok := r.Drains.Get(n.Drain); ok {
 			part, _ := d.Node(n.ID)
 			v.DrainPhase = part.Phase
@@ -70,7 +70,8 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	return v
 }
 
-// drainWords says how the last drain of a node ended, if the node is still as that drain left it; else it is empty.
+// drainWords says how the last drain of a node ended. The text is empty while that drain runs, and after the node has
+// left the intent draining.
 func (r *reading) drainWords(n *fsm.Node) string {
 	d, part, ok := r.EndedDrain(n)
 	switch {
@@ -148,7 +149,8 @@ func showNode(_ context.Context, r *reading, in *nodeRead) (api.Node, error) {
 	return r.node(n), nil
 }
 
-// nodeReply shows the node after a write. After a repeated request the node may be gone.
+// nodeReply shows the node after a write. It shows none if the write removed the node. For a repeated request, a later
+// write may have removed it.
 func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	reply := api.NodeReply{Written: o.Written}
 	if n, refusal := o.NamedNode(ref); refusal == nil {
@@ -158,7 +160,7 @@ func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	return reply, nil
 }
 
-// onNode is a change of one node by one command.
+// onNode returns the functions of a write that changes one node by one command.
 func onNode[I any](ref func(*I) string,
 	command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, api.NodeReply] {
 	return change[I, api.NodeReply]{
@@ -184,7 +186,7 @@ func (in *intentInput) body() any { return &in.Input }
 
 func (in *intentInput) ref() string { return in.ID }
 
-// setIntent changes the intent of a node. barred are current intents that another verb has to end.
+// setIntent changes the intent of a node. barred are intents that only another verb can end.
 func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {

@@ -37,7 +37,7 @@ func documentConfig(version string) huma.Config {
 	}
 }
 
-// schemaName distinguishes the stored settings from their view.
+// schemaName gives the stored settings another name than the answer that shows them.
 func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[model.Settings]() {
 		return "SettingsValues"

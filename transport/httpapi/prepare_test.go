@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent learns of a prepared stop its number, its cause, and the gates that rest on the instance alone. It is woken
-// for it. The instance shows the facts, and the outcome of its preparation.
+// For a prepared stop an agent gets the stop's number and cause, and the gates that rest on the instance alone. It is
+// woken for that. The instance shows the facts, and the outcome of its preparation.
 func TestPreparationOfAStop(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -87,8 +87,8 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
-// The agent checks a stop for a cause from outside the job once more, also if its reason has further text. It does not
-// check a stop by a forced drain, or for the job's own sake.
+// Before a stop for a cause from outside the job, the agent checks the gates once more, also if the stop's reason has
+// further text. It does not check them before a stop by a forced drain, or for a change of the job itself.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		force  bool

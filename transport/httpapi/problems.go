@@ -33,8 +33,8 @@ func ProblemCodes() []api.ProblemCode {
 const (
 	problemRows    = 8                  // rows of one kind; the rest is only counted
 	serverPatience = 5 * model.Second   // a server that has not answered for this long is a problem
-	clockPatience  = 2 * model.Second   // so is a clock that is wrong by more
-	backupAge      = 7 * 24 * time.Hour // so is a state that was not saved for longer
+	clockPatience  = 2 * model.Second   // a clock that is wrong by more is a problem
+	backupAge      = 7 * 24 * time.Hour // a state that was not saved for longer is a problem
 	littleDisk     = 2 << 30            // bytes; a disk with less, and less than a twentieth of it, is nearly full
 )
 
@@ -48,8 +48,8 @@ type problems struct {
 	found map[api.ProblemCode][]api.ProblemRow
 }
 
-// problems uses only what this server already knows, and asks nobody. Facts about servers that only the leader knows
-// are missing elsewhere.
+// problems uses only what this server already knows, and asks no other process. On a server that does not lead, facts
+// that only the leader knows are missing.
 func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
 	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
@@ -69,12 +69,12 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	return p
 }
 
-// ProblemCounts returns how many problems status shows now, by kind. It asks nobody. While instances are missing or a
-// drain runs it costs a decision.
+// ProblemCounts returns how many problems status shows now, by kind. It asks no other process. While instances are
+// missing or a drain runs, it costs as much as one decision.
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // without them there are fewer problems
+	members, _ := s.members(ctx) // on an error some problems are missing
 	counts := map[api.ProblemCode]int{}
 	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
 		counts[code] = len(rows)
@@ -142,7 +142,7 @@ func (p *problems) cluster() {
 	}
 }
 
-// server adds the problems that a server reports, or that it does not answer.
+// server adds what a server reports as its problems, or that it does not answer.
 func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
@@ -227,7 +227,7 @@ func (p *problems) nodes() {
 	}
 }
 
-// agents adds agents' certificates near their end. Several servers may have seen one; the newest counts.
+// agents adds the agents' certificates near their end. If servers saw different ones of an agent, the newest counts.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
 	for _, m := range p.members {

@@ -20,7 +20,7 @@ func (r *reading) disk(i *fsm.Instance) api.InstanceDisk {
 	return api.InstanceDisk{}
 }
 
-// emptyDisk returns how a person finds out what fills a work directory.
+// emptyDisk returns what a person can do to find out what fills a work directory.
 func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
 	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir +
 		" | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drains adds running drains that wait for a person, and nodes that are still out of service after a failed drain. What
-// drains wait for costs one decision for all of them, so it is asked for only when a drain runs.
+// drains adds running drains that wait for a person, and nodes that are still out of service after a failed drain. To
+// know what drains wait for costs one decision, so it asks only when a drain runs.
 func (p *problems) drains() {
 	for id, d := range p.r.Drains.All() {
 		if d.Phase() == model.PhaseDraining {

@@ -102,7 +102,7 @@ func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Ins
 	return n
 }
 
-// told returns why an instance ended by its own status, or else by the remembered failures of its version.
+// told returns why an instance ended, from its own status, or else from the remembered failures of its version.
 func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	reason := inst.Status.Reason
 	for _, f := range g.Failures {
@@ -113,7 +113,7 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced checks whether instances of a group fit nowhere. The reason costs a decision, so it is asked for only when
+// unplaced checks whether instances of a group fit nowhere. To know the reason costs a decision, so it asks only when
 // some are missing.
 func (p *problems) unplaced(g *fsm.Group) {
 	if g.Role != model.RoleSystem && g.Ready >= g.Count {

@@ -70,8 +70,8 @@ type reading struct {
 	shared  *sharedWaiting                // nil for an unpublished state
 	by      caller                        // the caller of a write; zero for a read
 
-	// a job has just been written: the leader has yet to find why its instances wait. Finding it here would compute the
-	// placement twice
+	// undecided: a job has just been written, and the leader has yet to find out why its instances wait. To find that out
+	// here too would compute the placement twice.
 	undecided bool
 }
 
@@ -193,7 +193,6 @@ type askInput[I any] interface {
 	body() any
 }
 
-// ask registers a question.
 func ask[I any, P askInput[I], T any](s *Server, rt route,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run, rt.json = http.MethodPost, runRead, true

@@ -88,7 +88,6 @@ func (r *relay) follow() error {
 	return nil
 }
 
-// send makes one request to the leader.
 func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, error) {
 	r.mu.Lock()
 	leader, underWay := r.leader, r.underWay

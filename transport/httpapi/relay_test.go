@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that are at another server. It holds them until hold is closed, or their sender cancels
-// them, if hold is not nil.
+// passing counts the requests that are at another server. If hold is not nil, it holds them until hold is closed or
+// their sender cancels them.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
@@ -191,7 +191,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	p.await(t, "requests to the old leader", func(now, _, _ int) bool { return now == 4 })
 	r.setLeader("s3")
 	p.mu.Lock()
-	p.hold = nil // of those to the new one
+	p.hold = nil // requests to the new leader are not held
 	p.mu.Unlock()
 	if _, err := c.Report(t.Context(), reportOf(2000)); err != nil {
 		t.Errorf("with a new leader: %v", err)
@@ -213,7 +213,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	}
 }
 
-// An agent that goes away while it waits takes nobody's answer with it.
+// When the sender of a shared request goes away, the other calls in it still get their answers.
 func TestRelayOutlivesItsSender(t *testing.T) {
 	r, p := relayRig(t)
 	c := r.client(transport.RoleAgent, "n2", "s2")

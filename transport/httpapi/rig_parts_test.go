@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// store is the machine, and notes who begins to wait.
+// store is the machine. It counts how often somebody begins to wait for a topic.
 type store struct {
 	*fsm.Machine
 	r *rig
@@ -106,9 +106,10 @@ func (s *server) StaleFor() time.Duration {
 	return s.stale
 }
 
-// Heard implements httpapi.Liveness.
+// Voters implements httpapi.Liveness.
 func (s *server) Voters() (uint64, []model.ServerID) { return 1, []model.ServerID{"s1", "s2", "s3"} }
 
+// Heard implements httpapi.Liveness.
 func (s *server) Heard(id model.NodeID) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -238,8 +239,17 @@ func (r *rig) TransferLeader(_ context.Context, to model.ServerID) error {
 
 // Save implements httpapi.Snapshots.
 func (r *rig) Save(_ context.Context, w io.Writer) error {
-	return fsm.WriteSnapshot(w, r.machine.Snapshot())
+	r.mu.Lock()
+	lead := r.lead
+	r.mu.Unlock()
+	if lead == "" {
+		return model.Refuse(model.CodeNoLeader, "nobody leads")
+	}
+	return r.SaveStale(w)
 }
+
+// SaveStale implements httpapi.Snapshots.
+func (r *rig) SaveStale(w io.Writer) error { return fsm.WriteSnapshot(w, r.machine.Snapshot()) }
 
 // Restore implements httpapi.Snapshots.
 func (r *rig) Restore(_ context.Context, from io.Reader) error {

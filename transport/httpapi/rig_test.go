@@ -34,7 +34,7 @@ type rig struct {
 	shape  func(*httpapi.ServerEntry)
 	twin   string // the name of one more server, shared with another one
 	broken error  // what Propose returns
-	behind func() // what a server has not applied yet
+	behind func() // applies what a server has not applied yet, at the next read barrier
 	after  error  // what Propose returns after it committed
 	log    []fsm.Entry
 

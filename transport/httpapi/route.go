@@ -60,7 +60,7 @@ const (
 	swallowLimit = 8 << 20         // bytes of that rest
 )
 
-// route is one operation without its code.
+// route describes one operation, without its functions.
 type route struct {
 	id           string // of the operation in the document
 	method, path string
@@ -82,7 +82,8 @@ func (r route) limit() time.Duration {
 	return requestTime
 }
 
-// operation is a route with its code: a huma registration for JSON, or a plain handler with its part of the document.
+// operation is a route with its functions: a huma registration for JSON, or a plain handler with its part of the
+// document.
 type operation struct {
 	route
 	register func(huma.API)

@@ -69,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
-	s.huma.UseMiddleware(ownStatus)
+	s.huma.UseMiddleware(statusFromCode)
 	for _, op := range s.operations() {
 		s.add(op)
 	}

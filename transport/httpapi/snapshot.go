@@ -43,9 +43,6 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 	if err == nil && s.cfg.Servers.Snapshots == nil {
 		err = notOffered("snapshots")
 	}
-	if err == nil && r.URL.Query().Get("consistency") == string(readConsistent) {
-		err = s.cfg.Consensus.ReadBarrier(ctx)
-	}
 	if err != nil {
 		writeError(w, err)
 		return
@@ -56,7 +53,11 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="outspan-`+decimal(state.Index)+`.snap"`)
 		w.Header().Set(api.HeaderIndex, decimal(state.Index))
 	}}
-	if err := s.cfg.Servers.Snapshots.Save(ctx, out); err != nil {
+	save := func() error { return s.cfg.Servers.Snapshots.Save(ctx, out) }
+	if r.URL.Query().Get("consistency") == string(readStale) {
+		save = func() error { return s.cfg.Servers.Snapshots.SaveStale(out) }
+	}
+	if err := save(); err != nil {
 		s.log.Warn("can't save a snapshot", "error", err)
 		if !out.started {
 			writeError(w, err)

@@ -30,7 +30,7 @@ func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.
 	case t.Left.Old != node:
 	case t.Left.Drop:
 		tasks = append(tasks, transport.TaskDrop)
-	case !r.isHome(t, node): // if the slot came back meanwhile, its data there is not the old copy
+	case !r.isHome(t, node): // if the slot came back here meanwhile, its data here is not the old copy
 		tasks = append(tasks, transport.TaskRetire)
 	}
 	return tasks

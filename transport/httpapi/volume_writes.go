@@ -98,7 +98,8 @@ func (s *Server) volumeWrites() []operation {
 	}
 }
 
-// starting is a write that begins a transfer. Its answer is found by the new id, or for a stored outcome by the index.
+// starting returns the functions of a write that begins a transfer. Its answer finds the transfer by its new id, or for
+// a stored outcome by the index.
 func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
 	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -161,7 +162,7 @@ func keepFor(d *model.Duration) model.Duration {
 	if d == nil {
 		return 0
 	}
-	return max(*d, 1) // no keeping: it is removed as soon as the move has succeeded
+	return max(*d, 1) // 0 was given: it is removed as soon as the move has succeeded
 }
 
 func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {

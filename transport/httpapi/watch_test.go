@@ -284,7 +284,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// A follower sees at once what happens after it came.
+// A reader that follows sees at once what happens after it has opened the stream.
 func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -403,5 +403,15 @@ func TestSnapshot(t *testing.T) {
 			reach.Request{Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream"})
 	if err != nil || a.Index == 0 {
 		t.Errorf("restore: %v", err)
+	}
+
+	r.setLeader("")
+	stale, err := r.cli("s1").Open(t.Context(), reach.Request{Path: "/v1/snapshot", Query: values("consistency=stale")})
+	if err != nil {
+		t.Fatalf("without a leader: %v", err)
+	}
+	defer stale.Body.Close()
+	if _, err := fsm.ReadSnapshot(stale.Body); err != nil {
+		t.Errorf("saved without a leader: %v", err)
 	}
 }

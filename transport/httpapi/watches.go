@@ -76,7 +76,7 @@ func (w *watches) forget() {
 
 // until blocks until one of the topics may have changed after index, limit has passed, over is closed (nil: never), the
 // caller has gone or the server stops. On a server that lags, it first waits until the state has reached index. changed
-// is true if it was a topic.
+// reports whether a topic ended the wait.
 func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration,
 	topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -67,8 +67,8 @@ func (s *Server) isServerName(ctx context.Context, text string) bool {
 }
 
 // subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix.
-// isServer reports whether the word names a server; servers have nothing to explain, and the word then counts as no
-// prefix. Codes: not_found, ambiguous.
+// isServer reports whether the word names a server. Then the word counts as no prefix, and the call fails, because
+// there is nothing to explain about servers. Codes: not_found, ambiguous.
 func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {

@@ -43,8 +43,9 @@ type outcome struct {
 	commands []fsm.Command
 }
 
-// change is the code of one write. prepare turns the input into commands that succeed or fail together. answer shows
-// the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the index.
+// change holds the functions of one write. prepare turns the input into commands that succeed or fail together. answer
+// shows the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the
+// index.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
@@ -52,7 +53,6 @@ type change[I, T any] struct {
 	refused func(*reading, *I, *api.Problem)
 }
 
-// write registers a write.
 func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) operation {
 	rt.run, rt.write = runLeader, true
 	if rt.method == "" {
@@ -137,10 +137,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
 		return nil, nil
 	}
-	if old.Body != w.hash() {
-		return nil,
-			model.Refuse(model.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
-				WithHint("choose a new request id")
+	if refusal := old.Conflict(w.by.actor(), w.hash()); refusal != nil {
+		return nil, refusal
 	}
 	if refusal := old.Told(); refusal != nil {
 		return nil, refusedAt(refusal, old.Index)
@@ -148,8 +146,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash covers everything that makes two requests the same. The caller is not part of it, so that a retry through
-// another server counts.
+// hash covers everything in which two requests of one caller must agree to count as the same. The server that took them
+// is not part of it, so that a retry through another server counts.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
@@ -187,7 +185,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		return nil, err
 	}
 	index := result.Index
-	if result.Replay { // another request was committed since stored looked: the index is that of the first
+	if result.Replay { // the same request was committed after stored looked: its index counts
 		r := w.s.reading()
 		if old, ok := r.Requests.Get(entry.Request); ok {
 			index = old.Index

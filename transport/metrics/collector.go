@@ -15,8 +15,8 @@ type Config struct {
 	Version string
 	// Store is the state of this server.
 	Store httpapi.Store
-	// Live is the evidence about nodes, and Now is cluster time. Both are for explanations and for the time of a
-	// detection.
+	// Live is the evidence about nodes, and Now is cluster time. Explanations need both. The time that the detection of an
+	// offline node took comes from Live.
 	Live func() map[model.NodeID]fsm.Liveness
 	Now  func() model.Time
 	// Explainer explains what waits; default: unschedulable and drain_blocked stay at 0.

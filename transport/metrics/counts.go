@@ -129,7 +129,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// note counts one event.
 func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	switch e.Type {
 	case model.EventDesired:
@@ -169,7 +168,7 @@ func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
 	}
 }
 
-// noteOffline counts on the leader only, because the mark rests on the leader's evidence.
+// noteOffline notes how long the detection of an offline node took. Only the leader does, because it has the evidence.
 func (c *Collector) noteOffline(e *fsm.Event) {
 	if e.After != string(model.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return

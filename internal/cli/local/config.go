@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// configPaths also accepts the files of a command with --config, as the run commands do.
+// configPaths makes a command accept its files with --config too, as the run commands do.
 func configPaths(cmd *cobra.Command) *cobra.Command {
 	named := cmd.Flags().StringArray("config", nil, "file, or directory of *.hcl files, as for server run and agent run")
 	run := cmd.RunE
@@ -63,7 +63,7 @@ func ConfigShow(t *term.Console) *cobra.Command {
 	})
 }
 
-// soonExpired is how long before a certificate expires the warnings begin.
+// soonExpired is how long before the end of a certificate the warnings begin.
 const soonExpired = 14 * 24 * time.Hour
 
 // ConfigValidate is the command config validate.
@@ -103,7 +103,7 @@ have not expired, and that the gossip key can be read. Warns of private keys tha
 	return configPaths(cmd)
 }
 
-// namedFiles returns warnings about the files that a configuration names.
+// namedFiles checks the files that a configuration names, and returns warnings about them.
 func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 	found, err := daemon.CheckFiles(c)
 	if err != nil {

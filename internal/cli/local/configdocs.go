@@ -50,7 +50,7 @@ func WriteConfigDocs(path string) error {
 	return nil
 }
 
-// presetTable describes each preset of the rescheduler.
+// presetTable returns a table of the presets of the rescheduler.
 func presetTable() string {
 	var b strings.Builder
 	b.WriteString("## Presets of the rescheduler\n\nWith `off` it moves nothing by itself; what a person asks for is " +
@@ -69,7 +69,7 @@ func presetTable() string {
 	return b.String()
 }
 
-// settingDefault returns the default in the form of settings set: without quotes, and sizes in bytes.
+// settingDefault returns a setting's default as settings set takes it: without quotes, and sizes in bytes.
 func settingDefault(s config.SettingText) string {
 	text := strings.Trim(s.Default, `"`)
 	if s.Type == "size" {

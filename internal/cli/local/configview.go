@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// configShown is a configuration as config show prints it, under the names of the files' keys.
+// configShown is a configuration in the form of config show. Its fields have the names of the files' keys.
 type configShown struct {
 	Name      string            `json:"name"`
 	Cluster   string            `json:"cluster"`

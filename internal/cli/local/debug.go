@@ -20,13 +20,13 @@ import (
 
 // debugState is a state that was read from a file or rebuilt from a log.
 type debugState struct {
-	source string // as it was given
+	source string // the argument of the command
 	state  fsm.State
-	replay *cluster.Replay // nil for a file
+	replay *cluster.Replay // how the state was rebuilt; nil if it was read from a file
 }
 
-// loadState reads the state that an argument FILE, DATA_DIR or DATA_DIR@INDEX names. index is used if the argument has
-// none; 0 means the newest.
+// loadState reads the state from FILE, DATA_DIR or DATA_DIR@INDEX. index is used if the argument has no index; 0 means
+// the newest state.
 func loadState(ctx context.Context, arg string, index uint64) (debugState, error) {
 	path, at, err := splitSource(arg)
 	if err != nil {
@@ -55,13 +55,13 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	if err != nil {
 		return out, err
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // nothing was written to it
 	replay, err := dir.Replay(ctx, index)
 	out.state, out.replay = replay.State, &replay
 	return out, err
 }
 
-// splitSource splits DIR@INDEX. An argument that is an existing path is not split.
+// splitSource splits DIR@INDEX. It does not split the path of an existing file or directory.
 func splitSource(arg string) (path string, index uint64, _ error) {
 	if _, err := os.Stat(arg); err == nil {
 		return arg, 0, nil
@@ -81,7 +81,7 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 // stateView is the summary of a state.
 type stateView struct {
 	Source      string            `json:"source"`
-	Index       uint64            `json:"index"` // of the last command in it
+	Index       uint64            `json:"index"` // of the last entry that was applied
 	At          uint64            `json:"at,omitempty"`
 	Term        uint64            `json:"term"`
 	Format      uint16            `json:"format"`
@@ -128,7 +128,7 @@ func viewState(d debugState) stateView {
 	return v
 }
 
-// wallTime returns the time of Unix ms; nil for 0.
+// wallTime converts Unix milliseconds; nil for 0.
 func wallTime(ms int64) *time.Time {
 	if ms == 0 {
 		return nil
@@ -181,7 +181,7 @@ func digestTable(p *term.Page, tables []fsm.TableDigest) {
 	})
 }
 
-// valueText returns a described value on one line.
+// valueText returns a value on one line.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -199,7 +199,7 @@ func valueText(v any) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// rowText returns a described row or command as YAML, which keeps the order of its fields.
+// rowText returns a row or command as YAML, with its fields in their own order.
 func rowText(v any) (string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -102,7 +102,7 @@ func showDiff(t *term.Console, v diffView) error {
 	return t.Show(s)
 }
 
-// rowName returns a table and a key, which is how the output names a row.
+// rowName returns the name of a row for the output: its table and key.
 func rowName(c fsm.RowChange) string {
 	if c.Key == "" {
 		return c.Table
@@ -110,7 +110,7 @@ func rowName(c fsm.RowChange) string {
 	return c.Table + " " + c.Key
 }
 
-// changeTable prints the rows that differ: the kind of change, and the fields.
+// changeTable prints the rows that differ, with the kind of difference and the fields.
 func changeTable(p *term.Page, list []fsm.RowChange) {
 	if len(list) == 0 {
 		p.Line("nothing differs")

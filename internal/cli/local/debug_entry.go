@@ -19,23 +19,23 @@ import (
 type entryView struct {
 	recordView
 	Format      uint16      `json:"format,omitempty"`
-	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: any leader could log it
+	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: an entry for any term
 	ClusterTime model.Time  `json:"cluster_time_ms,omitempty"`
 	BodyHash    string      `json:"body_hash,omitempty"`
 	Groups      []groupView `json:"groups,omitempty"`
 
-	Replayed bool            `json:"replayed"` // whether the fields below are known
+	Replayed bool            `json:"replayed"` // false: the fields below are unknown
 	Why      *model.Error    `json:"not_replayed,omitempty"`
 	Changes  []fsm.RowChange `json:"changes,omitempty"`
-	Digest   string          `json:"digest,omitempty"` // of the state after it
+	Digest   string          `json:"digest,omitempty"` // of the state after the entry
 }
 
-// groupView is one group of commands, and its outcome.
+// groupView is one group of commands and its outcome.
 type groupView struct {
 	Commands []fullCommand `json:"commands"`
-	Accepted *bool         `json:"accepted,omitempty"` // nil unless it was replayed
+	Accepted *bool         `json:"accepted,omitempty"` // nil unless the entry was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	// the answer is that of an earlier entry with the same request id; this entry changed nothing
+	// the same request id was used before: the group changed nothing, and its answer is that of the earlier entry
 	Replay bool `json:"replay,omitempty"`
 }
 
@@ -70,7 +70,7 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // nothing was written to it
 	record, err := dir.Record(index)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err := errors.Join(t.Show(s), failure); err != nil {
 		return err
 	}
-	if record.Err != nil { // what could be read was shown; a typed nil would not be nil
+	if record.Err != nil { // everything readable was shown; a nil pointer in an error would not be nil
 		return record.Err
 	}
 	return nil
@@ -109,7 +109,8 @@ func viewEntry(r cluster.LogRecord) *entryView {
 	return v
 }
 
-// replay finds out what the entry did. If the state before it can't be rebuilt, it notes why, and that is no error.
+// replay applies the entry to the state before it and records what the entry did. If that state can't be rebuilt,
+// replay records the reason, and returns no error.
 func (v *entryView) replay(ctx context.Context, dir *cluster.StoppedDir, r cluster.LogRecord) error {
 	before := cluster.Replay{State: fsm.NewState()}
 	if r.Index > 1 {

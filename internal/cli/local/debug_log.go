@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// recordView is one entry of the log in a list.
+// recordView is one entry of the log, as debug log lists it.
 type recordView struct {
 	Index     uint64                 `json:"index"`
 	Term      uint64                 `json:"term"`
@@ -29,8 +29,8 @@ type recordView struct {
 	Error     *model.Error           `json:"error,omitempty"`
 }
 
-// commandView is one command of an entry in a list. Group is the number of its group, from 1; a group is carried out
-// completely or not at all.
+// commandView is one command of a listed entry. Group is the number of its group, from 1. The commands of a group are
+// all carried out, or none of them.
 type commandView struct {
 	Kind    string   `json:"kind"`
 	Group   int      `json:"group"`
@@ -53,14 +53,14 @@ func viewRecord(r cluster.LogRecord) recordView {
 	return v
 }
 
-// recordFilter selects entries.
+// recordFilter selects entries of the log.
 type recordFilter struct {
 	from, to, last uint64
 	kinds          []string
 	objects        []string
 }
 
-// takes reports whether an entry is listed. A damaged entry always is, since it could be of any kind.
+// takes reports whether an entry is listed. A damaged entry is always listed, because its commands are unknown.
 func (f *recordFilter) takes(v recordView) bool {
 	if v.Error != nil || len(f.kinds) == 0 && len(f.objects) == 0 {
 		return true
@@ -114,13 +114,13 @@ func readLog(t *term.Console, path string, filter *recordFilter) error {
 		filter.to = math.MaxUint64
 	}
 	if filter.from > filter.to {
-		return term.Usage("--from %d is behind --to %d", filter.from, filter.to)
+		return term.Usage("--from %d is greater than --to %d", filter.from, filter.to)
 	}
 	dir, err := cluster.OpenStopped(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // nothing was written to it
 	bounds, err := dir.Bounds()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func showLog(t *term.Console, v logView) error {
 	return t.Show(s)
 }
 
-// what summarises an entry: its commands with their main objects.
+// what returns a summary of an entry: its commands and the objects that they are about.
 func (r recordView) what(wide bool) string {
 	const most = 3
 	switch {

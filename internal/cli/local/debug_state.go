@@ -66,7 +66,7 @@ func showState(ctx context.Context, t *term.Console, args []string, at uint64, o
 	return t.Show(s)
 }
 
-// writable refuses a path that exists, or that lies inside the directory that is read.
+// writable refuses an output path that exists, or that is inside the directory to read.
 func writable(out, source string) error {
 	if out == "" {
 		return nil
@@ -84,7 +84,7 @@ func writable(out, source string) error {
 	}
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil // reading it reports the error
+		return nil // reading the source reports the error
 	}
 	dir, err = filepath.Abs(dir)
 	from, err2 := filepath.Abs(from)
@@ -102,7 +102,7 @@ func saveState(path string, s fsm.State) error {
 	if err != nil {
 		return term.Usage("can't write %s: %v", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // already gone if all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // after success there is nothing to remove
 	err = fsm.WriteSnapshot(tmp, s)
 	err = errors.Join(err, tmp.Sync(), tmp.Close())
 	if err == nil {
@@ -191,7 +191,7 @@ func listRows(t *term.Console, s fsm.State, table string) error {
 	return t.Show(out)
 }
 
-// cutText shortens a line of a table, unless it may be wide.
+// cutText shortens a line of a table unless wide is set.
 func cutText(text string, wide bool) string {
 	const most = 160
 	if wide || len(text) <= most {
@@ -200,11 +200,11 @@ func cutText(text string, wide bool) string {
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
-// storedView is one snapshot in full. Values that a damaged one lacks are empty.
+// storedView is one snapshot in full. Values that a damaged snapshot lacks are empty.
 type storedView struct {
 	fsm.SnapshotInfo
 	File         string                 `json:"file"`
-	LogIndex     uint64                 `json:"log_index,omitempty"` // of the last entry in it, including raft's own
+	LogIndex     uint64                 `json:"log_index,omitempty"` // of the last entry in it, raft's own included
 	LogTerm      uint64                 `json:"log_term,omitempty"`
 	Servers      []cluster.StoredMember `json:"servers,omitempty"`
 	TableDigests []fsm.TableDigest      `json:"table_digests,omitempty"`
@@ -264,7 +264,8 @@ func showSnapshots(t *term.Console, path string) error {
 	return failure
 }
 
-// storedAt lists the snapshots at a path: a file, one snapshot of a data directory, or all of them.
+// storedAt returns the snapshots at a path. The path is a snapshot file, one snapshot in a data directory, or a data
+// directory with several.
 func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -280,21 +281,21 @@ func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // nothing was written to it
 	return dir.Snapshots(), nil
 }
 
 func viewStored(s cluster.StoredSnapshot) storedView {
 	v := storedView{File: s.File, LogIndex: s.Index, LogTerm: s.Term, Servers: s.Servers, Error: s.Err}
 	if f, err := os.Open(s.File); err == nil {
-		v.SnapshotInfo, _ = fsm.InspectSnapshot(f) // the full reading below reports damage
+		v.SnapshotInfo, _ = fsm.InspectSnapshot(f) // damage is reported by the full reading below
 		f.Close()
 	}
 	if s.Err != nil {
 		return v
 	}
 	read := s.State
-	if s.Index == 0 { // a file without a data directory has no facts beside it
+	if s.Index == 0 { // a file outside a data directory has no metadata beside it
 		read = func() (fsm.State, error) { return cluster.ReadStateFile(s.File) }
 	}
 	state, err := read()

@@ -35,8 +35,8 @@ func devFlags(cmd *cobra.Command, options *devOptions) {
 	cmd.Flags().StringVar(&options.Address, "listen", "127.0.0.1", "loopback address to listen on, at any free port")
 }
 
-// runDev runs one server and one agent in this process until ctx ends. Without a directory from the user, everything is
-// removed at the end, including the instances.
+// runDev runs one server and one agent in this process until ctx ends. If the user gave no directory, it uses a
+// temporary one, and removes everything at the end, the instances too.
 func runDev(ctx context.Context, o devOptions) (err error) {
 	dir, temporary := o.Dir, o.Dir == ""
 	if temporary {
@@ -134,7 +134,7 @@ behind. Exit code 1 if anything was not as it should be.`,
 	return cmd
 }
 
-// DemoApp is the hidden command that the jobs of the demo run.
+// DemoApp is the hidden command that the demo's instances run.
 func DemoApp(t *term.Console) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo-app", Short: "the web service of the demo", Hidden: true, DisableFlagParsing: true,

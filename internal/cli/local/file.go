@@ -10,10 +10,10 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// MaxJobFile is one byte more than the size limit of a job file, so that the parser sees and refuses a larger file.
+// MaxJobFile is the size limit of a job file plus one byte. So the parser notices that a larger file is too large.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads a file, or standard input for "-".
+// ReadFile reads a file up to the limit most, in bytes. For "-" it reads standard input.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {
@@ -31,7 +31,7 @@ func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	return src, nil
 }
 
-// fileHint returns the next step for a file that can't be read.
+// fileHint returns the hint for a file that can't be read.
 func fileHint(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -64,7 +64,7 @@ func formatFile(t *term.Console, path string, check bool) (differs bool, err err
 	return true, replaceFile(path, out)
 }
 
-// replaceFile replaces a file in one step and keeps its mode.
+// replaceFile replaces a file atomically and keeps its mode.
 func replaceFile(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func replaceFile(path string, data []byte) error {
 	if err != nil {
 		return term.Usage("can't write %s: %v", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // already gone if all went well
+	defer func() { _ = os.Remove(tmp.Name()) }() // after success there is nothing to remove
 	_, err = tmp.Write(data)
 	for _, next := range []func() error{func() error { return tmp.Chmod(info.Mode().Perm()) }, tmp.Sync} {
 		if err == nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// variable is one OUTSPAN_ variable, for the reference. In a variable's name, NAME stands for a name of the job file in
-// upper case, with _ for each character that is neither a letter nor a digit.
+// variable is one OUTSPAN_ variable in the reference. NAME in a variable's name stands for a name from the job file, in
+// upper case. Each character that is neither a letter nor a digit is replaced by _.
 type variable struct{ name, means string }
 
-// variableGroup is a list of variables with the same users.
+// variableGroup is a list of variables that have the same readers.
 type variableGroup struct {
 	title string
 	list  []variable
 }
 
-// variables lists all variables that an instance's programs get and that outspan reads.
+// variables lists all OUTSPAN_ variables: those that an instance's programs get, and those that outspan itself reads.
 func variables() []variableGroup {
 	return []variableGroup{
 		{"In a program, its checks, its role check and its hooks", []variable{

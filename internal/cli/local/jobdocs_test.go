@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// The reference has every OUTSPAN_ variable that the program sets or reads, and no other.
+// The reference has exactly the OUTSPAN_ variables that the program sets or reads.
 func TestVariablesAreListed(t *testing.T) {
 	listed := map[string]bool{}
 	for _, group := range variables() {
 		for _, v := range group.list {
-			listed[strings.TrimSuffix(v.name, "NAME")] = true // OUTSPAN_PORT_NAME is OUTSPAN_PORT_ in the code
+			listed[strings.TrimSuffix(v.name, "NAME")] = true // in the code, OUTSPAN_PORT_NAME is OUTSPAN_PORT_ and a name
 		}
 	}
 	listed["OUTSPAN_TLS_SERVER_NAME"] = true
@@ -30,7 +30,7 @@ func TestVariablesAreListed(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
-				if m[1] != "OUTSPAN_PORT_HTTP" { // of the demonstration's job
+				if m[1] != "OUTSPAN_PORT_HTTP" { // the demo's job has that one
 					found[m[1]] = true
 				}
 			}

@@ -37,7 +37,7 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// metricLine makes a line of the table from a metric's text, which is all that Prometheus offers.
+// metricLine makes a line of the table from the text of a metric's description. Prometheus gives no other access to it.
 func metricLine(desc string) string {
 	m :=
 		regexp.MustCompile(

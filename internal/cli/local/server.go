@@ -109,7 +109,7 @@ outspan settings resume restore.`,
 	return cmd
 }
 
-// recovered is the result of server recover.
+// recovered is the result of the command server recover.
 type recovered struct {
 	ID      model.ServerID `json:"id"`
 	Address string         `json:"address"`

@@ -20,7 +20,7 @@ type SnapshotView struct {
 	fsm.SnapshotInfo
 }
 
-// InspectSnapshot reads a whole snapshot file, whose name is path. Codes: those of fsm.InspectSnapshot.
+// InspectSnapshot reads a snapshot file to its end. path is the file's name. Codes: those of fsm.InspectSnapshot.
 func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	found, err := fsm.InspectSnapshot(bufio.NewReader(f))
 	if err != nil {
@@ -33,7 +33,7 @@ func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	return SnapshotView{File: path, SnapshotInfo: found}, nil
 }
 
-// ShowSnapshot prints the summary of a snapshot; done, unless empty, says what was done with the file.
+// ShowSnapshot prints the summary of a snapshot. done describes what was done with the file; "" if nothing was.
 func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 	s, err := term.ResultOf(v, []string{v.File}, func(p *term.Page) {
 		if done != "" {

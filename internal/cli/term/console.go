@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Console has the streams of a command, and its global flags for output. One goroutine uses it.
+// Console has the streams of a command and its global flags for output. It is not safe for concurrent use.
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -26,8 +26,8 @@ func NewConsole() Console {
 // Printf writes to stdout.
 func (c *Console) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Note writes a line for people to stderr, since stdout has only the result. With JSON it writes nothing, so that
-// stderr has only an error as JSON.
+// Note writes a line for people to stderr; stdout has only the result. With JSON output it writes nothing, so that
+// stderr has at most one error, as JSON.
 func (c *Console) Note(format string, args ...any) {
 	if !c.Output.Asked {
 		fmt.Fprintf(c.Err, format+"\n", args...)
@@ -64,8 +64,8 @@ func (c *Console) Age(t *time.Time) string {
 	return Span(c.Now().Sub(*t))
 }
 
-// Printable returns a writer to stdout for text from others, such as a program's output. On a terminal it removes
-// control characters.
+// Printable returns a writer to stdout for text from outside, such as a program's output. For a terminal, the writer
+// removes control characters.
 func (c *Console) Printable() io.Writer {
 	if !c.Terminal {
 		return c.Out

@@ -6,23 +6,22 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// ExitCode is the exit code of the process. Scripts rely on this table.
+// ExitCode is the exit code of the process. Scripts rely on the values.
 type ExitCode int
 
-// The exit codes. 1 to 7 say what kind of error it was: see api.ExitOf. 20 and above are outcomes of work that was
-// done.
+// The exit codes. 1 to 7 are kinds of errors, as in api.ExitOf. 20 and above are outcomes of operations.
 const (
 	ExitOK           ExitCode = 0
 	ExitOther                 = ExitCode(api.ExitOther)
 	ExitTransient             = ExitCode(api.ExitTransient)
 	ExitHasChanges   ExitCode = 20  // job plan --exit-code
-	ExitNotAllPlaced ExitCode = 21  // not all can be placed
-	ExitFailed       ExitCode = 22  // a drain or deployment ended Failed
-	ExitWaitTimeout  ExitCode = 23  // waiting ended, the work goes on
+	ExitNotAllPlaced ExitCode = 21  // some instances can't be placed
+	ExitFailed       ExitCode = 22  // a drain or a deployment failed
+	ExitWaitTimeout  ExitCode = 23  // waiting ended before the work did
 	ExitInterrupted  ExitCode = 130 // Ctrl-C
 )
 
-// Quiet is an outcome without a message on stderr, because stdout has it already.
+// Quiet is an exit code without a message on stderr, because the output already shows the reason.
 type Quiet struct{ Code ExitCode }
 
 // Error implements error.

@@ -45,10 +45,10 @@ type OutputFlags struct {
 	format   Format
 	json     bool
 	Template string
-	Asked    bool // JSON was asked for; also set if the flags are invalid
+	Asked    bool // JSON was asked for; set even if other flags are invalid
 }
 
-// Register adds -o, --json and --format.
+// Register adds the flags -o, --json and --format.
 func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 	o.format = AsTable
 	fs.VarP(&o.format, "output", "o", "how to print")
@@ -57,10 +57,10 @@ func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 		"Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
 }
 
-// Is reports whether f is the effective format.
+// Is reports whether f is the format in effect.
 func (o *OutputFlags) Is(f Format) bool { return o.Effective() == f }
 
-// Effective returns the format that -o and --json select; a template overrides it.
+// Effective returns the format in effect, which -o and --json select. A template takes precedence over it.
 func (o *OutputFlags) Effective() Format {
 	if o.json {
 		return AsJSON
@@ -68,12 +68,13 @@ func (o *OutputFlags) Effective() Format {
 	return o.format
 }
 
-// Machine reports whether the output is for a program: then only the result goes to stdout.
+// Machine reports whether the output is for a program. Only the result then goes to stdout.
 func (o *OutputFlags) Machine() bool {
 	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
 }
 
-// AskedForJSON looks for JSON flags in arguments that may be invalid, so that errors about them are JSON too.
+// AskedForJSON looks for flags that select JSON. The arguments may be invalid: errors about them should be JSON then
+// too.
 func AskedForJSON(args []string) bool {
 	for i, arg := range args {
 		switch arg {
@@ -90,21 +91,20 @@ func AskedForJSON(args []string) bool {
 	return false
 }
 
-// Result is the output of a command, for every format.
+// Result is the result of a command in every format.
 type Result struct {
-	JSON  []byte      // the server's own JSON
-	Names []string    // -o name: an id per line
-	Text  func(*Page) // table and wide
+	JSON  []byte      // as the server sent it
+	Names []string    // for -o name: one id per line
+	Text  func(*Page) // for tables
 }
 
-// ResultOf makes the result of a command that has no JSON from a server: v becomes its JSON, text prints the same for
-// people.
+// ResultOf makes a result without JSON from a server: v is encoded as its JSON, and text prints the same for people.
 func ResultOf(v any, names []string, text func(*Page)) (Result, error) {
 	raw, err := Marshal(v)
 	return Result{JSON: raw, Names: names, Text: text}, err
 }
 
-// Marshal encodes v as JSON on one line, without escaping <, > and &.
+// Marshal encodes v as JSON on one line. It does not escape <, > and &.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -125,7 +125,7 @@ func printJSON(w io.Writer, raw []byte) error {
 	return err
 }
 
-// PrintYAML writes JSON as YAML, in the same order. JSON is valid YAML, so only the style changes.
+// PrintYAML writes JSON as YAML, in the same order. JSON is already valid YAML, so only the style changes.
 func PrintYAML(w io.Writer, raw []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -140,7 +140,8 @@ func PrintYAML(w io.Writer, raw []byte) error {
 	return enc.Close()
 }
 
-// plainStyle removes the style of JSON. Texts keep their tag, so that one that looks like a number is still quoted.
+// plainStyle removes the JSON style of quotes and braces. Texts keep their tag, so a text that looks like a number
+// stays quoted.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {
@@ -148,7 +149,7 @@ func plainStyle(n *yaml.Node) {
 	}
 }
 
-// PrintTemplate runs the template on each item of a list, or on a single object.
+// PrintTemplate executes the template for each item of a list, or for a single object.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
 		return Usage("--format %s is no template: it names no field", text).
@@ -183,13 +184,13 @@ func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	return nil
 }
 
-// JSONText returns v as JSON without the line end.
+// JSONText returns v as JSON without the trailing newline.
 func JSONText(v any) (string, error) {
 	raw, err := Marshal(v)
 	return strings.TrimSpace(string(raw)), err
 }
 
-// joinAny joins the elements of a list: {{join .warnings ", "}}.
+// joinAny joins the elements of a list in a template: {{join .warnings ", "}}.
 func joinAny(list []any, sep string) string {
 	parts := make([]string, len(list))
 	for i, v := range list {

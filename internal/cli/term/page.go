@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Page is what people read: tables without borders, and fields with names.
+// Page is text for people: tables without borders, and named fields.
 type Page struct {
 	b      strings.Builder
 	Wide   bool
@@ -18,18 +18,18 @@ type Page struct {
 // String returns everything that was printed on the page.
 func (p *Page) String() string { return p.b.String() }
 
-// Write prints text unchanged; it implements io.Writer and returns no error.
+// Write prints text unchanged. It implements io.Writer and never fails.
 func (p *Page) Write(text []byte) (int, error) { return p.b.Write(text) }
 
-// Column is one column of a table of Ts.
+// Column is one column of a table of items of type T.
 type Column[T any] struct {
 	Head string
-	Of   string // JSON fields that Cell reads, separated by commas; empty if whole items are read anyway
+	Of   string // JSON fields that Cell reads, separated by commas; "": the whole item is read anyway
 	Cell func(T) string
-	Wide bool // only with -o wide
+	Wide bool // shown only with -o wide
 }
 
-// FieldsOf returns the JSON fields that a table reads, so that long lists are sent and decoded without the rest.
+// FieldsOf returns the JSON fields that a table needs, so that servers send nothing else in long lists.
 func FieldsOf[T any](columns []Column[T], wide bool) string {
 	var all []string
 	for _, c := range columns {
@@ -40,7 +40,7 @@ func FieldsOf[T any](columns []Column[T], wide bool) string {
 	return strings.Join(all, ",")
 }
 
-// Rows prints a table. The heads are printed even without rows.
+// Rows prints a table. Without items it prints only the heads.
 func Rows[T any](p *Page, items []T, columns []Column[T]) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[T]) bool { return c.Wide && !p.Wide })
 	lines := [][]string{{}}
@@ -60,7 +60,7 @@ func Rows[T any](p *Page, items []T, columns []Column[T]) {
 // Field is a name and its value.
 type Field [2]string
 
-// Fields prints names and values, aligned. Empty values are left out.
+// Fields prints names and values in two columns. It leaves out empty values.
 func (p *Page) Fields(list ...Field) {
 	var lines [][]string
 	for _, f := range list {
@@ -71,7 +71,7 @@ func (p *Page) Fields(list ...Field) {
 	p.aligned(lines, "  ", "")
 }
 
-// Section begins a part of the page.
+// Section prints the heading of a part of the page.
 func (p *Page) Section(format string, args ...any) {
 	p.b.WriteString("\n" + Printable(fmt.Sprintf(format, args...)) + "\n")
 }
@@ -103,7 +103,7 @@ func (p *Page) aligned(lines [][]string, gap, indent string) {
 	}
 }
 
-// paints are the colours of words that fill a cell.
+// paints has the colours of words, for cells that contain only such a word.
 var paints = map[string]string{
 	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
 	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33",
@@ -118,7 +118,7 @@ func (p *Page) painted(cell string) string {
 	return cell
 }
 
-// Printable replaces control characters, since names and messages come from others.
+// Printable replaces control characters, because names and messages come from outside.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {
@@ -128,7 +128,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// OneLine returns text for a cell of a table: printable, on one line, "-" for "".
+// OneLine returns text for the cell of a table: printable, on one line, and "-" for "".
 func OneLine(s string) string {
 	if s == "" {
 		return "-"

@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// Progress prints what happens while a command follows something: lines that stay, and on a terminal a last line that
-// is overwritten.
+// Progress prints what happens while a command follows a change. It prints lines that stay. On a terminal it also has a
+// last line, which it overwrites.
 type Progress struct {
 	c      *Console
 	status string
@@ -23,7 +23,7 @@ func (p *Progress) Line(format string, args ...any) {
 	}
 }
 
-// Now replaces the last line; without a terminal it does nothing.
+// Now replaces the last line. Without a terminal it does nothing.
 func (p *Progress) Now(format string, args ...any) {
 	if !p.c.Terminal {
 		return

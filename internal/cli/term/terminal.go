@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalWriter replaces control characters by '?', as Printable does, except line ends and tabs. It drops carriage
-// returns. Programs' colours are lost. A character may be split over two writes.
+// terminalWriter replaces control characters by '?', except line ends and tabs, as Printable does. It drops carriage
+// returns. The colours of programs are lost. A character may be split between two writes.
 type terminalWriter struct {
 	w    io.Writer
-	lead bool // the byte 0xC2 came last: it may begin a control character of two bytes
+	lead bool // the last byte was 0xC2, which may begin a control character of two bytes
 }
 
 // Write implements io.Writer.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A program's output can't control the reader's terminal. A pipe gets it unchanged.
+// On a terminal, control characters in a program's output are replaced. Through a pipe they pass unchanged.
 func TestShown(t *testing.T) {
 	const output = "\x1b]0;title\x07ok\té\u009b31m\r\x7f\nend\n"
 	for terminal, want := range map[bool]string{true: "?]0;title?ok\té?31m?\nend\n", false: output} {

@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Usage returns an error about how a command was called: exit code 2.
+// Usage returns an error about the arguments of a command; its exit code is 2.
 func Usage(format string, args ...any) *model.Error {
 	return model.Refuse(model.CodeInvalid, format, args...)
 }
 
-// Exactly requires one argument for each name.
+// Exactly requires one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -25,10 +25,10 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// AtLeast requires a number of arguments.
+// AtLeast requires at least this many arguments.
 func AtLeast(least int) cobra.PositionalArgs { return Between(least, 1<<16) }
 
-// Between requires a number of arguments within a range.
+// Between requires from least to most arguments.
 func Between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -46,12 +46,12 @@ func wrongArgs(cmd *cobra.Command, got int, want string) error {
 	return Usage("%s takes %s argument(s), %d given", cmd.CommandPath(), want, got).WithHint("write: %s", UseLine(cmd))
 }
 
-// UseLine returns the usage of the command, without the global flags.
+// UseLine returns the usage line of a command, without the global flags.
 func UseLine(cmd *cobra.Command) string {
 	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
 }
 
-// Nearest returns the name that a mistyped one was probably meant to be, or "".
+// Nearest returns the name that a mistyped word was probably meant to be, or "".
 func Nearest(word string, names []string) string {
 	best, least := "", 3
 	if len(word) <= 5 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Span formats a length of time in its largest two units.
+// Span formats a duration in its two largest units.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -23,7 +23,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Stamp formats a time for people, in their time zone.
+// Stamp formats a time in the user's time zone.
 func Stamp(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -67,7 +67,7 @@ func First(texts ...string) string {
 	return ""
 }
 
-// Joined joins words for people: a, b and c.
+// Joined joins words: a, b and c.
 func Joined(words []string) string {
 	switch len(words) {
 	case 0:

@@ -19,7 +19,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Names and messages come from others: they can't control the terminal.
+// Names and messages come from outside, so their control characters must not reach the terminal.
 func TestPageIsPrintable(t *testing.T) {
 	p := &Page{Colour: true}
 	Rows(p, []string{"ready", "\x1b[31mred\nhead"}, []Column[string]{

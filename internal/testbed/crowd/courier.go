@@ -8,25 +8,25 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inboxSize is how many answers to heartbeats are kept for one agent.
+// inboxSize is how many answers to heartbeats are queued for one agent. Further ones are lost.
 const inboxSize = 16
 
-// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent introduces itself to it
-// again.
+// introduceAfter is how many heartbeats in a row a server may leave unanswered. After that the agent introduces itself
+// to the server again.
 const introduceAfter = 2
 
 // Servers implements cluster.Courier.
 func (n *node) Servers() []cluster.Member { return n.crowd.gossip.known() }
 
-// Address implements cluster.Courier. The agent has no address of its own; a server answers where the agent introduced
-// itself.
+// Address implements cluster.Courier. The agent has no address of its own: a server answers to the address from which
+// the agent introduced itself.
 func (n *node) Address() string { return "" }
 
 // Receive implements cluster.Courier.
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
-// Send implements cluster.Courier. A server answers only members of its pool, so an agent without answers introduces
-// itself first.
+// Send implements cluster.Courier. A server answers only members of its pool. So an agent that gets no answers
+// introduces itself to the server before it sends.
 func (n *node) Send(server string, msg []byte) error {
 	g := n.crowd.gossip
 	to := g.addressOf(server)
@@ -44,7 +44,7 @@ func (n *node) Send(server string, msg []byte) error {
 	return err
 }
 
-// fresh reports whether this agent has never contacted the server, and records that it has now.
+// fresh reports whether this is the agent's first contact with the server, and records the contact.
 func (n *node) fresh(server string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +63,7 @@ func (n *node) answered(server string, msg []byte) {
 	}
 }
 
-// outbid answers a rumour that this agent is dead with a higher incarnation.
+// outbid refutes a rumour that this agent is dead: it announces the agent with a higher incarnation.
 func (n *node) outbid(incarnation uint32) {
 	n.mu.Lock()
 	news := incarnation >= n.life

@@ -12,14 +12,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents register at the same time, since a real cluster is not switched on in one moment.
+// atOnce is how many agents register at the same time. In a real cluster, too, not all machines start at the same
+// moment.
 const atOnce = 16
 
-// Config is what Open needs; all of it is required.
+// Config configures a Crowd. All fields are required.
 type Config struct {
 	Nodes    int
-	Servers  []string // host:port of their APIs; the agents begin with different ones
-	TLS      string   // directory with the cluster's CA and gossip key, like tls.dir of the servers
+	Servers  []string // host:port of the servers' APIs; agents start with different servers
+	TLS      string   // directory with the cluster's CA and gossip key, as for tls.dir of a server
 	Cluster  string
 	Address  string // IP address of all agents
 	Capacity model.Resources
@@ -33,7 +34,7 @@ type Crowd struct {
 	nodes  []*node
 	desks  chan struct{}   // limits concurrent registrations
 	doors  chan struct{}   // limits concurrent handshakes; see dialFrom
-	ctx    context.Context // of everything that runs; ended by Close
+	ctx    context.Context // for all goroutines of the crowd; ended by Close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -42,7 +43,8 @@ type Crowd struct {
 	last     error
 }
 
-// Open makes certificates for all agents and starts them. It does not wait until they have registered. Close ends them.
+// Open makes certificates for all agents and starts the agents. It does not wait until they have registered. Close ends
+// them.
 func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 	ca, key, err := transport.OpenDir(cfg.TLS, cfg.Cluster)
 	if err != nil {
@@ -91,7 +93,7 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 	return n, nil
 }
 
-// start starts an agent as a new process, which adopts the programs that run.
+// start starts an agent as a new process. The agent adopts the programs that already run.
 func (c *Crowd) start(n *node) {
 	n.process = ulid.Make().String()
 	n.beater = cluster.NewBeater(cluster.BeaterConfig{Node: n.id, BootID: n.boot, Incarnation: n.process, Pool: n})
@@ -110,8 +112,8 @@ func (c *Crowd) start(n *node) {
 	})
 }
 
-// Kill silences agents at once, as if their machines had lost power: nothing runs there any more. The numbers are those
-// of Labels. It blocks until the agents have ended.
+// Kill stops agents at once, as if their machines had lost power: their programs are gone too. numbers are as in
+// Config.Labels. It blocks until the agents have stopped.
 func (c *Crowd) Kill(numbers ...int) {
 	for _, i := range numbers {
 		c.gossip.leave(c.nodes[i])
@@ -127,7 +129,7 @@ func (c *Crowd) Kill(numbers ...int) {
 	}
 }
 
-// Revive starts killed agents again, as after a boot of their machines.
+// Revive starts killed agents again, as after a boot of their machines. numbers are as in Config.Labels.
 func (c *Crowd) Revive(numbers ...int) {
 	for _, i := range numbers {
 		c.nodes[i].boot = ulid.Make().String()
@@ -144,7 +146,7 @@ func (c *Crowd) Name(i int) string { return c.nodes[i].name }
 // Len returns the number of agents.
 func (c *Crowd) Len() int { return len(c.nodes) }
 
-// Registered counts the agents that are registered.
+// Registered returns how many agents are registered.
 func (c *Crowd) Registered() int {
 	known := 0
 	for _, n := range c.nodes {
@@ -155,7 +157,7 @@ func (c *Crowd) Registered() int {
 	return known
 }
 
-// Running counts the programs that the agents would run by their assignments.
+// Running returns how many programs the agents would run according to their assignments.
 func (c *Crowd) Running() int {
 	running := 0
 	for _, n := range c.nodes {

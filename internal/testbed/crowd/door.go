@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// atTheDoor is how many agents do a TLS handshake at the same time. Real machines each have their own processor and
-// start the handshake as soon as they are connected. These agents share one with the servers. Without the limit,
-// thousands of agents that lost their server would be connected and silent, and be disconnected for that.
+// atTheDoor is how many agents do a TLS handshake at the same time. A real machine starts its handshake as soon as it
+// is connected, but these agents share one processor with the servers. Without the limit, thousands of agents that lost
+// their server would connect and then send nothing for too long, and the servers would close their connections.
 const atTheDoor = 16
 
-// dialFrom opens connections for one agent, within the limit for handshakes. Each agent has its own source address, by
-// which servers tell unauthenticated clients apart.
+// dialFrom opens connections for one agent, within the limit of handshakes. Each agent has its own source address,
+// because servers limit clients without a certificate by address.
 func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	source := &net.TCPAddr{IP: net.IPv4(127, 128+byte(agent>>16), byte(agent>>8), byte(agent))}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -31,8 +31,8 @@ func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address s
 	}
 }
 
-// entering is a connection that counts for the limit until its client has sent both of its messages of a TLS 1.3
-// handshake: the hello, and its certificate.
+// entering is a connection that counts for the limit until its client has sent both its messages of a TLS 1.3
+// handshake: the hello and the certificate.
 type entering struct {
 	net.Conn
 	said  int

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// receiveBuffer is how many bytes of packets the kernel may hold for all agents.
+// receiveBuffer is the size in bytes of the kernel's buffer for received packets of all agents.
 const receiveBuffer = 8 << 20
 
 // gossip is the one UDP socket that all agents share. It is safe for concurrent use.
@@ -22,7 +22,7 @@ type gossip struct {
 	envelope envelope
 
 	mu      sync.RWMutex
-	nodes   map[string]*node // those that are alive, by id
+	nodes   map[string]*node // the running agents, by node id
 	servers []cluster.Member
 	at      map[string]*net.UDPAddr // gossip address of each server
 }
@@ -40,11 +40,11 @@ func newGossip(ctx context.Context, address, label string, key []byte) (*gossip,
 	if !ok {
 		return nil, fmt.Errorf("the gossip socket is a %T", raw)
 	}
-	_ = conn.SetReadBuffer(receiveBuffer) // a smaller buffer is enough for fewer agents
+	_ = conn.SetReadBuffer(receiveBuffer) // if it fails, the default buffer is enough for fewer agents
 	return &gossip{conn: conn, envelope: e, nodes: map[string]*node{}, at: map[string]*net.UDPAddr{}}, nil
 }
 
-// run receives until ctx ends.
+// run receives packets until ctx ends.
 func (g *gossip) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = g.conn.Close() })
 	defer stop()
@@ -55,7 +55,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // a server that is gone shows up as a refused packet
+			continue // for example because a packet was refused by a server that is gone
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
@@ -69,7 +69,7 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 	switch kind(msg[0]) {
 	case kindCompound:
-		list, _ := parts(msg) // parts that could be read are used
+		list, _ := parts(msg) // if the rest is damaged, use what could be read
 		for _, one := range list {
 			if len(one) > 0 && kind(one[0]) != kindCompound {
 				g.receive(one, from)
@@ -84,7 +84,7 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe answers a probe for an agent. An indirect probe is answered directly, since all agents share this
+// answerProbe answers a probe on behalf of an agent. It answers indirect probes itself too, since all agents share this
 // process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
@@ -109,7 +109,7 @@ func (g *gossip) refute(msg []byte) {
 	}
 }
 
-// deliver passes the answer to a heartbeat to its agent. Only the code for heartbeats can verify it.
+// deliver passes a message to the agent that it names. Only the heartbeat code of that agent can verify the message.
 func (g *gossip) deliver(msg []byte) {
 	const mac = 32
 	var to struct {
@@ -133,11 +133,11 @@ func (g *gossip) node(id string) (*node, bool) {
 
 func (g *gossip) send(to *net.UDPAddr, k kind, body any) {
 	if msg, err := encode(k, body); err == nil {
-		_, _ = g.conn.WriteToUDP(g.envelope.seal(msg), to) // a packet may always be lost
+		_, _ = g.conn.WriteToUDP(g.envelope.seal(msg), to) // any packet may get lost
 	}
 }
 
-// learn records the servers named by a registration.
+// learn stores the servers from the answer to a registration.
 func (g *gossip) learn(servers []transport.ServerInfo) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +166,7 @@ func (g *gossip) addressOf(server string) *net.UDPAddr {
 	return g.at[server]
 }
 
-// enter makes an agent answer; leave makes it silent.
+// enter makes the agent answer probes; leave makes it silent.
 func (g *gossip) enter(n *node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The same values as in the real agent.
+// The same values as in package agent.
 const (
 	pollWait = 45 * time.Second
-	coalesce = 30 * time.Millisecond // changes this close together are sent in one report
-	doubt    = time.Second           // before a server that wants a registration is asked again: it may only lag
+	coalesce = 30 * time.Millisecond // changes within this time are sent in one report
+	doubt    = time.Second           // pause before asking again: a server that wants a registration may only lag
 )
 
-// backoff is a pause that grows with each failure in a row from 100 ms to 5 s, with a random part of a quarter.
+// backoff is a pause that doubles with each failure in a row, from 100 ms to 5 s. Up to a quarter of it is random.
 type backoff struct{ now time.Duration }
 
 func (b *backoff) wait(ctx context.Context) {
@@ -40,25 +40,25 @@ type node struct {
 	client        *transport.Client
 	beater        *cluster.Beater
 	inbox         chan []byte
-	end           context.CancelFunc // ends its life; nil while it is dead
+	end           context.CancelFunc // stops the agent; nil while it is killed
 	ended         chan struct{}
 
 	mu         sync.Mutex
-	life       uint32 // gossip's incarnation
+	life       uint32 // incarnation in gossip
 	unanswered map[string]int
 	introduced map[string]bool
-	epoch      uint64                                    // 0: not registered in this life
-	known      chan struct{}                             // closed at the first registration of a life
-	work       map[model.InstanceID]model.InstanceStatus // written by the goroutine of live only; others count it
-	groups     []model.GroupID                           // groups of its instances
-	regrouped  chan struct{}                             // capacity 1: groups has changed
+	epoch      uint64                                    // 0: not registered since it started
+	known      chan struct{}                             // closed when the agent has registered
+	work       map[model.InstanceID]model.InstanceStatus // only the goroutine of live writes it; Running reads it
+	groups     []model.GroupID                           // groups of the agent's instances
+	regrouped  chan struct{}                             // capacity 1; gets a value when groups has changed
 }
 
 // live registers and carries out assignments until ctx ends.
 func (n *node) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { _ = n.beater.Run(ctx) }) // it ends with ctx
+	wg.Go(func() { _ = n.beater.Run(ctx) }) // Run ends with ctx
 	wg.Go(func() { n.followServices(ctx) })
 	wg.Go(func() { n.followPeers(ctx) })
 	var again backoff
@@ -103,7 +103,7 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// serve follows the assignments of one epoch. It ends when the servers want another registration.
+// serve polls and carries out the assignments of one epoch. It ends when the servers want a new registration.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
 	index, incarnation, full, doubted := uint64(0), uint64(0), true, false
@@ -129,11 +129,11 @@ func (n *node) serve(ctx context.Context) {
 		}
 		doubted = false
 		if answer.Incarnation == incarnation && answer.Index < index {
-			again.wait(ctx) // the server lags behind
+			again.wait(ctx) // the server lags
 			continue
 		}
 		again.reset()
-		repeat := answer.Incarnation != incarnation // after a restore everything is reported again
+		repeat := answer.Incarnation != incarnation // after a restore, all instances are reported again
 		index, incarnation = answer.Index, answer.Incarnation
 		if answer.Heartbeat > 0 {
 			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
@@ -152,8 +152,8 @@ func (n *node) serve(ctx context.Context) {
 	}
 }
 
-// converge starts and stops instances at once, as assigned, and returns what changed; with repeat it returns all of
-// them.
+// converge starts and stops instances as assigned, which takes no time. It returns the instances that changed, or all
+// of them if repeat is set.
 func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,7 +189,7 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.In
 	return news
 }
 
-// report sends a report until a server accepts it. It returns false if the servers want a new registration, or ctx
+// report repeats a report until a server accepts it. It returns false if the servers want a new registration, or if ctx
 // ended.
 func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model.InstanceStatus) bool {
 	var again backoff
@@ -215,7 +215,7 @@ func (n *node) followServices(ctx context.Context) {
 	index := uint64(0)
 	var again backoff
 	select {
-	case <-n.known: // with thousands of agents, polling here would take a core from the servers
+	case <-n.known: // without this wait, thousands of agents that poll would keep one of the servers' processor cores busy
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
@@ -233,7 +233,7 @@ func (n *node) followServices(ctx context.Context) {
 	}
 }
 
-// followPeers polls the peer lists of the groups that it runs an instance of, as a real agent does.
+// followPeers polls the peer lists of those groups of which it runs an instance, as a real agent does.
 func (n *node) followPeers(ctx context.Context) {
 	known, incarnation := map[model.GroupID]uint64{}, uint64(0)
 	var again backoff
@@ -275,7 +275,7 @@ func (n *node) followPeers(ctx context.Context) {
 	}
 }
 
-// askPeers returns context.Canceled when the groups change.
+// askPeers polls the peer lists. It returns context.Canceled when the agent's groups change.
 func (n *node) askPeers(ctx context.Context, q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 	var watch sync.WaitGroup

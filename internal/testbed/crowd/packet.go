@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// kind is the first byte of a gossip message.
+// kind is the type of a gossip message; it is the message's first byte.
 type kind byte
 
-// The kinds of memberlist that a silent member must know.
+// The message types of memberlist that an agent must handle.
 const (
 	kindPing     kind = 0
 	kindIndirect kind = 1
@@ -29,16 +29,16 @@ const (
 	kindSummed   kind = 12
 )
 
-// The envelope of every message.
+// The parts around every message.
 const (
-	labelled   = 244 // followed by the length of the label, and the label
-	sealed     = 1   // version of the encryption: AES-GCM with the label as additional data
+	labelled   = 244 // followed by the length of the label and the label itself
+	sealed     = 1   // version of the encryption: AES-GCM, with the label as additional authenticated data
 	nonceSize  = 12
-	summedSize = 5 // kind and checksum
+	summedSize = 5 // bytes before a message with a checksum: its type and the checksum
 )
 
-// versions returns the protocol versions of this cluster's members: lowest, highest, current, and those of the
-// delegate.
+// versions returns the protocol versions that members of this cluster announce: lowest, highest and current, and the
+// same for the delegate.
 func versions() []byte { return []byte{1, 5, 2, 0, 0, 0} }
 
 // probe is a ping, direct or through another member.
@@ -57,7 +57,7 @@ type ack struct {
 
 type nack struct{ SeqNo uint32 }
 
-// rumour says that a member is suspected or dead.
+// rumour is the message that a member is suspected or dead.
 type rumour struct {
 	Incarnation uint32
 	Node        string
@@ -82,7 +82,7 @@ func decode(msg []byte, body any) error {
 	return codec.NewDecoderBytes(msg[1:], &codec.MsgpackHandle{}).Decode(body)
 }
 
-// envelope encrypts the messages between members of one cluster.
+// envelope encrypts and decrypts the packets between the members of one cluster.
 type envelope struct {
 	label []byte
 	gcm   cipher.AEAD
@@ -101,7 +101,7 @@ func (e envelope) seal(msg []byte) []byte {
 	out := append([]byte{labelled, byte(len(e.label))}, e.label...)
 	out = append(out, sealed)
 	nonce := make([]byte, nonceSize)
-	rand.Read(nonce) // never fails: without randomness the runtime ends the process
+	rand.Read(nonce) // rand.Read never fails: without randomness the runtime ends the process
 	return e.gcm.Seal(append(out, nonce...), nonce, msg, e.label)
 }
 
@@ -116,7 +116,7 @@ func (e envelope) open(packet []byte) ([]byte, error) {
 	nonce := packet[head+1 : head+1+nonceSize]
 	msg, err := e.gcm.Open(nil, nonce, packet[head+1+nonceSize:], e.label)
 	if err == nil && len(msg) > summedSize && kind(msg[0]) == kindSummed {
-		msg = msg[summedSize:] // the encryption already authenticates the message
+		msg = msg[summedSize:] // skip the checksum: the encryption has authenticated the message
 	}
 	return msg, err
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// underBudget reports whether budgets limit stops for a cause. They do for choices of the system or an operator, and
-// for a scale-down if it stops a ready instance.
+// underBudget reports whether budgets limit the stops with this cause: voluntary ones, and those of a scale-down. For a
+// scale-down only stops of ready instances count.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
-// goesWithNode reports whether an instance of a system group leaves because its node is drained. Its group then lacks
-// nothing, and no budget counts it.
+// goesWithNode reports whether an instance of a system group stops because its node is drained. The group then needs no
+// instance there, so no budget counts the stop.
 func (s *Step) goesWithNode(i *fsm.Instance) bool {
 	g, ok := s.After.Groups.Get(i.Group)
 	return ok && g.Role == model.RoleSystem && i.Marks.StopCause == model.CauseNodeDraining
 }
 
-// scope is one budget: that of a group, or a shared one with its groups.
+// scope is one budget with its groups: a group's own budget, or a shared one.
 type scope struct {
 	name          string
 	groups        []model.GroupID
 	before, after model.Budget
 }
 
-// scopes lists the budgets of the groups that lost something with the entry.
+// scopes lists the budgets of the groups that lost an instance by the entry.
 func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	var all []scope
 	for _, id := range slices.Sorted(maps.Keys(lost)) {
@@ -51,8 +51,8 @@ func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	return all
 }
 
-// readyOf counts the ready instances of groups by their rows: desired running, observed ready, on a node that is not
-// offline.
+// readyOf counts the ready instances of groups. An instance is ready if its row is desired running and observed ready,
+// and its node is not offline.
 func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
 	for _, id := range groups {
@@ -65,9 +65,9 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	return n
 }
 
-// budgets is S3. A voluntary stop never lowers ready below min_ready, and nothing is stopped while it is already below,
-// except by recorded force. Commands of one entry see each other's effects, so each budget is judged by the whole
-// entry.
+// budgets is S3. A voluntary stop never takes the number of ready instances below min_ready. While it is already below,
+// nothing is stopped except by recorded force. Commands of one entry see each other's effects, so each budget is judged
+// by the whole entry.
 func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -103,22 +103,22 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	}
 }
 
-// tolerated reports whether an instance has not been ready for longer than its group tolerates. Then no budget keeps
-// it.
+// tolerated reports whether an instance has been unready for longer than its group tolerates. A budget then does not
+// keep it.
 func tolerated(s *Step, i *fsm.Instance) bool {
 	policy, ok := s.Before.Policy(i.Group)
 	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
-// window is a rate, and the stops that it counted.
+// window is one rate, and the last stops that counted for it.
 type window struct {
 	most  int
 	per   model.Duration
 	stops []model.Time
 }
 
-// rates is S3 for the rates of groups, shared budgets and actors: within any window no more stops began than are
-// allowed, whoever led.
+// rates is S3 for the rates of groups, shared budgets and actors. In no window may more stops begin than allowed, even
+// if the leader changed in it.
 func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
@@ -148,8 +148,8 @@ func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	}
 }
 
-// count adds the stops of one entry to those that a rate counts. After a change of the rate it starts from zero, since
-// the product remembers only what the old rate needed.
+// count adds the stops of one entry to those of a rate, and checks the rate. After a change of the rate it starts from
+// zero, because the product keeps only what the old rate needed.
 func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := j.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
@@ -170,14 +170,14 @@ func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration
 	w.stops = w.stops[max(0, len(w.stops)-most-1):]
 }
 
-// unorderedStops is the number of stops without an order in one entry.
+// unorderedStops counts the stops in one entry that nobody ordered.
 type unorderedStops struct {
 	at model.Time
 	n  int
 }
 
-// unordered is S7 for stops without an order: those of the rescheduler, and those of a policy that a cordon triggered.
-// In a minute they are at most 5 % of the instances that should run, but always at least one.
+// unordered is S7 for stops that nobody ordered: those of the rescheduler, and those of a policy that a cordon
+// triggered. Within a minute, they may be at most 5 % of the instances that should run, or one if that is more.
 func (j *Judge) unordered(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {

@@ -1,7 +1,8 @@
-// Package invariant judges the history of a cluster by the rules S1 to S15 of docs/proof.md, as far as the rows of the
-// replicated state show them. It is for tests that have every entry of a log and the states around it: whole clusters
-// in fake time, and the simulation of the core. Those tests judge what programs really did and what clients were told.
+// Package invariant checks the history of a cluster against the rules S1 to S15 of docs/proof.md, as far as the rows of
+// the replicated state show violations. It is for tests that have every log entry and the states before and after it:
+// tests of whole clusters in fake time, and the simulation of the core. What programs really did, and what clients were
+// told, those tests check themselves.
 //
-// A judge reads only states and entries: no clock, no randomness, no map order. So it always judges the same history in
-// the same way.
+// A judge depends only on states and entries, and not on a clock, randomness or map order. So it always finds the same
+// in the same history.
 package invariant

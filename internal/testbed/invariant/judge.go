@@ -8,26 +8,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Step is one entry of a log, with the states around it.
+// Step is one log entry with the states before and after it.
 type Step struct {
 	Before, After *fsm.State
 	Index, Term   uint64
 	Entry         fsm.Entry
-	Results       []fsm.Result // of its groups
+	Results       []fsm.Result // results of the entry's groups of commands
 }
 
-// Judge judges every entry of one history, in order. It reads only rows, and computes itself the sums that the product
-// keeps, so that an error must be in both to go unnoticed. It is not safe for concurrent use.
+// Judge checks the entries of one history, one by one in their order. It reads only rows. Sums that the product keeps
+// are computed again, so that only an error in both would go unnoticed. It is not safe for concurrent use.
 type Judge struct {
 	windows map[string]*window // S3: by budget or actor
-	rails   []unorderedStops   // S7
+	rails   []unorderedStops   // S7: stops that nobody ordered
 	retried map[model.GroupID][]model.Time
 	ended   map[model.InstanceID]uint64 // S9: the index at which each instance ended
-	gone    map[model.InstanceID]bool   // S9: ended instances whose row is gone too
-	ids     map[model.RequestID]uint64  // S4: index of the entry that carried out each request
+	gone    map[model.InstanceID]bool   // S9: ended instances whose row has been deleted
+	ids     map[model.RequestID]uint64  // S4: the index of the entry that carried out each request
 }
 
-// New returns a judge for a history that has not begun yet, or that continues from a restored state.
+// New returns a judge for a new history, or for one that continues from a restored state.
 func New() *Judge {
 	return &Judge{
 		windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{},
@@ -35,8 +35,8 @@ func New() *Judge {
 	}
 }
 
-// Step returns what is wrong with the next entry: first what this package finds, then what fsm.Check and fsm.CheckStep
-// find. It reads every row.
+// Step checks the next entry. It returns first the findings of this package, then those of fsm.Check and fsm.CheckStep.
+// It reads every row.
 func (j *Judge) Step(s *Step) fsm.Findings {
 	found := j.rows(s)
 	checked, _ := errors.AsType[fsm.Findings](fsm.Check(*s.After))
@@ -48,7 +48,7 @@ func (j *Judge) Step(s *Step) fsm.Findings {
 	return found
 }
 
-// rows judges an entry without the product's own checks.
+// rows checks an entry without the product's own checks.
 func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	for _, one := range [...]func(*fsm.Findings, *Step){
 		j.rooms, j.holders, j.budgets, j.rates, j.once, j.reasons, j.surges, j.waves, j.unordered, j.deleted, j.terms,
@@ -59,7 +59,7 @@ func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	return found
 }
 
-// taken calls visit for the commands of the groups that the entry carried out, group by group.
+// taken calls visit for each command that the entry carried out, with the command's group.
 func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range s.Entry.Groups {
 		if s.Results[i].Refusal != nil || s.Results[i].Replay {
@@ -93,7 +93,7 @@ func (s *Step) placed(visit func(*fsm.Instance)) {
 	}
 }
 
-// Runs reports whether an instance has a running program, according to its agent.
+// Runs reports whether the program of an instance runs, according to its agent.
 func Runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -102,12 +102,13 @@ func Runs(i *fsm.Instance) bool {
 	return false
 }
 
-// ran reports whether a stop hit a running program. It did not if the same entry first declared its node offline.
+// ran reports whether the stopped instance had a running program. It had none if the same entry had just declared its
+// node offline.
 func ran(was, now *fsm.Instance) bool {
 	return Runs(was) && now.Status.Observed != model.ObservedLost
 }
 
-// Bypassed reports whether a stop was ordered to skip budgets, which its row records.
+// Bypassed reports whether an instance's stop skipped budgets on order. The instance's row records that.
 func Bypassed(i *fsm.Instance) bool {
 	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// historyFixture is a small history to be judged: two nodes and jobs of a few kinds, made by the product's own
-// commands.
+// historyFixture is a small history to judge: two nodes and a few kinds of jobs, made by the product's own commands.
 type historyFixture struct {
 	t     *testing.T
 	judge *Judge
@@ -43,7 +42,7 @@ func newHistoryFixture(t *testing.T) *historyFixture {
 	return d
 }
 
-// apply commits one entry. The judge must find nothing wrong with it.
+// apply commits one entry. The judge must not find anything wrong with it.
 func (d *historyFixture) apply(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	s := d.entry(actor, commands...)
@@ -53,7 +52,7 @@ func (d *historyFixture) apply(actor model.Actor, commands ...fsm.Command) *Step
 	return s
 }
 
-// entry commits one entry without judging it. Reports use the present registration.
+// entry commits one entry without judging it. Reports get the current epoch of their node.
 func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	for _, c := range commands {
@@ -72,7 +71,8 @@ func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step
 	return &Step{Before: &before, After: &after, Index: index, Term: 1, Entry: e, Results: results}
 }
 
-// unsaid is an entry that did something else than its commands say.
+// unsaid commits an entry and hides its command from the judge. The entry then changed something that its commands
+// don't explain.
 func (d *historyFixture) unsaid(command fsm.Command) *Step {
 	s := d.entry(model.ActorLeader, command)
 	s.Entry.Groups = [][]fsm.Command{{&fsm.HoldSet{}}}
@@ -90,7 +90,7 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 	return &fsm.NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// stop is a stop that bypasses every budget. The tests then make it look like one that doesn't.
+// stop commits a stop that bypasses every budget. The row then no longer says so, as if the stop had not bypassed them.
 func (d *historyFixture) stop(id model.InstanceID) (*Step, *fsm.Instance) {
 	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.After.Instances.Get(id)
@@ -103,7 +103,7 @@ func (d *historyFixture) row(id model.InstanceID) *fsm.Instance {
 	return i
 }
 
-// Every judge finds what it is for: a step is spoiled in one way, and a finding names the invariant.
+// Every judge finds what it should. Each case spoils a step in one way, and a finding must name the invariant.
 func TestJudgesCanFail(t *testing.T) {
 	for _, test := range []struct {
 		id    fsm.Invariant
@@ -251,7 +251,7 @@ func TestJudgesCanFail(t *testing.T) {
 			s := d.entry(model.ActorLeader,
 				&fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
 			n, _ = s.After.Nodes.Get("n2")
-			n.Health = model.HealthOffline // Apply refuses it
+			n.Health = model.HealthOffline // Apply would refuse that
 			return s
 		}},
 		{fsm.S15, "another node's instance", func(d *historyFixture) *Step {
@@ -273,7 +273,7 @@ func TestJudgesCanFail(t *testing.T) {
 			d := newHistoryFixture(t)
 			s := test.spoil(d)
 			found := d.judge.rows(s)
-			if test.id == fsm.S8 { // found by fsm.CheckStep alone
+			if test.id == fsm.S8 { // only fsm.CheckStep finds it
 				found = d.judge.Step(s)
 			}
 			if !slices.ContainsFunc(found, func(f fsm.Finding) bool { return f.Invariant == test.id }) {
@@ -283,7 +283,7 @@ func TestJudgesCanFail(t *testing.T) {
 	}
 }
 
-// group is a group of programs in memory.
+// group returns the spec of a group.
 func group(name string, count int, memory int64) model.GroupSpec {
 	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
 		Resources: model.Resources{MemoryBytes: memory}}

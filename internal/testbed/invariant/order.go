@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deleted is S9. An instance that ended or was deleted never comes back, despite late reports and reused names. A job
-// that was purged passes nothing on to a new job of its name. A new object was made by this entry.
+// deleted is S9. An ended or deleted instance never comes back, despite late reports and reused names. A new job gets
+// nothing from a purged job of the same name. The entry in which an object appears must have a command that makes it.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	j.made(f, s)
 	if s.Before.Instances.Same(s.After.Instances) {
@@ -40,7 +40,7 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	}
 }
 
-// made is the part of S9 that commands show.
+// made checks the part of S9 that commands show.
 func (j *Judge) made(f *fsm.Findings, s *Step) {
 	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
 	s.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -72,7 +72,7 @@ func (j *Judge) made(f *fsm.Findings, s *Step) {
 	}
 }
 
-// terms is S10: an entry that was decided in one term is not accepted in another.
+// terms is S10: an entry decided in one term is not accepted in another.
 func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	if s.Entry.Term == 0 || s.Entry.Term == s.Term {
 		return
@@ -85,7 +85,7 @@ func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	}
 }
 
-// once is S4 for the log: at most one entry carries out a request, however often it was sent.
+// once is S4 for the log: at most one entry carries out a request, however often the request was sent.
 func (j *Judge) once(f *fsm.Findings, s *Step) {
 	id := s.Entry.Request
 	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool {
@@ -100,12 +100,12 @@ func (j *Judge) once(f *fsm.Findings, s *Step) {
 	j.ids[id] = s.Index
 }
 
-// RefusedAs reports whether a group of an entry was refused with one of these codes.
+// RefusedAs reports whether a group of commands was refused with one of these codes.
 func RefusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
-// unknownHoldings is S15: a report of an agent changes only what is observed of its own node and its instances.
+// unknownHoldings is S15: an agent's report changes only what is observed of the agent's own node and its instances.
 func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
 	if !agent {
@@ -140,9 +140,9 @@ func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	}
 }
 
-// preemptions is S11. The preempting instance is of a higher class, or of the same class where that is fair and the
-// owner has the larger share. All victims begin to stop with its placement, in one group of commands, on its node. It
-// waits until they are gone.
+// preemptions is S11. The preempting instance is of a higher class. It may be of the same class if preemption in that
+// class is fair and the victim's job has the larger share. All victims begin to stop in the same group of commands in
+// which the instance is placed, and on the same node. The instance waits until they are gone.
 func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	s.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -184,7 +184,7 @@ func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	})
 }
 
-// inferior says why one group may not take the room of another, or "".
+// inferior returns why the group taker may not preempt the group owner; "" if it may.
 func (s *Step) inferior(taker, owner model.GroupID) string {
 	a, b := classOf(s, taker), classOf(s, owner)
 	if a < 0 || b < 0 {
@@ -201,24 +201,24 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 	has, _ := shares(s.After, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
-	s.began(func(_, now *fsm.Instance) { // victims placed earlier in the entry already existed
+	s.began(func(_, now *fsm.Instance) { // when a victim was placed by this entry, it was there before the preemption
 		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
-	s.placed(func(i *fsm.Instance) { // instances without victims may have been placed afterwards
+	s.placed(func(i *fsm.Instance) { // instances without victims may have been placed after the preemption
 		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
 			has[to] -= memoryOf(s, i.Group)
 		}
 	})
 	largest = max(largest, has[from])
-	if from == to || has[to] > largest { // other commands of the entry may have given some memory back
+	if from == to || has[to] > largest { // other commands of the entry may have freed some memory
 		return fmt.Sprintf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
 	return ""
 }
 
-// shares returns the memory of the instances that should run, by job of a class, and the largest of these sums.
+// shares returns the memory of the instances of one class that should run, by job, and the largest of these sums.
 func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
 	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FromOutside reports whether roles, gates and copies protect instances from a stop for this cause (S6).
+// FromOutside reports whether roles, gates and copies protect an instance from a stop for this cause (S6).
 func FromOutside(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity:
@@ -16,8 +16,9 @@ func FromOutside(cause model.Cause) bool {
 	return false
 }
 
-// reasons is S6. A drain, a preemption or the rescheduler stops nothing without a committed reason that still holds. An
-// instance stays if its role or a gate keeps it, or if it is the last copy of its data, unless a drain is forced.
+// reasons is S6. A drain, a preemption or the rescheduler stops an instance only for a committed reason that still
+// holds. Unless a drain is forced, an instance stays if its role or a gate keeps it, or if it is the last copy of its
+// data.
 func (j *Judge) reasons(f *fsm.Findings, s *Step) {
 	s.began(func(was, now *fsm.Instance) {
 		if !ran(was, now) {
@@ -57,13 +58,14 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	}
 }
 
-// drainOf returns the drain in whose name an instance stops. The reason may end in a remark after ";".
+// drainOf returns the drain for which an instance stops. The reason has the drain's id, and sometimes a remark after
+// ";".
 func drainOf(s *Step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.After.Drains.Get(model.DrainID(by))
 }
 
-// unfounded says what is wrong with the reason of a stop; "" if nothing.
+// unfounded returns what is wrong with the reason of a stop; "" if nothing is.
 func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
@@ -98,8 +100,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	return ""
 }
 
-// broken says why a gate does not hold, by the rows before the entry. It returns "" if the gate holds, or if one row
-// can't decide it because the gate is about the group.
+// broken returns why a gate does not hold, according to the rows before the entry. It returns "" if the gate holds. It
+// also returns "" if the gate is about the whole group, which one row can't decide.
 func broken(s *Step, i *fsm.Instance, text string) string {
 	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
@@ -142,8 +144,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy checks that the last reliable copy is not stopped. A person may bypass that, a job may be stopped, and a
-// drain may have a policy that allows it.
+// lastCopy checks that the last reliable copy of the data is not stopped. Exceptions: a person bypassed the check, the
+// job is stopped, or the drain's policy allows it.
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)
@@ -167,7 +169,7 @@ func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	f.Add(fsm.S6, "instance %s of %s was told to stop for %s, and no other copy is in sync", now.ID, now.Group, cause)
 }
 
-// Lenient reports whether a drain's policy does not protect the copy.
+// Lenient reports whether the policy of an instance's drain allows it to stop the last copy.
 func Lenient(s *Step, i *fsm.Instance) bool {
 	d, ok := drainOf(s, i)
 	if !ok {

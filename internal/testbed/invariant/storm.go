@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges is S7: at most the count and its surge are desired running and not lost, a slot has at most a holder and one
-// successor, and no instance has two replacements at the same time.
+// surges is S7. At most as many instances as the count and the surge allow are desired running and not lost. A slot has
+// at most one holder and one successor. No instance has two replacements at the same time.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
@@ -26,7 +26,7 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 				bySlot[i.Slot]++
 			}
 			if !i.Wanted() || i.Slot >= g.Count {
-				continue // a scale-down leaves only older instances above the count
+				continue // above the count, a scale-down leaves only older instances
 			}
 			wanted++
 			if old, ok := s.After.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
@@ -45,7 +45,7 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) { j.placement(f, s, i) })
 }
 
-// placement judges one new instance.
+// placement checks one new instance.
 func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 	g, ok := s.Before.Groups.Get(i.Group)
 	old, replaces := s.Before.Instances.Get(i.Links.Replaces)
@@ -59,7 +59,7 @@ func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == model.CauseRollout && ok {
-		// slots that a drain had doubled may continue as the new version
+		// slots in which a drain had already placed a second instance may continue with the new version
 		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) {
 			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
@@ -74,7 +74,7 @@ func countOf(s *Step, id model.GroupID) int {
 	return g.Count
 }
 
-// surgeOf returns how many instances above its count a rollout of a group may have.
+// surgeOf returns how many additional instances a rollout of a group may have.
 func surgeOf(s *Step, id model.GroupID) int {
 	policy, ok := s.After.Policy(id)
 	if !ok {
@@ -83,7 +83,7 @@ func surgeOf(s *Step, id model.GroupID) int {
 	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
 }
 
-// rolling lists the new instances of a group's rollout whose predecessors are still wanted and serve.
+// rolling lists the new instances of a rollout whose predecessors still serve, and could stay if there were no rollout.
 func rolling(s *Step, id model.GroupID) (all []string) {
 	for i := range s.After.InstancesOf(id) {
 		old, ok := s.After.Instances.Get(i.Links.Replaces)
@@ -93,13 +93,13 @@ func rolling(s *Step, id model.GroupID) (all []string) {
 		if node, there := s.After.Nodes.Get(old.Node); there && node.Intent == model.IntentActive && !old.Eviction.Requested {
 			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed,
 				old.ID, old.Version, old.Status.Observed))
-		} // others have to leave in any case
+		} // the others have to leave in any case
 	}
 	return all
 }
 
-// pairs counts the slots of a group in which one instance is to take over from another. A successor that was lost
-// counts too, since its slot gets another one.
+// pairs counts the slots of a group in which one instance is to replace another. A lost successor counts too, because
+// the slot gets another successor.
 func pairs(st *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
@@ -110,7 +110,7 @@ func pairs(st *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// failing reports whether a cause is a failure of the instance itself, whose replacements are limited.
+// failing reports whether a cause is a failure of the instance itself. Replacements for such a cause are limited.
 func failing(cause model.Cause) bool {
 	switch cause {
 	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
@@ -119,7 +119,7 @@ func failing(cause model.Cause) bool {
 	return false
 }
 
-// slotsOf returns how many instances a group may have; for a system group one for each node.
+// slotsOf returns how many instances a group may have. A system group has one for each node.
 func slotsOf(st *fsm.State, g *fsm.Group) int {
 	if g.Role == model.RoleSystem {
 		return st.Nodes.Len()
@@ -129,12 +129,12 @@ func slotsOf(st *fsm.State, g *fsm.Group) int {
 
 const (
 	retryWindow = 10 * model.Minute
-	// Three replacements come at once, further ones after growing delays, separately for each slot of a group.
+	// For each slot: three replacements at once, and further ones after growing delays.
 	retriesAtMost = 3 + 10
 )
 
-// waves is S7 for replacements: failed instances are replaced a limited number of times within a window, and a node
-// that returns triggers no second wave.
+// waves is S7 for replacements. Failed instances are replaced a limited number of times within a window. The return of
+// a node triggers no further replacements.
 func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) {
 		if failing(i.Cause) {
@@ -154,7 +154,7 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 			return
 		}
 		node, there := s.After.Nodes.Get(old.Node)
-		// an instance that is stopping, or went with its machine, needs a replacement in any case
+		// an instance that is stopping or lost needs a replacement in any case
 		if there && node.Health != model.HealthOffline && old.Wanted() {
 			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID,
 				old.ID, old.Status.Observed, node.Name, node.Health)
@@ -162,8 +162,8 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	})
 }
 
-// holds is S12: during a hold nothing involuntary begins, and nothing is moved or preempted. A replacement that had
-// begun may continue elsewhere if people want its node empty.
+// holds is S12. During a hold no node is marked offline, nothing is replaced or stopped because of an offline node, and
+// nothing is moved or preempted. A replacement that had begun may be repeated if its node is being emptied.
 func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	if !s.Before.Hold.Active || !s.After.Hold.Active {
 		return
@@ -180,7 +180,7 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
-		// otherwise it fills a slot that was given up before
+		// otherwise the instance fills a slot that was empty before
 		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost &&
 			!leavesAgain(s.Before, old) {
 			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
@@ -196,7 +196,8 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 }
 
-// leavesAgain reports whether the replacement of an instance runs on a node that people want empty.
+// leavesAgain reports whether an instance's replacement runs on an online node that an operator has taken out of
+// service.
 func leavesAgain(st *fsm.State, i *fsm.Instance) bool {
 	next, ok := st.Successor(i)
 	if !ok {

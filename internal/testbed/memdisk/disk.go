@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// Disk is the disk of one machine. Make it with New. It is safe for concurrent use.
+// Disk is the disk of one machine. New makes one. It is safe for concurrent use.
 type Disk struct {
-	root string // of all images
+	root string // directory of all images
 
 	mu      sync.Mutex
 	random  *rand.Rand
 	image   int // number of the directory in use
 	logs    map[*Log]struct{}
-	fault   error         // the error of each write; nil: none
-	hang    chan struct{} // open while writes hang
-	latency time.Duration // least time of each write; it takes up to twice as long
+	fault   error         // the error of every write; nil: none
+	hang    chan struct{} // not nil while writes hang; closed when they continue
+	latency time.Duration // every write takes between this and twice as long
 	size    int64         // in bytes; 0: unlimited
 	other   int64         // bytes that other programs use
 }
 
-// New returns a disk without faults. Its files are below root, which must be a directory of its own. All random choices
-// come from random, which must not be used elsewhere.
+// New returns a disk without faults. Its files are below root, a directory that nothing else uses. All random choices
+// come from random, which nothing else may use either.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
 
-// Dir returns the data directory. It changes with each PowerLoss and Wipe. Dir does not create it.
+// Dir returns the path of the data directory, which it does not create. The path changes with each PowerLoss and Wipe.
 func (d *Disk) Dir() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *Disk) Dir() string {
 
 func (d *Disk) dir() string { return filepath.Join(d.root, fmt.Sprintf("data-%d", d.image)) }
 
-// Fail makes each later write to logs fail with err; nil ends that.
+// Fail makes every later write to logs fail with err; nil ends the fault.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +68,7 @@ func (d *Disk) Resume() {
 	}
 }
 
-// Slow makes each write to logs take between latency and twice that; 0 ends that.
+// Slow makes every write to logs take between latency and twice that; 0 ends the fault.
 func (d *Disk) Slow(latency time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +87,8 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill simulates other programs that write until only free bytes are left; a negative number ends that. The machine's
-// own files then change what is free.
+// Fill simulates other programs that fill the disk until only free bytes are left; a negative number ends the fault.
+// After that, the free space depends on the machine's own files.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Disk) Fill(free int64) {
 	d.other = d.size - d.used() - free
 }
 
-// diskBytes is the size that every disk shows. It is a limit only after Fill.
+// diskBytes is the size of every disk. It is a limit only after Fill.
 const diskBytes = 1 << 30
 
 // Space returns the free space and the size in bytes, as a cluster.SpaceFunc does.
@@ -117,11 +117,11 @@ func (d *Disk) free() int64 {
 	return max(d.size-d.other-d.used(), 0)
 }
 
-// used returns how many bytes the blocks of the files take.
+// used returns how many bytes the files take on the disk.
 func (d *Disk) used() (bytes int64) {
 	_ = filepath.WalkDir(d.dir(), func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // removed meanwhile, or not made yet
+			return nil // removed meanwhile, or not created yet
 		}
 		if info, err := e.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -133,9 +133,9 @@ func (d *Disk) used() (bytes int64) {
 	return bytes
 }
 
-// PowerLoss simulates a power loss: the machine continues with a possible image of its files, as the package comment
-// says. It returns what was done to the files, for the log of a test. The rest of the process continues in the old
-// directory, without faults, so that it can end. The caller must have taken it off the network.
+// PowerLoss simulates a power loss: the machine continues with an image of its files, as the package documentation
+// describes. It returns what happened to the files, for the log of a test. The old process continues in the old
+// directory without faults, so that it can end. The caller must first have taken the machine off the network.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +167,7 @@ func (d *Disk) Wipe() {
 	d.image++
 }
 
-// copyDir copies a directory that a process may still use. A missing directory is not copied.
+// copyDir copies a directory that a process may still be using. A missing directory is not copied.
 func copyDir(to, from string) (err error) {
 	for range 10 {
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func copyDir(to, from string) (err error) {
 		if err = os.CopyFS(to, os.DirFS(from)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.RemoveAll(to); err != nil { // a file was removed between listing and reading it
+		if err := os.RemoveAll(to); err != nil { // start again, because a file was removed after it was listed
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm"                            // syncing each write to a real disk would take most of the time
+	const memory = "/dev/shm"                            // in memory, since most of the time would otherwise go to syncing
 	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		dir = t.TempDir()
@@ -32,7 +32,7 @@ func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	return memdisk.New(dir, rand.New(rand.NewPCG(seed, seed)))
 }
 
-// open opens the store of a disk as the product does.
+// open opens the store on a disk as the product does.
 func open(t *testing.T, d *memdisk.Disk) *memdisk.Log {
 	t.Helper()
 	must(t, os.MkdirAll(d.Dir(), 0o700))
@@ -52,7 +52,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// entry is a log entry whose content shows whether it is complete.
+// entry returns a log entry whose content shows whether it is complete.
 func entry(index uint64) *raft.Log {
 	return &raft.Log{Index: index, Term: 1, Data: []byte(strings.Repeat(fmt.Sprintf("%d,", index), 1+int(index*37%900)))}
 }
@@ -117,7 +117,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// check reads all entries and returns the last index.
+// check reads all entries, checks them, and returns the last index.
 func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	t.Helper()
 	last, err := l.LastIndex()
@@ -135,7 +135,7 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// The next start sees nothing of later writes of the process that lost its power.
+// What the old process writes after a power loss is not there at the next start.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -189,11 +189,11 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		must(t, l.SetUint64([]byte("term"), 2)) // the rest of the process can end
+		must(t, l.SetUint64([]byte("term"), 2)) // writes succeed, so that the old process can end
 	})
 }
 
-// The free space depends on what the machine's own files take, so deleting a file helps.
+// Free space depends on the machine's own files, so deleting a file helps.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -214,7 +214,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A snapshot may be unfinished only while the log has what it holds.
+// A snapshot may be unfinished only if the log still has everything in it.
 func TestUnfinishedSnapshot(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

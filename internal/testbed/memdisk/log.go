@@ -11,31 +11,30 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// LogStore is what Open wraps: raft's log and stable store in one file of bbolt.
+// LogStore is the interface of the stores that Open wraps: raft's log and its stable store, in one file of bbolt.
 type LogStore interface {
 	raft.LogStore
 	raft.StableStore
 	Close() error
 }
 
-// Log is a log store on a Disk. Each write is one transaction. It begins with the call and is on the disk when the call
-// returns.
+// Log is a log store on a Disk. Each write is one transaction, which is on the disk when the call returns.
 type Log struct {
 	LogStore
 	disk    *Disk
-	name    string // of its file in the data directory
+	name    string // name of the file in the data directory
 	path    string
 	dead    chan struct{} // closed when the machine loses power
-	pending []*write      // begun, and not on the disk
+	pending []*write      // writes that have begun and are not on the disk yet
 }
 
 // write is a transaction that has begun.
 type write struct {
 	commit func() error
-	ended  bool // it was committed at the power loss
+	ended  bool // the power loss has committed it
 }
 
-// Open puts a store on the disk. The store was opened at path, a file directly in the data directory.
+// Open puts a store on the disk. inner was opened at path, a file directly in the data directory.
 func (d *Disk) Open(path string, inner LogStore) *Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +74,7 @@ func (l *Log) Close() error {
 	return l.LogStore.Close()
 }
 
-// write begins a transaction, waits as long as the disk needs, and commits it.
+// write begins a transaction, waits as the disk's faults require, and commits it.
 func (l *Log) write(commit func() error) error {
 	d, w := l.disk, &write{commit: commit}
 	d.mu.Lock()
@@ -104,7 +103,7 @@ func (l *Log) write(commit func() error) error {
 	switch {
 	case w.ended:
 		return nil
-	case isClosed(l.dead): // this writes to the old directory
+	case isClosed(l.dead): // the power was lost: the old directory takes the write
 		return commit()
 	case d.fault != nil:
 		return &os.PathError{Op: "write", Path: l.path, Err: d.fault}
@@ -114,8 +113,8 @@ func (l *Log) write(commit func() error) error {
 	return commit()
 }
 
-// lose cuts the power and changes the image of the file to one that may be found after writes in progress. The disk's
-// mutex is held.
+// lose cuts the power. It changes the image of the file to one that may be found after the writes in progress. The
+// disk's mutex is held.
 func (l *Log) lose(image string) (report string, err error) {
 	close(l.dead)
 	random := l.disk.random

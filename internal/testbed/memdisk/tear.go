@@ -14,21 +14,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// fate is what happens to a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction,
-// syncs them to the disk, writes a meta page that refers to them, and syncs that. It never writes to a page that the
-// last meta page refers to.
+// fate is what happens to a bbolt transaction that a power loss interrupts. bbolt first writes the pages of the
+// transaction and syncs them to the disk. Then it writes a meta page that refers to them, and syncs that. It never
+// writes to a page that the last meta page refers to.
 type fate int
 
 const (
 	lost     fate = iota // nothing was written
-	torn                 // some sectors of the pages were written, and not the meta page
-	tornMeta             // all pages were written, and part of the meta page
-	whole                // all of it was written, but not acknowledged
+	torn                 // some sectors of the pages were written, but not the meta page
+	tornMeta             // all pages were written, and a part of the meta page
+	whole                // everything was written, but the write was not acknowledged
 )
 
 var fates = [...]fate{lost, torn, tornMeta, whole}
 
-// String is the word used in reports.
+// String returns the word for reports.
 func (f fate) String() string {
 	return [...]string{"lost", "torn", "torn at its meta page", "written"}[f]
 }
@@ -36,10 +36,10 @@ func (f fate) String() string {
 const (
 	pageBytes   = 4096
 	sectorBytes = 512
-	metaPages   = 2 // the first ones, written in turn
+	metaPages   = 2 // the first pages of a file; transactions use them in turn
 )
 
-// mix returns the file that is found after the power loss, made from the files before and after the transaction.
+// mix returns the file as found after the power loss. before and after are its contents around the transaction.
 func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	out := slices.Clone(after)
 	if f == whole || f == lost {
@@ -55,7 +55,7 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 		case page < metaPages && f == torn:
 			copy(out[at:end], was[at:end])
 		case page < metaPages:
-			keep := at + random.IntN(128) // the metadata are within the first 80 bytes
+			keep := at + random.IntN(128) // the metadata are in the first 80 bytes
 			copy(out[keep:end], was[keep:end])
 		case f == torn:
 			for s := at; s < end; s += sectorBytes {
@@ -68,10 +68,11 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	return out
 }
 
-const snapshotsDir = "snapshots" // where raft keeps snapshots
+const snapshotsDir = "snapshots" // the directory of raft's snapshots
 
-// unfinish makes the newest snapshot of an image unfinished, in half of the cases in which the log still has everything
-// that it holds. A server may find that if its disk wrote the later log entries first.
+// unfinish may make the newest snapshot of an image unfinished. A server may find that if its disk wrote later log
+// entries before the snapshot. It happens in half of the cases in which the log still has all entries that the snapshot
+// covers.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)
@@ -79,13 +80,13 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		return "", nil
 	}
 	newest := snaps[len(snaps)-1]
-	var older uint64 // index of the newest snapshot that would be left
+	var older uint64 // index of the newest snapshot that remains
 	if len(snaps) > 1 {
 		older = snaps[len(snaps)-2].index
 	}
 	for i := older + 1; i <= newest.index; i++ {
 		if err := l.GetLog(i, new(raft.Log)); errors.Is(err, raft.ErrLogNotFound) {
-			return "", nil // entries are missing in the log, so the snapshot was on the disk before
+			return "", nil // the log was truncated, so the snapshot was on the disk before
 		} else if err != nil {
 			return "", err
 		}

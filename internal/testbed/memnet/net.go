@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// Net is the network. Make it with New. It is safe for concurrent use.
+// Net is a network. New makes one. It is safe for concurrent use.
 type Net struct {
 	mu        sync.Mutex
 	listeners map[string]*Listener
 	packets   map[string]*Packets
-	links     map[link]fault   // faulty links
-	shapes    map[link]Shape   // links that are slower or less reliable than the rest
+	links     map[link]fault   // links with a fault
+	shapes    map[link]Shape   // links that are slower or less reliable than the others
 	hosts     map[string]fault // hosts that are off the network
 	conns     map[*conn]struct{}
-	change    chan struct{} // closed and replaced when links are mended or a listener opens
+	change    chan struct{} // closed and replaced when a link is mended or a listener opens
 	delay     time.Duration
-	loss      float64    // share of packets that get lost, 0 to 1
-	random    *rand.Rand // for all random choices of the network
+	loss      float64    // share of packets that are lost, 0 to 1
+	random    *rand.Rand // source of all random choices of the network
 }
 
 // link is one direction between two hosts.
 type link struct{ from, to string }
 
-// fault is what is wrong with a link.
+// fault is the fault of a link or a host.
 type fault int
 
 const (
-	// faultCut: nothing passes, and both ends notice. Streams break, and dials are refused at once.
+	// faultCut: nothing passes, and both ends notice that. Streams break, and dials are refused at once.
 	faultCut fault = iota + 1
-	// faultDrop: nothing passes, and nobody notices, as with a firewall that drops packets. What was written to a stream
-	// arrives once the link is mended, as with TCP's retransmissions.
+	// faultDrop: nothing passes, and neither end notices that, as with a firewall that drops packets. Data written to a
+	// stream arrives once the link is mended, as TCP would retransmit it.
 	faultDrop
 )
 
@@ -48,27 +48,29 @@ func New() *Net {
 	}
 }
 
-// SetDelay sets how long everything sent from now on travels; default 0.
+// SetDelay sets the travel time of everything sent from now on; default 0.
 func (n *Net) SetDelay(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.delay = d
 }
 
-// Lose loses a share (0 to 1) of the packets from now on, chosen by a generator with this seed. Streams lose nothing.
+// Lose makes the network lose a share (0 to 1) of the packets sent from now on. seed seeds the choice. Streams lose
+// nothing.
 func (n *Net) Lose(share float64, seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.loss, n.random = share, rand.New(rand.NewPCG(seed, seed))
 }
 
-// Host returns the host of host:port.
+// Host returns the host of an address host:port.
 func Host(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	return host
 }
 
-// Cut stops everything that from sends to to, and breaks the streams between the two hosts.
+// Cut stops everything sent from one host to another, and breaks the streams between them. Packets in the other
+// direction still arrive.
 func (n *Net) Cut(from, to string) {
 	n.mu.Lock()
 	n.links[link{from, to}] = faultCut
@@ -79,7 +81,7 @@ func (n *Net) Cut(from, to string) {
 	}
 }
 
-// Isolate cuts host off from the others, in both directions.
+// Isolate cuts host off from others, in both directions.
 func (n *Net) Isolate(host string, others ...string) {
 	for _, other := range others {
 		if other != host {
@@ -89,8 +91,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop silently loses what from sends to to. Packets are lost for good. Stream data is held back until Mend or Heal,
-// and dials wait.
+// Drop silently loses what from sends to to. Packets are lost for good. Stream data waits until Mend or Heal, and so do
+// dials.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,7 +100,7 @@ func (n *Net) Drop(from, to string) {
 	n.hold()
 }
 
-// Mend ends every fault and every Shape between two hosts, in both directions.
+// Mend removes every fault and Shape between two hosts, in both directions.
 func (n *Net) Mend(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +112,7 @@ func (n *Net) Mend(a, b string) {
 	n.changed()
 }
 
-// Heal ends every fault and every Shape of links. Hosts that were taken off the network stay off.
+// Heal removes every fault and Shape of all links. Hosts that were taken off the network stay off.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,20 +122,20 @@ func (n *Net) Heal() {
 	n.changed()
 }
 
-// Kill takes a host off the network at once, as when its process dies, until Revive. Its streams break, dials are
-// refused, and packets are lost.
+// Kill takes a host off the network until Revive, as when its process dies: its streams break, dials are refused, and
+// packets are lost.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut
 	broken := n.of(host)
-	n.changed() // its own dials end too
+	n.changed() // wakes the host's own dials, which then fail
 	n.mu.Unlock()
 	for _, c := range broken {
 		c.reset()
 	}
 }
 
-// Vanish silently takes a host off the network, as when its machine loses power, until Revive.
+// Vanish takes a host off the network until Revive, as when its machine loses power: the other hosts don't notice.
 func (n *Net) Vanish(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +143,7 @@ func (n *Net) Vanish(host string) {
 	n.hold()
 }
 
-// Revive ends Kill and Vanish. Streams from before break, because the host does not know them any more.
+// Revive ends Kill and Vanish. Older streams break, because the host has lost their state.
 func (n *Net) Revive(host string) {
 	n.mu.Lock()
 	delete(n.hosts, host)
@@ -154,7 +156,7 @@ func (n *Net) Revive(host string) {
 	}
 }
 
-// of lists the streams of a host; n.mu is held.
+// of returns the streams of a host. n.mu is held.
 func (n *Net) of(host string) []*conn {
 	var out []*conn
 	for c := range n.conns {
@@ -165,7 +167,7 @@ func (n *Net) of(host string) []*conn {
 	return out
 }
 
-// fault returns what keeps from from sending to to; 0 if nothing does. n.mu is held.
+// fault returns what prevents one host from sending to another; 0 if nothing does. n.mu is held.
 func (n *Net) fault(from, to string) fault {
 	for _, f := range [...]fault{n.hosts[from], n.hosts[to], n.links[link{from, to}]} {
 		if f != 0 {
@@ -175,14 +177,14 @@ func (n *Net) fault(from, to string) fault {
 	return 0
 }
 
-// Reach reports whether from can send to to and receive the answer.
+// Reach reports whether from can send to to and receive answers.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.fault(from, to) == 0 && n.fault(to, from) == 0
 }
 
-// between lists the streams of two hosts; n.mu is held.
+// between returns the streams between two hosts. n.mu is held.
 func (n *Net) between(a, b string) []*conn {
 	var out []*conn
 	for c := range n.conns {
@@ -193,7 +195,7 @@ func (n *Net) between(a, b string) []*conn {
 	return out
 }
 
-// hold applies the faults of links and hosts to every stream. n.mu is held.
+// hold applies the current faults to every stream. n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
 		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
@@ -205,7 +207,7 @@ func (n *Net) changed() {
 	n.change = make(chan struct{})
 }
 
-// Dial connects from a host to an address. It blocks until the connection is accepted or refused, or ctx ends.
+// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends.
 func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}
@@ -229,7 +231,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 		case l == nil:
 			return fail(errRefused)
 		}
-		if trip > 0 { // the way there and back
+		if trip > 0 { // once there and once back
 			timer := time.NewTimer(trip)
 			select {
 			case <-timer.C:
@@ -252,7 +254,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 }
 
-// Dialer returns Dial from one host, in the form of net.Dialer.DialContext.
+// Dialer returns a function that dials from one host, in the form of net.Dialer.DialContext.
 func (n *Net) Dialer(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dial(ctx, from, address) }
 }
@@ -262,7 +264,7 @@ var (
 	errRefused     = errors.New("connection refused")
 )
 
-// Listener accepts the connections to one address.
+// Listener accepts connections to one address.
 type Listener struct {
 	net   *Net
 	addr  string
@@ -271,7 +273,7 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Listen opens host:port. An earlier listener there gets no more connections.
+// Listen opens host:port. An earlier listener on it gets no more connections.
 func (n *Net) Listen(addr string) *Listener {
 	l := &Listener{net: n, addr: addr, queue: make(chan net.Conn), done: make(chan struct{})}
 	n.mu.Lock()
@@ -306,7 +308,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// CloseAll is Close, and also breaks the accepted connections.
+// CloseAll closes the listener and breaks the connections that it accepted.
 func (l *Listener) CloseAll() error {
 	_ = l.Close()
 	l.net.mu.Lock()
@@ -332,5 +334,5 @@ func (Addr) Network() string { return "mem" }
 // String implements net.Addr.
 func (a Addr) String() string { return string(a) }
 
-// localAddr returns the address of an end that dialled.
+// localAddr returns the address of the dialing end.
 func localAddr(host string) Addr { return Addr(fmt.Sprintf("%s:1", host)) }

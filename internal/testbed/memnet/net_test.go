@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// pair connects a to b:1.
+// pair connects host a to b:1.
 func pair(t *testing.T, n *memnet.Net) (near, far net.Conn) {
 	t.Helper()
 	l := n.Listen("b:1")
@@ -43,7 +43,7 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear checks that exactly this text arrives, after this time.
+// hear checks that exactly this text arrives after this time.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -81,7 +81,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// A writer to a peer that doesn't read blocks, as over TCP.
+// If the peer doesn't read, a writer blocks at some point, as over TCP.
 func TestStreamFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(t, memnet.New())
@@ -102,7 +102,7 @@ func TestStreamFillsUp(t *testing.T) {
 	})
 }
 
-// A link that drops holds back what was written until it is mended. A dial waits as long.
+// Data written to a link with the fault drop arrives once the link is mended. A dial waits until then too.
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -124,7 +124,7 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// A cut link or a killed process breaks streams at once.
+// Streams break at once when their link is cut or the process is killed.
 func TestCutAndKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

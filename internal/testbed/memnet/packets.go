@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxQueued is how many packets wait for a member that does not read them; further ones are lost.
+// maxQueued is how many packets are queued for a member that does not read them. Further ones are lost.
 const maxQueued = 256
 
-// Packets is a memberlist.Transport. Packets to a host that is cut off or gone are lost, as are those beyond maxQueued.
+// Packets is a memberlist.Transport. It loses packets to unreachable hosts, and packets beyond maxQueued.
 type Packets struct {
 	net      *Net
 	addr     string
@@ -22,7 +22,7 @@ type Packets struct {
 	stopped  chan struct{}
 }
 
-// Packets opens host:port for gossip: packets and streams.
+// Packets opens host:port for gossip, for packets as well as streams.
 func (n *Net) Packets(addr string) *Packets {
 	t := &Packets{
 		net: n, addr: addr, packetCh: make(chan *memberlist.Packet, maxQueued), streamCh: make(chan net.Conn),
@@ -89,7 +89,7 @@ func (n *Net) deliver(p *memberlist.Packet, addr string) {
 	if to == nil {
 		return
 	}
-	own := *p // a packet that arrives twice is read and changed by two receivers
+	own := *p // copied, because receivers change packets, and a duplicate has two receivers
 	own.Buf = append([]byte(nil), p.Buf...)
 	select {
 	case to.packetCh <- &own:

@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// Shape is how much worse than the rest of the network one direction between two hosts is. The zero value is as good as
-// the rest.
+// Shape makes one direction between two hosts worse than the rest of the network. The zero value changes nothing.
 type Shape struct {
-	// Delay is added to that of SetDelay.
+	// Delay is added to the delay of SetDelay.
 	Delay time.Duration
-	// Jitter is the most that is randomly added to Delay, separately for each packet, so that packets may overtake each
+	// Jitter is the maximum of a random time added to Delay. It is drawn for each packet, so packets may overtake each
 	// other. A stream keeps its order.
 	Jitter time.Duration
-	// Duplicate is the share (0 to 1) of packets that arrive twice, each after its own travel time. Streams never repeat
+	// Duplicate is the share (0 to 1) of packets that arrive twice, each with its own travel time. Streams don't repeat
 	// data.
 	Duplicate float64
-	// BytesPerSecond is the bandwidth of the link; 0 = unlimited. Each packet and each stream has the full bandwidth.
+	// BytesPerSecond is the bandwidth of the link; 0: unlimited. Each packet and each stream has the full bandwidth.
 	BytesPerSecond int
 }
 
-// Shape applies s to what from sends to to from now on. The zero value, Mend and Heal end that. What is already under
-// way is not changed.
+// Shape applies s to everything sent from one host to another from now on. The zero value, Mend and Heal end it. What
+// is already on its way does not change.
 func (n *Net) Shape(from, to string, s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,14 +31,14 @@ func (n *Net) Shape(from, to string, s Shape) {
 	n.shapes[link{from, to}] = s
 }
 
-// Seed seeds the generator for all random choices: loss, jitter and duplicates. Default 1.
+// Seed seeds the generator of all random choices: loss, jitter and duplicates. Default 1.
 func (n *Net) Seed(seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.random = rand.New(rand.NewPCG(seed, seed))
 }
 
-// travel returns how long something sent now travels. n.mu is held.
+// travel returns the travel time of something sent now. n.mu is held.
 func (n *Net) travel(from, to string) time.Duration {
 	s := n.shapes[link{from, to}]
 	d := n.delay + s.Delay
@@ -49,7 +48,7 @@ func (n *Net) travel(from, to string) time.Duration {
 	return d
 }
 
-// sending returns how long the link needs to send so many bytes. n.mu is held.
+// sending returns how long the link takes to send this many bytes. n.mu is held.
 func (n *Net) sending(from, to string, bytes int) time.Duration {
 	rate := n.shapes[link{from, to}].BytesPerSecond
 	if rate <= 0 {
@@ -58,7 +57,7 @@ func (n *Net) sending(from, to string, bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / time.Duration(rate)
 }
 
-// arrivals returns the times after which a packet arrives: one, or two for a duplicate. n.mu is held.
+// arrivals returns the delays after which a packet arrives: one, or two if it is duplicated. n.mu is held.
 func (n *Net) arrivals(from, to string, bytes int) []time.Duration {
 	sending := n.sending(from, to, bytes)
 	out := []time.Duration{n.travel(from, to) + sending}

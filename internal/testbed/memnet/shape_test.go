@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// sendNumbered sends packets numbered 0 to many-1, one millisecond apart. It lists what has arrived a minute later.
+// sendNumbered sends packets numbered from 0 to many-1, one millisecond apart. It returns those that have arrived after
+// a minute, in their order.
 func sendNumbered(t *testing.T, n *memnet.Net, many int) (got []byte) {
 	t.Helper()
 	a, b := n.Packets("10.0.0.1:1"), n.Packets("10.0.0.2:1")
@@ -63,7 +64,7 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// A stream over a bad link is late, slow and still in order. The way back is as good as before.
+// A stream over a bad link is late and slow, but in order. The other direction is as good as before.
 func TestShapedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -101,7 +102,7 @@ func TestShapedStream(t *testing.T) {
 	})
 }
 
-// A dial takes the way there and back, each as long as its direction takes.
+// A dial travels to the other host and back, and each direction takes its own time.
 func TestShapedDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxUnread is how many unread bytes a stream takes: as many as the buffers of two kernels.
+// maxUnread is how many unread bytes a stream holds before writes block: as many as the socket buffers of two hosts.
 const maxUnread = 1 << 20
 
 // stream is one direction of a connection.
@@ -17,22 +17,22 @@ type stream struct {
 	mu      sync.Mutex
 	chunks  []chunk
 	size    int
-	ended   bool          // the writer has closed it
-	broken  bool          // neither end gets anything more
-	held    bool          // nothing arrives for now
-	last    time.Time     // when the last chunk arrives
+	ended   bool          // the writing end is closed
+	broken  bool          // the connection was reset
+	held    bool          // nothing arrives while it is set
+	last    time.Time     // arrival time of the last chunk
 	changed chan struct{} // closed and replaced at every change
 }
 
-// chunk is what one Write sent.
+// chunk is the data of one Write.
 type chunk struct {
 	data []byte
-	at   time.Time // when it arrives
+	at   time.Time // arrival time
 }
 
 func newStream() *stream { return &stream{changed: make(chan struct{})} }
 
-// edit changes the stream and wakes those that wait for a change.
+// edit changes the stream and wakes everybody who waits for a change.
 func (s *stream) edit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,13 +43,13 @@ func (s *stream) edit(f func()) {
 
 func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
 
-// again says when to look at a stream again: when wait is closed, but not later than until, if that is set.
+// again says when to try again: when wait is closed, or at until if that is set and earlier.
 type again struct {
 	wait  <-chan struct{}
 	until time.Time
 }
 
-// take reads what has arrived, or says when to try again.
+// take reads data that has arrived, or returns when to try again.
 func (s *stream) take(b []byte) (n int, next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put takes all of b, or says when to try again. The data arrives after its travel time, but not before data that was
-// put earlier, and not faster than the link sends.
+// put writes all of b, or returns when to try again. The data arrives after its travel time. It arrives after all
+// earlier data, and not faster than the link sends.
 func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err e
 // conn is one end of a connection.
 type conn struct {
 	net           *Net
-	from, to      string // hosts: this end's and the other's
+	from, to      string // hosts of this end and of the other
 	local, remote Addr
 	in, out       *stream
 	other         *conn
@@ -115,7 +115,7 @@ type conn struct {
 	read, write   deadline
 }
 
-// connect returns both ends of a new connection from a host to an address.
+// connect returns both ends of a new connection.
 func (n *Net) connect(from, to string) (near, far *conn) {
 	there, back := newStream(), newStream()
 	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there,
@@ -130,7 +130,7 @@ func (n *Net) connect(from, to string) (near, far *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.conns[near], n.conns[far] = struct{}{}, struct{}{}
-	n.hold() // a link may have failed meanwhile
+	n.hold() // a link may have failed since the dial began
 	return near, far
 }
 
@@ -180,7 +180,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// pause blocks until another try is due, the deadline has passed or was moved, or this end is closed.
+// pause blocks until the next try is due, the deadline has passed or was changed, or this end is closed.
 func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	var due <-chan time.Time
 	if !next.until.IsZero() {
@@ -207,7 +207,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// leave drops the connection from the network once both ends are closed.
+// leave removes the connection from the network once both ends are closed.
 func (c *conn) leave() {
 	if isClosed(c.other.closed) {
 		c.net.mu.Lock()
@@ -217,7 +217,7 @@ func (c *conn) leave() {
 	}
 }
 
-// reset breaks both directions for both ends.
+// reset breaks the connection for both ends.
 func (c *conn) reset() {
 	c.in.edit(func() { c.in.broken = true })
 	c.out.edit(func() { c.out.broken = true })
@@ -252,12 +252,12 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is a time that can be moved while others wait for it.
+// deadline is a time that can be changed while others wait for it.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	late  chan struct{} // closed once it has passed
-	moved chan struct{} // closed and replaced when it is moved
+	moved chan struct{} // closed and replaced when the deadline changes
 }
 
 func (d *deadline) init() { d.late, d.moved = make(chan struct{}), make(chan struct{}) }

@@ -3,7 +3,7 @@ package sample
 
 type counter struct{ sum int }
 
-// between is held by a test at its lower bound only.
+// A test checks between only at its lower bound.
 func between(low, n, high int) bool {
 	return low <= n &&
 		n < high
@@ -29,10 +29,10 @@ func kind(n int, known func() bool) string {
 	return ""
 }
 
-// forgotten is reached by no test.
+// No test reaches forgotten.
 func forgotten() bool { return false }
 
-// endless ends in any build but one that changes it.
+// endless ends, unless a mutant changes it.
 func endless(n int) int {
 	for n > 0 {
 		n--

@@ -1,0 +1,48 @@
+// Package durable replaces files so that a crash or a power cut leaves either the old content or the new one.
+package durable
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Replace writes a file beside path, named path + ".new", and renames it to path. Before it returns, the content and
+// the name are on disk. After an error path is unchanged, unless only the last step failed: then a power cut may bring
+// the old content back. Calls for the same path must not overlap. Replace blocks as long as the disk does.
+func Replace(path string, write func(io.Writer) error, mode fs.FileMode) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// ReplaceBytes is Replace with content that is known.
+func ReplaceBytes(path string, content []byte, mode fs.FileMode) error {
+	return Replace(path, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	}, mode)
+}
+
+// SyncDir makes the names in a directory survive a power cut. It blocks as long as the disk does.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
