@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 )
 
@@ -41,7 +42,7 @@ func (st *stage) waitDrained(ctx context.Context, id string) error {
 	var drain struct {
 		Phase string `json:"phase"`
 	}
-	err := fleet.Until(ctx, drainLimit, 20*time.Millisecond, func(ctx context.Context) error {
+	err := procs.Until(ctx, drainLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		err := fleet.Get(ctx, st.fleet.Any(), "/v1/drains/"+id, &drain)
 		if err == nil && drain.Phase == "draining" {
 			err = fmt.Errorf("drain %s goes on", id)

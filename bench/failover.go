@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -63,7 +64,7 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	killed := time.Now()
 	leader.Kill()
 	jobs := st.newJobs([]model.GroupSpec{groupSpec("g", max(10, st.o.group/10))})
-	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
+	err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		return st.submitOnce(ctx, jobs[0])
 	})
 	if err != nil {
@@ -103,7 +104,7 @@ func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 // firstPlaced waits until an instance of the job is placed, and returns the time of that by the leader's clock. The
 // leader runs on this machine, so its clock is ours.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
-	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
+	err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
 		if err != nil {
 			return err
@@ -126,7 +127,7 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 		return err
 	}
 	defer c.Close()
-	return fleet.Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error {
+	return procs.Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error {
 		all, err := st.status(ctx)
 		if err != nil {
 			return err
@@ -186,7 +187,7 @@ func (w *witness) path(writer int) string {
 
 // wait blocks until every writer got an acknowledgement, and one writer got one after since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
-	return fleet.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
+	return procs.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
 		n := len(w.acked)
 		w.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 )
 
@@ -31,7 +31,7 @@ func (st *stage) fill(ctx context.Context) error {
 
 // settle waits until all instances of the filled cluster are ready, no others run, and nothing is written.
 func (st *stage) settle(ctx context.Context) error {
-	err := fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+	err := procs.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		s, err := st.status(ctx)
 		if err == nil && (s.Instances["ready"] != st.filled || st.crowd.Running() != st.filled) {
 			err = fmt.Errorf("instances: %v, agents run %d, want %d", s.Instances, st.crowd.Running(), st.filled)

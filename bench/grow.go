@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 )
 
@@ -44,7 +44,7 @@ func (st *stage) memory() error {
 	case st.filled <= 100_000:
 		goal = below(400)
 	}
-	var largest fleet.Usage
+	var largest procs.Usage
 	for _, s := range st.fleet.Servers {
 		u, err := s.Usage()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 )
 
@@ -63,7 +64,7 @@ const startLimit = 5 * time.Minute
 // instances, because an answer about a waiting job costs a server a whole decision.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
-	return fleet.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
+	return procs.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if running := st.crowd.Running(); running < st.filled+want {
 			return fmt.Errorf("agents run %d instances, want %d", running, st.filled+want)
 		}
@@ -92,7 +93,7 @@ func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 			return err
 		}
 	}
-	return fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+	return procs.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		if running := st.crowd.Running(); running > st.filled {
 			return fmt.Errorf("agents run %d instances, want %d", running, st.filled)
 		}

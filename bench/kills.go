@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/model"
 )
 
@@ -99,7 +100,7 @@ func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error)
 	}
 	killed := time.Now()
 	st.crowd.Kill(numbers...)
-	err = fleet.Until(ctx, time.Minute, 50*time.Millisecond, func(context.Context) error {
+	err = procs.Until(ctx, time.Minute, 50*time.Millisecond, func(context.Context) error {
 		if running := st.crowd.Running(); running < st.filled {
 			return fmt.Errorf("agents run %d instances, want %d", running, st.filled)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,7 +19,7 @@ import (
 // threads and processes as with the real servers.
 type bareCluster struct {
 	dir, network string
-	processes    []*fleet.Process
+	processes    []*procs.Process
 	creds        *transport.Credentials
 	leader       string // host:port of the leader's envelope
 }
@@ -33,7 +34,7 @@ const (
 )
 
 func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err error) {
-	b := &bareCluster{network: fleet.Network()}
+	b := &bareCluster{network: procs.Network()}
 	if b.dir, err = os.MkdirTemp(dir, "outspan-bench-raft-"); err != nil {
 		return nil, err
 	}
@@ -54,14 +55,14 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 		return nil, err
 	}
 	for i := range bareNodes {
-		p := &fleet.Process{Name: fmt.Sprint("r", i), Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")),
+		p := &procs.Process{Name: fmt.Sprint("r", i), Tied: true, Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")),
 			Command: []string{program, bareCommand, b.dir, b.network, strconv.Itoa(i)}}
 		if err := p.Start(); err != nil {
 			return nil, err
 		}
 		b.processes = append(b.processes, p)
 	}
-	err = fleet.Until(ctx, 20*time.Second, 50*time.Millisecond, b.findLeader)
+	err = procs.Until(ctx, 20*time.Second, 50*time.Millisecond, b.findLeader)
 	return b, err
 }
 

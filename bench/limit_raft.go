@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // bareRaft is three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs.
@@ -55,7 +55,7 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	addresses := bareAddresses(fleet.Network())
+	addresses := bareAddresses(procs.Network())
 	for i := range addresses {
 		node, err := openBareNode(filepath.Join(b.dir, fmt.Sprint("r", i, ".db")), i, addresses)
 		if err != nil {

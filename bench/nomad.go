@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/bench/nomad"
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // nomadNodes is the number of machines in Nomad's cluster. They are idle. Thousands would each need an agent process,
@@ -95,7 +95,7 @@ func nomadPlacements(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	if err := c.Place(ctx, leader, "one", st.o.group); err != nil {
 		return err
 	}
-	err = fleet.Until(ctx, drainLimit, 5*time.Millisecond, func(ctx context.Context) error {
+	err = procs.Until(ctx, drainLimit, 5*time.Millisecond, func(ctx context.Context) error {
 		placed, err := c.Placed(ctx, follower, "one")
 		if err == nil && placed < st.o.group {
 			err = fmt.Errorf("%d of %d are placed", placed, st.o.group)
@@ -150,7 +150,7 @@ func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 		}
 		killed := time.Now()
 		c.Servers[leader].Kill()
-		err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) (err error) {
+		err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			for i, s := range c.Servers {
@@ -169,8 +169,7 @@ func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 		if err := c.Servers[leader].Start(); err != nil {
 			return err
 		}
-		// The killed server must have joined again.
-		err = fleet.Until(ctx, electionLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		err = procs.Until(ctx, electionLimit, 100*time.Millisecond, func(ctx context.Context) error { // it has joined again
 			return c.Write(ctx, leader, "failover", int64(round))
 		})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
@@ -51,7 +52,7 @@ func snapshots(ctx context.Context, st *stage) error {
 // restore restores a saved state and returns how long the servers took. If the leader changes meanwhile, it tries
 // again.
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
-	err = fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
+	err = procs.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()
 		_, err := st.fleet.Any().Send(ctx, reach.Request{
 			Method: http.MethodPut, Path: "/v1/snapshot", Body: saved, Content: "application/octet-stream", Limit: time.Minute,

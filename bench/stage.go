@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/testbed/crowd"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -74,7 +75,7 @@ func nodeLabels(i int) map[string]string {
 
 // waitNodes blocks until this many nodes are active.
 func (st *stage) waitNodes(ctx context.Context, want int) error {
-	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
+	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		if st.crowd.Registered() < want {
 			return fmt.Errorf("%d of %d agents have registered", st.crowd.Registered(), want)
 		}
@@ -89,7 +90,7 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 // waitEligible blocks until every node takes instances, which means that all inventories are in. It is only for the
 // start: after an outage a node takes no instances for a while.
 func (st *stage) waitEligible(ctx context.Context) error {
-	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
+	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
 		err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes?filter=eligible=false&limit=1", &held)
 		if err == nil && len(held.Items) > 0 {
@@ -182,7 +183,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 // quiet waits until nothing has been written for a moment.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
-	return fleet.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {
+	return procs.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {
 		s, err := st.status(ctx)
 		if err == nil && s.Index != last {
 			err, last = fmt.Errorf("the log is at %d and goes on", s.Index), s.Index

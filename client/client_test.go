@@ -43,6 +43,8 @@ func TestClientNeedsLittle(t *testing.T) {
 	allowed := []string{
 		"github.com/outspan/outspan/api", "github.com/outspan/outspan/client", "github.com/outspan/outspan/model",
 		"github.com/outspan/outspan/internal/reach", "github.com/outspan/outspan/internal/canon",
+		// pki needs nothing but the standard library and model.
+		"github.com/outspan/outspan/pki",
 		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // of model
 		"github.com/oklog/ulid/v2", // for request ids
 	}

@@ -116,7 +116,7 @@ func TestTLSOfAnotherCluster(t *testing.T) {
 	defer c.Close()
 	_, err = c.Cluster.Alive(t.Context())
 	wantCode(t, err, model.CodeCertificateRefused)
-	if err == nil || !strings.Contains(err.Error(), `the server is of cluster "west"`) {
+	if err == nil || !strings.Contains(err.Error(), `server/s1 is of cluster "west", this is cluster "east"`) {
 		t.Errorf("got %v, want the name of the other cluster", err)
 	}
 }

@@ -1,12 +1,30 @@
 package config
 
-import "github.com/outspan/outspan/internal/hclfile"
+import (
+	"strings"
 
-// FileKeys lists every key of the files of servers and agents, in the order of the decoder's tables.
-func FileKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
+	"github.com/outspan/outspan/internal/hclfile"
+)
 
-// FileTexts returns a text for each attribute that FileKeys lists.
-func FileTexts() map[string]hclfile.KeyText {
+// Reference returns the Markdown of the files of servers and agents: a section for each block with its keys, in the
+// order of the decoder's tables. It leaves out settings; see SettingTexts.
+func Reference() string {
+	var b strings.Builder
+	all, texts := allKeys(), allTexts()
+	b.WriteString("\n## Outside of blocks\n" + hclfile.Table(all, texts, ""))
+	for _, k := range all {
+		if k.Type == "block" && k.Path != "settings" {
+			b.WriteString("\n## " + strings.ReplaceAll(k.Path, ".", " ") + "\n" + hclfile.Table(all, texts, k.Path))
+		}
+	}
+	return b.String()
+}
+
+// allKeys lists every key of the files of servers and agents, in the order of the decoder's tables.
+func allKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
+
+// allTexts returns a text for each attribute that allKeys lists.
+func allTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range fileTexts {
 		for key, text := range b.keys {

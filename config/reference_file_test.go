@@ -37,8 +37,8 @@ func fileWith(t *testing.T, path, line string) *Config {
 // The reference has every key of the files of servers and agents. Its examples are accepted, and its defaults are
 // correct.
 func TestFileReference(t *testing.T) {
-	texts := FileTexts()
-	for _, key := range FileKeys() {
+	texts := allTexts()
+	for _, key := range allKeys() {
 		if key.Type == "block" {
 			continue
 		}

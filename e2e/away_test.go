@@ -12,9 +12,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestServersAway kills all servers for a while: OUTSPAN_AWAY=10m, or by default several times the time that a node may
@@ -42,10 +43,10 @@ func TestServersAway(t *testing.T) {
 	before := c.programs()
 
 	for _, s := range c.servers {
-		s.kill()
+		s.Kill()
 	}
 	began := time.Now()
-	restarted.kill()
+	restarted.Kill()
 	restarted.start(t)
 	waitFor(t, "the exposed port of an agent that was restarted without servers", patience, func() error {
 		return serves(restarted, port)
@@ -54,12 +55,12 @@ func TestServersAway(t *testing.T) {
 	victims := c.instancesOf("frail")
 	maps.Copy(victims, c.instancesOf("quorum", restarted))
 	if len(victims) != 2 {
-		t.Fatalf("to be killed are %v, want frail and the member on %s", victims, restarted.name)
+		t.Fatalf("to be killed are %v, want frail and the member on %s", victims, restarted.Name)
 	}
 	for id, ps := range victims {
 		failed[id] = true
 		for _, p := range ps {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			procs.Kill(p.PID)
 		}
 		waitFor(t, "the restart of "+id+" without servers", patience, func() error {
 			if now := c.programs()[id]; len(now) != 1 || slices.Equal(now, before[id]) {
@@ -82,7 +83,7 @@ func TestServersAway(t *testing.T) {
 	}
 	c.judgePrograms(t, before, stopWatching(), failed)
 	for _, m := range c.agents {
-		waitFor(t, "the exposed port of "+m.name, patience, func() error { return serves(m, port) })
+		waitFor(t, "the exposed port of "+m.Name, patience, func() error { return serves(m, port) })
 	}
 }
 
@@ -131,7 +132,7 @@ func (c *cluster) programs() map[string][]string {
 	found := map[string][]string{}
 	for id, ps := range c.instances() {
 		for _, p := range ps {
-			if strings.Contains(p.args(), "\x00demo-app") {
+			if strings.Contains(p.Args(), "\x00demo-app") {
 				found[id] = append(found[id], p.String())
 			}
 		}

@@ -205,11 +205,11 @@ func testStrangers(t *testing.T, c *cluster) {
 			settings["data_dir"] = fmt.Sprintf("%q", c.path(fmt.Sprintf("stranger%d", i)))
 			settings["listen"] = fmt.Sprintf("address = %q\n  socket = %q", m.address, c.path(fmt.Sprintf("stranger%d.sock", i)))
 			settings["tls"] = strings.ReplaceAll(settings["tls"], m.cert, stranger.cert)
-			m.name = fmt.Sprintf("stranger%d", i) // for the names of its files
+			m.Name = fmt.Sprintf("stranger%d", i) // for its files
 			m.configure(t, settings)
 			c.unchanged(t, func() {
 				m.start(t)
-				defer m.kill()
+				defer m.Kill()
 				if stranger.ends && m.exitCode(t) == 0 {
 					t.Error("it ended with code 0")
 				}
@@ -218,7 +218,7 @@ func testStrangers(t *testing.T, c *cluster) {
 		})
 	}
 	if now := c.leader(t); now != before {
-		t.Errorf("the leader was %s and is %s", before.name, now.name)
+		t.Errorf("the leader was %s and is %s", before.Name, now.Name)
 	}
 }
 
@@ -226,8 +226,8 @@ func testStrangers(t *testing.T, c *cluster) {
 func (m *member) waitSays(t testing.TB, words ...string) {
 	t.Helper()
 	for _, word := range words {
-		waitFor(t, fmt.Sprintf("%q in the log of %s", word, m.name), patience, func() error {
-			if text := m.lastLines(200); !strings.Contains(text, word) {
+		waitFor(t, fmt.Sprintf("%q in the log of %s", word, m.Name), patience, func() error {
+			if text := m.LastLines(200); !strings.Contains(text, word) {
 				return errors.New(text)
 			}
 			return nil

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 func diskFaults() []fault {
@@ -71,35 +71,27 @@ func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, 
 // has ended.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
-	out := m.c.path("strace-" + m.name + ".log")
-	cmd := exec.Command("strace", "-f", "-q", "-o", out, "-e", "trace="+calls, "-e", "inject="+calls+":"+how, "-p",
-		fmt.Sprint(m.cmd.Process.Pid))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := relatives.start(cmd); err != nil {
-		t.Fatalf("strace: %v", err)
+	out := m.c.path("strace-" + m.Name + ".log")
+	tracer := procs.Process{Name: "strace", Log: out, Family: relatives, Command: []string{"strace", "-f", "-q", "-o", out,
+		"-e", "trace=" + calls, "-e", "inject=" + calls + ":" + how, "-p", fmt.Sprint(m.PID())}}
+	if err := tracer.Start(); err != nil {
+		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		_ = relatives.wait(cmd)
-		close(done)
-	}()
-	if err := within(10*time.Second, func() error { return traced(m.cmd.Process.Pid) }); err != nil {
-		t.Fatalf("strace of %s: %v", m.name, err)
+	if err := within(10*time.Second, func() error { return traced(m.PID()) }); err != nil {
+		t.Fatalf("strace of %s: %v", m.Name, err)
 	}
 	return func() {
-		// On a softer signal, strace may wait for a call that it delays. The kernel detaches the traced processes.
-		_ = cmd.Process.Kill()
-		<-done
+		tracer.Kill() // on a softer signal it may wait for a call that it delays; the kernel detaches its processes
 		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
-			t.Errorf("%s behind its tracer: %v", m.name, err)
+			t.Errorf("%s behind its tracer: %v", m.Name, err)
 		}
 	}
 }
 
 // untraced returns nil if a process has no tracer or has ended.
 func untraced(m *member) error {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
-	if m.running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
+	if m.Running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
 		return fmt.Errorf("it has ended and is not reaped (%w)", err)
 	}
 	return nil
@@ -121,7 +113,7 @@ func traced(pid int) error {
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m
-	m.kill()
+	m.Kill()
 	files, _ := filepath.Glob(filepath.Join(m.data(), pattern))
 	if len(files) == 0 {
 		s.say("there is no %s", pattern)
@@ -139,12 +131,12 @@ func (s *strike) flip(pattern string) {
 	s.say("8 bits of %s, %d bytes", filepath.Base(path), info.Size())
 	m.start(x.t)
 	ended := within(15*time.Second, func() error {
-		if m.running() {
+		if m.Running() {
 			return errors.New("it runs")
 		}
 		return nil
 	}) == nil
-	switch said := m.lastLines(15); {
+	switch said := m.LastLines(15); {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
 		s.w.history.end()
@@ -152,11 +144,11 @@ func (s *strike) flip(pattern string) {
 		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
 		x.work.gate.Unlock()
 		if err != nil {
-			x.book.violate("S5: %s goes on over flipped bits of %s: %v", m.name, filepath.Base(path), err)
+			x.book.violate("S5: %s goes on over flipped bits of %s: %v", m.Name, filepath.Base(path), err)
 		}
-	case m.cmd.ProcessState.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
-		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (%v):\n%s", m.name, filepath.Base(path),
-			m.cmd.ProcessState, said)
+	case m.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
+		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (exit code %d):\n%s", m.Name,
+			filepath.Base(path), m.ExitCode(), said)
 	default:
 		x.book.count("servers that refused flipped bits", 1)
 	}
@@ -165,7 +157,7 @@ func (s *strike) flip(pattern string) {
 
 // sameOrEnded returns nil if a server has the same state as the others, or has ended because its state differs.
 func (x *chaos) sameOrEnded(m *member) error {
-	if !m.running() {
+	if !m.Running() {
 		return nil
 	}
 	return x.sameState()

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // kind is the kind of member that a fault breaks. Two faults at the same time are of different kinds.
@@ -69,7 +70,7 @@ func (s *strike) mend() {
 		do()
 	}
 	for m := range s.down {
-		if !m.running() {
+		if !m.Running() {
 			m.start(s.x.t)
 		}
 	}
@@ -87,15 +88,15 @@ func (s *strike) revive() {
 // hasEnded reports whether a member has ended. If the member has logged its end, it waits for the exit, because a
 // strike on its system calls also delays that.
 func (m *member) hasEnded() bool {
-	if strings.Contains(m.lastLines(1), "this server must not go on") {
+	if strings.Contains(m.LastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
-			if m.running() {
+			if m.Running() {
 				return errors.New("it runs")
 			}
 			return nil
 		})
 	}
-	return !m.running()
+	return !m.Running()
 }
 
 func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }
@@ -204,20 +205,20 @@ func processFaults() []fault {
 
 func (s *strike) kill(m *member) {
 	s.ends(m)
-	m.kill()
+	m.Kill()
 }
 
 // pause stops a process, as swapping or a debugger may.
 func (s *strike) pause(m *member) {
-	m.signal(syscall.SIGSTOP)
-	s.later(func() { m.signal(syscall.SIGCONT) })
+	_ = m.Signal(syscall.SIGSTOP)
+	s.later(func() { _ = m.Signal(syscall.SIGCONT) })
 }
 
 // leaderAfterReturn kills the leader while another server has just returned and is still behind. The answers that
 // agents got meanwhile must remain valid.
 func leaderAfterReturn(s *strike) {
 	back, leader := s.follower(), s.leader()
-	back.kill()
+	back.Kill()
 	time.Sleep(time.Duration(s.x.random.IntN(3000)) * time.Millisecond)
 	back.start(s.x.t)
 	s.kill(leader)
@@ -237,7 +238,7 @@ func (s *strike) door(signal syscall.Signal) {
 func killInstance(s *strike) {
 	if a := s.instance(); a != nil {
 		for _, p := range a.processes {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			procs.Kill(p.PID)
 		}
 	}
 }
@@ -248,7 +249,7 @@ func killShim(s *strike) {
 		return
 	}
 	if pid := shimOf(a); pid > 0 {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		procs.Kill(pid)
 	}
 }
 
@@ -256,11 +257,11 @@ func killShim(s *strike) {
 func shimOf(a *alive) int {
 	inside := map[int]bool{}
 	for _, p := range a.processes {
-		inside[p.pid] = true
+		inside[p.PID] = true
 	}
 	for _, p := range a.processes {
-		if !inside[p.parent] && p.parent > 1 {
-			return p.parent
+		if !inside[p.Parent] && p.Parent > 1 {
+			return p.Parent
 		}
 	}
 	return 0
@@ -276,7 +277,7 @@ func stopInstance(s *strike) {
 }
 
 func (s *strike) signalled(a *alive) {
-	pids := pidsOf(map[string][]process{a.id: a.processes})
+	pids := pidsOf(map[string][]procs.Row{a.id: a.processes})
 	if shim := shimOf(a); shim > 0 {
 		pids = append(pids, shim)
 	}
@@ -309,9 +310,9 @@ func machineDies(s *strike) {
 		switch took := at.Sub(began); {
 		case len(s.w.strikes) > 1 || gap > time.Second:
 			s.x.book.say("the death of %s is judged by nobody: %d faults, machine stood still for %s",
-				m.name, len(s.w.strikes), gap)
+				m.Name, len(s.w.strikes), gap)
 		case !marked || took > limit+time.Second:
-			s.x.book.violate("L4: %s died and was marked offline after %s (ever: %t), want %s", m.name, took, marked, limit)
+			s.x.book.violate("L4: %s died and was marked offline after %s (ever: %t), want %s", m.Name, took, marked, limit)
 		default:
 			s.x.book.longest("detection of a dead machine", took)
 		}
@@ -321,8 +322,8 @@ func machineDies(s *strike) {
 // waitOffline waits a little longer for a node that should be offline by now. It logs the node's state.
 func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	var node json.RawMessage
-	err := x.get("/v1/nodes/"+m.name, &node)
-	x.book.say("%s is not offline yet: %s (%v)", m.name, node, err)
+	err := x.get("/v1/nodes/"+m.Name, &node)
+	x.book.say("%s is not offline yet: %s (%v)", m.Name, node, err)
 	_ = within(10*time.Second, func() error {
 		if at, marked = x.story.offlineAt(m); !marked {
 			return errors.New("not yet")
@@ -340,21 +341,17 @@ func TestHasEnded(t *testing.T) {
 		ended bool
 	}{{"this server must not go on", true}, {"a failed write", false}} {
 		m := (&cluster{dir: t.TempDir()}).newMember("server", "s1", "127.0.0.1")
-		if err := os.WriteFile(m.logFile(), []byte("[INFO] leading\n[ERROR] "+tt.says+": error=\"the disk hangs\"\n"),
+		if err := os.WriteFile(m.Log, []byte("[INFO] leading\n[ERROR] "+tt.says+": error=\"the disk hangs\"\n"),
 			0o600); err != nil {
 			t.Fatal(err)
 		}
-		m.cmd, m.done = exec.Command("sleep", "1"), make(chan struct{})
-		if err := relatives.start(m.cmd); err != nil {
+		m.Command = []string{"sleep", "1"}
+		if err := m.Start(); err != nil {
 			t.Fatal(err)
 		}
-		go func() {
-			_ = relatives.wait(m.cmd)
-			close(m.done)
-		}()
 		if got := m.hasEnded(); got != tt.ended {
 			t.Errorf("%s: ended %v", tt.says, got)
 		}
-		<-m.done
+		<-m.Ended
 	}
 }

@@ -49,17 +49,17 @@ func freezeInstance(s *strike) {
 // moves a machine.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
-	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.name), filepath.Join(freezerRoot(), x.c.name, m.name)
+	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.Name), filepath.Join(freezerRoot(), x.c.name, m.Name)
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		x.t.Fatal(err)
 	}
-	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.cmd.Process.Pid}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // it may have ended
+	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // an ended process can't enter
 	}
 	if err := freezeDir(own, true); err != nil {
-		x.t.Fatalf("freeze %s: %v", m.name, err)
+		x.t.Fatalf("freeze %s: %v", m.Name, err)
 	}
-	for _, a := range x.kernel.onNode(m.name) {
+	for _, a := range x.kernel.onNode(m.Name) {
 		x.kernel.freeze(a.id)
 	}
 	_ = freezeDir(below, true) // it does not exist if nothing runs there
@@ -72,7 +72,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.kernel.thawAll()
 		for _, dir := range []string{below, own} {
 			if err := freezeDir(dir, false); err != nil && !os.IsNotExist(err) {
-				x.t.Errorf("thaw %s: %v", m.name, err)
+				x.t.Errorf("thaw %s: %v", m.Name, err)
 			}
 		}
 	}
@@ -98,27 +98,27 @@ func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive
 	for _, a := range x.kernel.of("solo") {
-		if a.node == m.name {
+		if a.node == m.Name {
 			old = append(old, a)
 		}
 	}
 	thaw := s.freezeMachine(m)
 	if err := within(chaosPatience, func() error {
 		if _, ok := x.story.offlineAt(m); !ok {
-			return fmt.Errorf("%s is not offline", m.name)
+			return fmt.Errorf("%s is not offline", m.Name)
 		}
 		return nil
 	}); err != nil {
-		x.book.violate("L4: %s is frozen: %v", m.name, err)
+		x.book.violate("L4: %s is frozen: %v", m.Name, err)
 		return
 	}
-	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", `{"force":true}`); !f.done {
-		s.say("not confirmed: %s", f.body) // a hold is active, or the node came back
+	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.Name+"/confirm-dead", `{"force":true}`); !f.done {
+		s.say("not confirmed: %s", f.body) // a hold, or the node came back
 		return
 	}
 	others := func() (n int) {
 		for _, a := range x.kernel.of("solo") {
-			n += one(a.node != m.name)
+			n += one(a.node != m.Name)
 		}
 		return n
 	}
@@ -128,7 +128,7 @@ func confirmDead(s *strike) {
 		}
 		return nil
 	}); err != nil {
-		x.book.say("no new holder while %s is frozen: %v", m.name, err)
+		x.book.say("no new holder while %s is frozen: %v", m.Name, err)
 	}
 	thaw()
 	thawed := time.Now()
@@ -144,7 +144,7 @@ func confirmDead(s *strike) {
 	if gap := x.kernel.starved(); dead != nil && gap > kernelSlack {
 		x.book.say("%v after %s, and this machine stood still for %s: not judged", dead, took, gap)
 	} else if dead != nil {
-		x.book.violate("S2: a holder on %s that was confirmed dead lives %s after thawing: %v", m.name, took, dead)
+		x.book.violate("S2: a holder on %s that was confirmed dead lives %s after thawing: %v", m.Name, took, dead)
 	}
 	x.book.longest("life of a fenced holder behind its thaw", took)
 	s.say("%d holders fenced %s after thawing", len(old), took.Round(time.Millisecond))

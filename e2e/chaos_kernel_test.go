@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // kernelLook is the time between two readings of the process table. thawLimit is how long a holder that was frozen may
@@ -23,7 +25,7 @@ const (
 // alive is an instance with at least one process, as the kernel shows it.
 type alive struct {
 	id, job, slot, node string
-	processes           []process
+	processes           []procs.Row
 }
 
 // kernelEye reads the process table all the time. Its verdicts use nothing that the product reports.
@@ -95,16 +97,16 @@ func (k *kernelEye) starved() time.Duration {
 // read once.
 func (k *kernelEye) instances() map[string]*alive {
 	found, seen := map[string]*alive{}, map[string]map[string]string{}
-	for _, p := range processes() {
-		if p.zombie {
+	for _, p := range procs.Table() {
+		if p.Zombie {
 			continue
 		}
 		k.mu.Lock()
 		env, known := k.cache[p.String()]
 		k.mu.Unlock()
 		if !known {
-			if env = p.environment(); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
-				continue // its next exec may make it one
+			if env = environment(p); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
+				continue // it may become one with its next exec
 			}
 		}
 		seen[p.String()] = env
@@ -180,9 +182,9 @@ func (k *kernelEye) judgeHolders(all map[string]*alive) {
 // bothLive reads the processes again, because one may have ended while the table was read.
 func bothLive(list []*alive) bool {
 	for _, a := range list {
-		if !slices.ContainsFunc(a.processes, func(p process) bool {
-			now, ok := readProcess(p.pid)
-			return ok && now.start == p.start && !now.zombie
+		if !slices.ContainsFunc(a.processes, func(p procs.Row) bool {
+			now, ok := procs.RowOf(p.PID)
+			return ok && now.Start == p.Start && !now.Zombie
 		}) {
 			return false
 		}
@@ -194,14 +196,14 @@ func bothLive(list []*alive) bool {
 func (k *kernelEye) judgeMemory() {
 	for _, m := range k.x.c.agents {
 		sum := int64(0)
-		for _, dir := range memoryCgroups(filepath.Join(k.x.c.name, m.name, "*")) {
+		for _, dir := range memoryCgroups(filepath.Join(k.x.c.name, m.Name, "*")) {
 			if procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")); len(procs) > 0 {
 				limit, _ := strconv.ParseInt(memoryLimit(dir), 10, 64)
 				sum += limit
 			}
 		}
 		if sum > chaosMemory {
-			k.x.book.violate("S1: the hard caps of what runs on %s are %d MiB, it has %d", m.name,
+			k.x.book.violate("S1: the hard caps of what runs on %s are %d MiB, it has %d", m.Name,
 				sum>>20, int64(chaosMemory)>>20)
 		}
 	}
@@ -263,7 +265,7 @@ func (k *kernelEye) leaks() error {
 	}
 	for _, m := range k.x.c.agents {
 		for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-			dirs, _ := filepath.Glob(filepath.Join(pattern, k.x.c.name, m.name, "*"))
+			dirs, _ := filepath.Glob(filepath.Join(pattern, k.x.c.name, m.Name, "*"))
 			for _, dir := range dirs {
 				info, err := os.Stat(dir)
 				if err != nil || !info.IsDir() {

@@ -55,7 +55,7 @@ func otherProgram(t *testing.T) string {
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=other", "-o", path,
 		"github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
+	if out, err := output(cmd, 5*time.Minute); err != nil {
 		t.Fatalf("build the other program: %v\n%s", err, out)
 	}
 	return path
@@ -67,8 +67,8 @@ func transferLeader(s *strike) {
 	for range 3 {
 		to := without(s.x.c.servers, s.x.c.leader(s.x.t))[s.x.random.IntN(chaosServers-1)]
 		a, err := s.x.c.servers[0].ask(http.MethodPost, "/v1/members/transfer-leader",
-			fmt.Sprintf(`{"to":%q}`, to.name), 15*time.Second)
-		s.say("to %s: %d %v", to.name, a.status, err)
+			fmt.Sprintf(`{"to":%q}`, to.Name), 15*time.Second)
+		s.say("to %s: %d %v", to.Name, a.status, err)
 		time.Sleep(time.Second)
 	}
 }
@@ -79,9 +79,9 @@ func (s *strike) rolling(members []*member, between func(*member)) {
 	s.hit(members...)
 	for _, m := range members {
 		s.ends(m)
-		m.signal(syscall.SIGTERM)
+		_ = m.Signal(syscall.SIGTERM)
 		if code := m.exitCode(x.t); code != 0 {
-			x.book.violate("L1: %s ended with code %d when it was asked to end:\n%s", m.name, code, m.lastLines(15))
+			x.book.violate("L1: %s ended with code %d when it was asked to end:\n%s", m.Name, code, m.LastLines(15))
 		}
 		between(m)
 		m.start(x.t)
@@ -138,7 +138,7 @@ func (x *chaos) nodesOnline() error {
 func (x *chaos) get(path string, into any) error {
 	failed := errNever
 	for _, s := range x.c.servers {
-		if !s.running() {
+		if !s.Running() {
 			continue
 		}
 		a, err := s.ask(http.MethodGet, path, "", 4*time.Second)
@@ -146,7 +146,7 @@ func (x *chaos) get(path string, into any) error {
 		case err != nil:
 			failed = err
 		case a.status != http.StatusOK:
-			failed = fmt.Errorf("%s: %d %s", s.name, a.status, a.body)
+			failed = fmt.Errorf("%s: %d %s", s.Name, a.status, a.body)
 		default:
 			return json.Unmarshal(a.body, into)
 		}
@@ -177,11 +177,11 @@ func (s *strike) replace(m *member, planned bool) {
 	if planned {
 		remove()
 	}
-	m.kill()
+	m.Kill()
 	m.wipe(x.t)
 	m.start(x.t)
 	if !planned {
-		waitFor(x.t, m.name+" as a new server", chaosPatience, func() error {
+		waitFor(x.t, m.Name+" as a new server", chaosPatience, func() error {
 			for _, id := range x.memberIDs(m) {
 				if !slices.Contains(old, id) {
 					return nil
@@ -217,11 +217,11 @@ func removeCutOff(s *strike) {
 		heal()
 	}
 	s.mends = nil
-	if code := m.exitCode(x.t); code == 0 || !strings.Contains(m.lastLines(5), "was removed from the cluster") {
-		x.book.violate("L1: %s was removed while it was away and ended with code %d:\n%s", m.name, code, m.lastLines(15))
+	if code := m.exitCode(x.t); code == 0 || !strings.Contains(m.LastLines(5), "was removed from the cluster") {
+		x.book.violate("L1: %s was removed while it was away and ended with code %d:\n%s", m.Name, code, m.LastLines(15))
 	}
 	if now := x.c.leader(x.t); now != leader {
-		x.book.violate("L1: %s was removed, and its return took the lead from %s: %s leads", m.name, leader.name, now.name)
+		x.book.violate("L1: %s was removed, and its return took the lead from %s: %s leads", m.Name, leader.Name, now.Name)
 	}
 	m.wipe(x.t)
 	m.start(x.t)
@@ -236,34 +236,34 @@ func cloneAgent(s *strike) {
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
 	if x.clone == nil {
 		x.clone = x.c.newMember("agent", "clone", "10.83.7.201")
-		x.c.network.join(x.t, x.clone.name, x.clone.address)
+		x.c.network.join(x.t, x.clone.Name, x.clone.address)
 	}
 	clone := x.clone
 	clone.cert, clone.bin = first.cert, first.bin
-	if out, err := relatives.output(exec.Command("cp", "-a", first.data(), clone.data()), time.Minute); err != nil {
+	if out, err := output(exec.Command("cp", "-a", first.data(), clone.data()), time.Minute); err != nil {
 		x.t.Fatalf("copy the data directory: %v: %s", err, out)
 	}
 	settings := clone.settings()
-	settings["name"] = strconv.Quote(first.name)
+	settings["name"] = strconv.Quote(first.Name)
 	settings["agent"] = strings.Replace(settings["agent"], x.c.name, x.c.name+"-clone", 1)
 	clone.configure(x.t, settings)
 	var before nodeView
-	waitFor(x.t, "the node of "+first.name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.name, &before) })
+	waitFor(x.t, "the node of "+first.Name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.Name, &before) })
 	clone.start(x.t)
-	clone.waitSays(x.t, "node "+first.name+" is in use by the agent at "+first.address)
+	clone.waitSays(x.t, "node "+first.Name+" is in use by the agent at "+first.address)
 	x.book.count("agents cloned", 1)
-	s.say("of %s", first.name)
+	s.say("of %s", first.Name)
 	s.later(func() {
 		if code := clone.terminate(x.t); code != 0 {
-			x.book.violate("S9: the clone of %s ended with code %d:\n%s", first.name, code, clone.lastLines(15))
+			x.book.violate("S9: the clone of %s ended with code %d:\n%s", first.Name, code, clone.LastLines(15))
 		}
-		if err := errors.Join(os.RemoveAll(clone.data()), os.Remove(clone.logFile())); err != nil {
+		if err := errors.Join(os.RemoveAll(clone.data()), os.Remove(clone.Log)); err != nil {
 			x.t.Error(err)
 		}
 		var now nodeView
-		waitFor(x.t, "the node of "+first.name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.name, &now) })
+		waitFor(x.t, "the node of "+first.Name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.Name, &now) })
 		if now.Address != before.Address || now.Epoch != before.Epoch {
-			x.book.violate("S9: a clone took node %s over: %+v, it was %+v", first.name, now, before)
+			x.book.violate("S9: a clone took node %s over: %+v, it was %+v", first.Name, now, before)
 		}
 	})
 }
@@ -274,7 +274,7 @@ func (x *chaos) memberIDs(m *member) (ids []string) {
 	var l struct{ Items []memberView }
 	waitFor(x.t, "the list of servers", chaosPatience, func() error { return x.get("/v1/members", &l) })
 	for _, one := range l.Items {
-		if one.Name == m.name {
+		if one.Name == m.Name {
 			ids = append(ids, one.ID)
 		}
 	}
@@ -302,11 +302,11 @@ func (s *strike) renew(m *member) {
 	s.hit(m)
 	s.ends(m)
 	m.die(x.t)
-	waitFor(x.t, m.name+" forgotten", chaosPatience, func() error {
-		if a := x.person(http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", `{"force":true}`); !a.done {
+	waitFor(x.t, m.Name+" forgotten", chaosPatience, func() error {
+		if a := x.person(http.MethodPost, "/v1/nodes/"+m.Name+"/confirm-dead", `{"force":true}`); !a.done {
 			return fmt.Errorf("confirm-dead: %s", a.body)
 		}
-		if a := x.person(http.MethodDelete, "/v1/nodes/"+m.name, ""); !a.done {
+		if a := x.person(http.MethodDelete, "/v1/nodes/"+m.Name, ""); !a.done {
 			return fmt.Errorf("forget: %s", a.body)
 		}
 		return nil
@@ -315,9 +315,9 @@ func (s *strike) renew(m *member) {
 	m.start(x.t)
 	delete(x.used, m)
 	x.book.count("machines replaced", 1)
-	waitFor(x.t, m.name+" as a new node", chaosPatience, func() error {
+	waitFor(x.t, m.Name+" as a new node", chaosPatience, func() error {
 		var n nodeView
-		if err := x.get("/v1/nodes/"+m.name, &n); err != nil || n.Health != "online" {
+		if err := x.get("/v1/nodes/"+m.Name, &n); err != nil || n.Health != "online" {
 			return fmt.Errorf("%+v (%w)", n, err)
 		}
 		return nil

@@ -142,7 +142,7 @@ func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 
 func kernelHasNetem(x *chaos) bool {
 	return hasNetem(func() bool {
-		_, err := relatives.output(exec.Command("nsenter", "--net="+x.guest, "--", "tc", "qdisc", "add", "dev", "lo", "root",
+		_, err := output(exec.Command("nsenter", "--net="+x.guest, "--", "tc", "qdisc", "add", "dev", "lo", "root",
 			"netem", "loss", "0%"), 10*time.Second)
 		if err != nil {
 			x.book.count("netem missing in this kernel: loss by iptables, delay by a thin line, no reordering", 1)
@@ -165,14 +165,14 @@ var hasNetem = func() func(func() bool) bool {
 func (s *strike) traffic(m *member, how ...string) {
 	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"},
 		how)
-	if out, err := relatives.output(exec.Command("nsenter", args...), 10*time.Second); err != nil {
-		s.x.t.Fatalf("tc %v at %s: %v\n%s", how, m.name, err, out)
+	if out, err := output(exec.Command("nsenter", args...), 10*time.Second); err != nil {
+		s.x.t.Fatalf("tc %v at %s: %v\n%s", how, m.Name, err, out)
 	}
 	s.later(func() {
-		_, err := relatives.output(exec.Command("nsenter", "--net="+s.x.c.network.space(m), "--", "tc", "qdisc", "del", "dev",
+		_, err := output(exec.Command("nsenter", "--net="+s.x.c.network.space(m), "--", "tc", "qdisc", "del", "dev",
 			"eth0", "root"), 10*time.Second)
 		if err != nil {
-			s.x.t.Errorf("end of the queue at %s: %v", m.name, err)
+			s.x.t.Errorf("end of the queue at %s: %v", m.Name, err)
 		}
 	})
 }

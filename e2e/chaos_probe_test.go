@@ -131,7 +131,7 @@ func (p *chaosProbe) ask(at *member) error {
 	defer p.mu.Unlock()
 	p.sent++
 	if err != nil {
-		p.errors = append(p.errors, lostProbe{began, time.Now(), at.name + " " + err.Error()})
+		p.errors = append(p.errors, lostProbe{began, time.Now(), at.Name + " " + err.Error()})
 	}
 	return err
 }
@@ -167,11 +167,11 @@ func (p *chaosProbe) watchLeader() {
 		}
 		for _, s := range p.x.c.servers {
 			if a, err := s.ask(http.MethodGet, "/readyz?leader=1", "", time.Second); err == nil &&
-				a.status == http.StatusOK && s.name != led {
+				a.status == http.StatusOK && s.Name != led {
 				if led != "" {
 					p.x.book.count("failovers", 1)
 				}
-				led = s.name
+				led = s.Name
 				break
 			}
 		}

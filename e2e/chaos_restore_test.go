@@ -62,9 +62,9 @@ func (s *strike) moveMuch() {
 		}
 	}
 	m := x.c.agents[x.random.IntN(len(x.c.agents))]
-	m.kill()
+	m.Kill()
 	m.start(x.t)
-	s.say("%s restarted", m.name)
+	s.say("%s restarted", m.Name)
 	if err := within(45*time.Second, x.asWanted); err != nil {
 		s.say("not settled since: %.200v", err)
 	}

@@ -35,7 +35,7 @@ func (x *chaos) settle(w *window) {
 	})
 	x.wait("L2: the end of all drains", 30*time.Second+chaosPatience, func() error { return x.noDrain() })
 	for _, m := range x.c.agents {
-		x.person(http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}")
+		x.person(http.MethodPost, "/v1/nodes/"+m.Name+"/uncordon", "{}")
 	}
 	x.renewHeldBack(w)
 	x.wait("L2: all that is wanted, ready, and nothing else", chaosPatience, func() error { return x.asWanted() })
@@ -237,10 +237,10 @@ func (x *chaos) asAgentsSay() error {
 			err = json.Unmarshal(a.body, &status)
 		}
 		if err != nil {
-			return fmt.Errorf("the agent of %s: %w", m.name, err)
+			return fmt.Errorf("the agent of %s: %w", m.Name, err)
 		}
 		for _, i := range status.Instances {
-			word, ended := m.name+" "+i.Observed, i.Observed == "stopped" || i.Observed == "failed"
+			word, ended := m.Name+" "+i.Observed, i.Observed == "stopped" || i.Observed == "failed"
 			if told[i.ID] != word && (told[i.ID] != "" || !ended) || !i.Reported {
 				return fmt.Errorf("instance %s is %q, its agent says %q (reported: %t)", i.ID, told[i.ID], word, i.Reported)
 			}
@@ -283,7 +283,7 @@ func (x *chaos) sameState() error {
 		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
 		var first, from string
 		for _, s := range x.c.servers {
-			if !s.running() {
+			if !s.Running() {
 				continue
 			}
 			sep := "?"
@@ -295,13 +295,13 @@ func (x *chaos) sameState() error {
 				return err
 			}
 			if a.status != http.StatusOK {
-				return fmt.Errorf("%s of %s: %d %s", path, s.name, a.status, a.body)
+				return fmt.Errorf("%s of %s: %d %s", path, s.Name, a.status, a.body)
 			}
 			text := ages.ReplaceAllString(string(a.body), "")
 			if first == "" {
-				first, from = text, s.name
+				first, from = text, s.Name
 			} else if text != first {
-				return fmt.Errorf("%s differs:\n%s %s\n%s %s", path, from, first, s.name, text)
+				return fmt.Errorf("%s differs:\n%s %s\n%s %s", path, from, first, s.Name, text)
 			}
 		}
 	}

@@ -243,11 +243,11 @@ func (s *story) wentOffline(e toldEvent) {
 		return
 	}
 	if gap := s.x.kernel.starved(); gap > time.Second {
-		s.x.book.say("%s was marked offline while this machine stood still for %s: not judged", m.name, gap)
+		s.x.book.say("%s was marked offline while this machine stood still for %s: not judged", m.Name, gap)
 		return
 	}
 	s.x.book.violate("S13: %s is marked offline in window %d (%s), which does not touch it (%s)",
-		m.name, w.number, w.name, e.ID)
+		m.Name, w.number, w.name, e.ID)
 }
 
 // offlineAt returns when a node was marked offline in this window.
@@ -255,7 +255,7 @@ func (s *story) offlineAt(m *member) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.offline {
-		if e.Data["name"] == m.name {
+		if e.Data["name"] == m.Name {
 			return e.Time, true
 		}
 	}

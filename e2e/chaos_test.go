@@ -51,7 +51,8 @@ type chaos struct {
 // TestChaos uses every fault. For as long as OUTSPAN_CHAOS says (make chaos: 15 min), it breaks servers, agents,
 // instances, networks and disks of a cluster, one or two at a time. It repairs them, and each time expects everything
 // to settle. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes. The kernel and the
-// cluster's own events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go.
+// cluster's own events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go. At the end
+// the log of a server is judged entry by entry; see chaos_log_test.go.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -76,6 +77,7 @@ func TestChaos(t *testing.T) {
 	x.work.stop()
 	x.probe.stop()
 	x.kernel.stop()
+	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
 // chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it is a fixed seed for short runs and a fresh one for others.
@@ -258,8 +260,8 @@ func (x *chaos) hold(w *window) {
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
 		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
-		if !m.running() && !allowed {
-			x.book.violate("%s ended by itself in window %d (%s):\n%s", m.name, w.number, w.name, m.lastLines(30))
+		if !m.Running() && !allowed {
+			x.book.violate("%s ended by itself in window %d (%s):\n%s", m.Name, w.number, w.name, m.LastLines(30))
 			m.start(x.t)
 		}
 	}

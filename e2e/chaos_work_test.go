@@ -330,7 +330,7 @@ func (w *workload) evict(random *rand.Rand) {
 
 // drain empties a node, or makes all nodes accept instances again.
 func (w *workload) drain(random *rand.Rand) {
-	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].name
+	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].Name
 	if random.IntN(3) > 0 {
 		body := fmt.Sprintf(`{"deadline":"%ds"}`, 8+random.IntN(10))
 		if w.order(random, http.MethodPost, "/v1/nodes/"+node+"/drain", body).done {
@@ -342,7 +342,7 @@ func (w *workload) drain(random *rand.Rand) {
 		return
 	}
 	for _, m := range w.x.c.agents {
-		w.order(random, http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}") // refused if it is not cordoned
+		w.order(random, http.MethodPost, "/v1/nodes/"+m.Name+"/uncordon", "{}") // refused if it is not cordoned
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
 	cmd.Dir = c.dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := relatives.runWithin(cmd, commandLimit)
+	err := runWithin(cmd, commandLimit)
 	r := result{args: args, out: out.String(), err: errs.String()}
 	var exit *exec.ExitError
 	switch {
@@ -181,7 +181,7 @@ func (m *member) get(path string, into any) error {
 func (c *cluster) get(path string, into any) error {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {
-		if !s.running() {
+		if !s.Running() {
 			continue
 		}
 		err := s.get(path, into)
@@ -203,7 +203,7 @@ func (c *cluster) mustGet(t testing.TB, path string, into any) {
 func (c *cluster) post(path, body string) (answered, error) {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {
-		if !s.running() {
+		if !s.Running() {
 			continue
 		}
 		a, err := s.request(http.MethodPost, path, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})

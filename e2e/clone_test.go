@@ -24,7 +24,7 @@ func TestClonedMachine(t *testing.T) {
 	epoch := c.node(t, first).Epoch
 
 	clone.start(t)
-	clone.waitSays(t, "node "+first.name+" is in use by the agent at "+first.address, "empty data_dir")
+	clone.waitSays(t, "node "+first.Name+" is in use by the agent at "+first.address, "empty data_dir")
 	c.run(t, job{name: "more", count: 2, more: apart})
 	if n := c.node(t, first); n.Address != first.address || n.Epoch != epoch {
 		t.Errorf("the node is at %s in epoch %d, want %s in epoch %d", n.Address, n.Epoch, first.address, epoch)
@@ -55,10 +55,10 @@ func TestCopiedContainer(t *testing.T) {
 	c.run(t, job{name: "single", count: 2, more: quorum + apart})
 	clone := c.copyAgent(t, first, (*member).disk)
 	before, stopWatching := c.programs(), c.watchPrograms()
-	first.kill()
-	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
+	first.Kill()
+	c.must(t, "node", "status", first.Name, "--wait=offline", "--timeout", "60s")
 	clone.start(t)
-	clone.waitSays(t, "is a copy of that of node "+first.name, "confirm-dead "+first.name+" --force")
+	clone.waitSays(t, "is a copy of that of node "+first.Name, "confirm-dead "+first.Name+" --force")
 	time.Sleep(2 * time.Second)
 	if code := clone.terminate(t); code != 0 {
 		t.Errorf("the copy's agent ended with %d", code)
@@ -83,11 +83,11 @@ func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *
 	clone := c.newMember("agent", "clone", strings.Join(parts, "."))
 	clone.cert = first.cert
 	prepare(clone, t)
-	if out, err := relatives.output(exec.Command("cp", "-aT", first.data(), clone.data()), time.Minute); err != nil {
+	if out, err := output(exec.Command("cp", "-aT", first.data(), clone.data()), time.Minute); err != nil {
 		t.Fatalf("copy the data directory: %v: %s", err, out)
 	}
 	s := clone.settings()
-	s["name"] = "\"" + first.name + "\""
+	s["name"] = "\"" + first.Name + "\""
 	s["agent"] = strings.Replace(s["agent"], c.name, c.name+"-clone", 1)
 	clone.configure(t, s)
 	return clone
@@ -109,10 +109,10 @@ func TestRefusedCopyAfterARestore(t *testing.T) {
 	c.run(t, job{name: "single", count: 2, more: quorum + apart})
 	clone := c.copyAgent(t, first, func(*member, *testing.T) {})
 	clone.start(t)
-	clone.waitSays(t, "node "+first.name+" is in use by the agent at "+first.address, "empty data_dir")
+	clone.waitSays(t, "node "+first.Name+" is in use by the agent at "+first.address, "empty data_dir")
 	before, stopWatching := c.programs(), c.watchPrograms()
 
-	first.kill()
+	first.Kill()
 	c.must(t, "server", "snapshot", "restore", saved, "--yes")
 	clone.waitSays(t, "was refused for another one of that node", "remove the file refused")
 	first.start(t)

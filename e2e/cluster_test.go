@@ -1,13 +1,13 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // patience bounds every wait for something that must happen but has no promised time. It is long because two busy cores
@@ -93,7 +95,7 @@ func (c *cluster) members() []*member { return slices.Concat(c.servers, c.agents
 
 func (c *cluster) member(name string) *member {
 	for _, m := range c.members() {
-		if m.name == name {
+		if m.Name == name {
 			return m
 		}
 	}
@@ -107,7 +109,7 @@ func (c *cluster) makeCertificates(t testing.TB) {
 	dir := c.path("tls")
 	c.must(t, "tls", "ca", "create", "--dir", dir)
 	for _, m := range c.members() {
-		c.must(t, "tls", "cert", "create", "--dir", dir, "--"+m.role, m.name)
+		c.must(t, "tls", "cert", "create", "--dir", dir, "--"+m.role, m.Name)
 	}
 	c.must(t, "tls", "cert", "create", "--dir", dir, "--cli", "me")
 	c.must(t, "gossip", "key", "create", c.path("gossip.key"))
@@ -121,14 +123,12 @@ func (c *cluster) path(elements ...string) string {
 // shows the ends of the logs.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
-		m.kill()
+		m.Kill()
 	}
 	for range 500 {
 		left := belonging(c.dir)
 		left = slices.Concat(left, c.shims(), c.doorsOf(c.agents...))
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		procs.Kill(left...)
 		if len(left) == 0 {
 			break
 		}
@@ -136,13 +136,15 @@ func (c *cluster) remove(t testing.TB) {
 	}
 	if t.Failed() {
 		for _, m := range c.members() {
-			t.Logf("-- end of the log of %s\n%s", m.name, m.lastLines(25))
+			t.Logf("-- end of the log of %s\n%s", m.Name, m.LastLines(25))
 		}
 	}
 	if c.network != nil {
 		c.network.remove(t)
 	}
-	removeCgroups(c.name)
+	if err := procs.RemoveCgroups(c.name); err != nil {
+		t.Logf("remove cgroups: %v", err)
+	}
 	if t.Failed() && os.Getenv("OUTSPAN_E2E_KEEP") == "1" {
 		kept := strings.Replace(c.dir, namePrefix, "kept-"+namePrefix, 1)
 		t.Logf("kept: %s (%v)", kept, os.Rename(c.dir, kept))
@@ -155,27 +157,24 @@ func (c *cluster) remove(t testing.TB) {
 
 // member is one server or agent.
 type member struct {
-	c          *cluster
-	role, name string
-	address    string
-	cert       string // base name of its certificate's file
-	bin        string // path of another build of the program; default: the cluster's
-	cmd        *exec.Cmd
-	done       chan struct{} // closed when the process has ended
+	procs.Process
+	c       *cluster
+	role    string
+	address string
+	cert    string // base name of its certificate
+	bin     string // another build of the program; default: the cluster's
 }
 
 func (c *cluster) newMember(role, name, address string) *member {
-	return &member{c: c, role: role, name: name, address: address, cert: role + "-" + name}
+	return &member{c: c, role: role, address: address, cert: role + "-" + name,
+		Process: procs.Process{Name: name, Log: c.path(name + ".log"), Family: relatives}}
 }
 
-func (m *member) data() string   { return m.c.path(m.name) }
-func (m *member) config() string { return m.c.path(m.name + ".hcl") }
-func (m *member) logFile() string {
-	return m.c.path(m.name + ".log")
-}
+func (m *member) data() string   { return m.c.path(m.Name) }
+func (m *member) config() string { return m.c.path(m.Name + ".hcl") }
 
 // socket returns the path of the member's API socket, which can be used from any network namespace.
-func (m *member) socket() string { return m.c.path(m.name + ".sock") }
+func (m *member) socket() string { return m.c.path(m.Name + ".sock") }
 
 // api returns the address of the member's API, as host:port.
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
@@ -194,7 +193,7 @@ func (m *member) settings() map[string]string {
 		profile = "lan"
 	}
 	s := map[string]string{
-		"name": strconv.Quote(m.name), "data_dir": strconv.Quote(m.data()),
+		"name": strconv.Quote(m.Name), "data_dir": strconv.Quote(m.data()),
 		"listen": fmt.Sprintf("address = %q\n  socket = %q", m.address, m.socket()),
 		"tls": fmt.Sprintf("ca_file = %q\n  cert_file = %q\n  key_file = %q",
 			c.path("tls", "ca.pem"), c.path("tls", m.cert+".pem"), c.path("tls", m.cert+"-key.pem")),
@@ -229,8 +228,8 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 	}
 }
 
-// command returns the command that runs the member, in its namespace if it has one.
-func (m *member) command() *exec.Cmd {
+// command starts the member's process, in its namespace if it has one.
+func (m *member) command() []string {
 	bin := m.c.bin
 	if m.bin != "" {
 		bin = m.bin
@@ -242,88 +241,40 @@ func (m *member) command() *exec.Cmd {
 	if _, err := os.Stat(m.bootFile()); err == nil {
 		args = m.inOwnBoot(args)
 	}
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd
+	return args
 }
 
 func (m *member) start(t testing.TB) {
 	t.Helper()
-	if m.running() {
-		t.Fatalf("%s runs already", m.name)
-	}
-	log, err := os.OpenFile(m.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	m.Command = m.command()
+	if err := m.Start(); err != nil {
 		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd, done := m.command(), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := relatives.start(cmd); err != nil {
-		t.Fatalf("start %s: %v", m.name, err)
-	}
-	m.cmd, m.done = cmd, done
-	go func() {
-		_ = relatives.wait(cmd) // cmd.ProcessState has the exit status
-		close(done)
-	}()
-}
-
-// running reports whether the process has been started and has not ended.
-func (m *member) running() bool {
-	if m.cmd == nil {
-		return false
-	}
-	select {
-	case <-m.done:
-		return false
-	default:
-		return true
-	}
-}
-
-func (m *member) signal(s syscall.Signal) {
-	if m.running() {
-		_ = m.cmd.Process.Signal(s)
-	}
-}
-
-// kill ends the member's own process with SIGKILL. The processes that it started continue.
-func (m *member) kill() {
-	m.signal(syscall.SIGKILL)
-	if m.cmd != nil {
-		<-m.done
 	}
 }
 
 // terminate asks the member to end and returns its exit code.
 func (m *member) terminate(t testing.TB) int {
 	t.Helper()
-	m.signal(syscall.SIGTERM)
+	_ = m.Signal(syscall.SIGTERM)
 	return m.exitCode(t)
 }
 
 // exitCode waits until the process has ended by itself, and returns its exit code.
 func (m *member) exitCode(t testing.TB) int {
 	t.Helper()
-	select {
-	case <-m.done:
-		return m.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
-		t.Fatalf("%s has not ended after %s", m.name, patience)
-		return -1
+	if err := m.Wait(patience); err != nil {
+		t.Fatal(err)
 	}
+	return m.ExitCode()
 }
 
 // die ends the agent and everything that it runs, as when a machine loses power.
 func (m *member) die(t testing.TB) {
 	t.Helper()
-	m.kill()
-	waitFor(t, "the end of all processes of "+m.name, patience, func() error {
+	m.Kill()
+	waitFor(t, "the end of all processes of "+m.Name, patience, func() error {
 		left := slices.Concat(m.c.shims(m), m.c.doorsOf(m), pidsOf(m.c.instances(m)))
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		procs.Kill(left...)
 		if len(left) > 0 {
 			return fmt.Errorf("%v are left", left)
 		}
@@ -331,28 +282,16 @@ func (m *member) die(t testing.TB) {
 	})
 }
 
-func (m *member) lastLines(n int) string {
-	text, err := os.ReadFile(m.logFile())
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(text), n)
-}
-
 // waitFor calls done every 25 ms until it returns nil. After limit the test fails with done's last error.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {
-		t.Fatalf("%s did not come about within %s: %v", what, limit, err)
+		t.Fatalf("%s did not come about: %v", what, err)
 	}
 }
 
 var errNever = errors.New("not looked at")
 
 func within(limit time.Duration, done func() error) error {
-	for deadline := time.Now().Add(limit); ; time.Sleep(25 * time.Millisecond) {
-		if err := done(); err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
+	return procs.Until(context.Background(), limit, 25*time.Millisecond, func(context.Context) error { return done() })
 }

@@ -42,29 +42,29 @@ func TestCompare(t *testing.T) {
 
 	wrong := without(c.servers, c.leader(t))[0]
 	if code := wrong.terminate(t); code != 0 {
-		t.Fatalf("%s ended with %d", wrong.name, code)
+		t.Fatalf("%s ended with %d", wrong.Name, code)
 	}
 	spoilSnapshot(t, wrong.data())
 	wrong.start(t)
 	if code := wrong.exitCode(t); code != 7 {
-		t.Errorf("%s ended with %d, want 7", wrong.name, code)
+		t.Errorf("%s ended with %d, want 7", wrong.Name, code)
 	}
 	wrong.waitSays(t, "a majority has another state, this server stops", "state_differs", `tables=["nodes"]`)
 	wrong.reports(t)
 
 	r := c.cli(t, "server", "verify")
-	r.want(t, 7, "state_differs", wrong.name)
+	r.want(t, 7, "state_differs", wrong.Name)
 	if !strings.Contains(r.out, "DIFFERS") {
 		t.Errorf("it does not stand out: %v", r)
 	}
-	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name) ||
+	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.Name) ||
 		!strings.Contains(text, "it had another state than this server") {
 		t.Errorf("the status does not tell:\n%s", text)
 	}
 	for range 2 { // as a supervisor would
 		wrong.start(t)
 		if code := wrong.exitCode(t); code != 7 {
-			t.Errorf("%s started again and ended with %d, want 7", wrong.name, code)
+			t.Errorf("%s started again and ended with %d, want 7", wrong.Name, code)
 		}
 	}
 	wrong.waitSays(t, "was contradicted by a majority of the servers")
@@ -73,10 +73,10 @@ func TestCompare(t *testing.T) {
 	old := c.memberID(t, wrong)
 	wrong.emptyBut(t, "state-differs")
 	wrong.start(t)
-	waitFor(t, "vote of the new "+wrong.name, 2*patience, func() error {
+	waitFor(t, "vote of the new "+wrong.Name, 2*patience, func() error {
 		all := list[memberView](t, c, "/v1/members")
 		for _, m := range all {
-			if m.Name == wrong.name && m.ID != old && m.Voter {
+			if m.Name == wrong.Name && m.ID != old && m.Voter {
 				return nil
 			}
 		}
@@ -166,7 +166,7 @@ func (m *member) reports(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Name != m.name || report.Index == 0 || report.Digest == report.Majority || len(report.Agreeing) != 2 ||
+	if report.Name != m.Name || report.Index == 0 || report.Digest == report.Majority || len(report.Agreeing) != 2 ||
 		len(report.Tables) != 1 || report.Tables[0].Name != "nodes" {
 		t.Errorf("it reports\n%s", text)
 	}

@@ -43,7 +43,7 @@ func TestFullDisk(t *testing.T) {
 	free := first.fillDisk(t)
 	waitFor(t, "a leader with space", patience, func() error {
 		if now := c.leader(t); now == first {
-			return fmt.Errorf("%s still leads", now.name)
+			return fmt.Errorf("%s still leads", now.Name)
 		}
 		return nil
 	})
@@ -53,8 +53,8 @@ func TestFullDisk(t *testing.T) {
 		}
 		return nil
 	})
-	if !first.running() {
-		t.Fatalf("%s has ended:\n%s", first.name, first.lastLines(10))
+	if !first.Running() {
+		t.Fatalf("%s has ended:\n%s", first.Name, first.LastLines(10))
 	}
 
 	second := c.leader(t)
@@ -79,8 +79,8 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	for _, s := range c.servers {
-		if !s.running() {
-			t.Fatalf("%s has ended:\n%s", s.name, s.lastLines(10))
+		if !s.Running() {
+			t.Fatalf("%s has ended:\n%s", s.Name, s.LastLines(10))
 		}
 	}
 
@@ -93,7 +93,7 @@ func TestFullDisk(t *testing.T) {
 		return nil
 	})
 	for _, s := range c.servers {
-		s.kill()
+		s.Kill()
 	}
 	for _, s := range c.servers {
 		s.start(t)
@@ -101,7 +101,7 @@ func TestFullDisk(t *testing.T) {
 	c.waitVoters(t, 3)
 	c.waitHeard(t)
 	for _, s := range c.servers {
-		waitFor(t, "the last write at "+s.name, patience, func() error {
+		waitFor(t, "the last write at "+s.Name, patience, func() error {
 			var n nodeView
 			if err := s.get("/v1/nodes/n1?consistency=stale", &n); err != nil {
 				return err

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestAgentUpgrade sends 50 requests a second, each over a new connection, to a port that an agent exposes. It also
@@ -29,7 +31,7 @@ func TestAgentUpgrade(t *testing.T) {
 
 	pause()
 	first := c.doorsOf(m)
-	m.kill()
+	m.Kill()
 	pause()
 	m.start(t)
 	c.waitEligible(t, m)
@@ -41,7 +43,7 @@ func TestAgentUpgrade(t *testing.T) {
 	m.start(t)
 	c.waitEligible(t, m)
 	pause()
-	if text, err := os.ReadFile(m.logFile()); err != nil ||
+	if text, err := os.ReadFile(m.Log); err != nil ||
 		strings.Count(string(text), "the agent's last run ended without a shutdown") != 1 {
 		t.Errorf("its log does not tell once that it was killed once (%v)", err)
 	}
@@ -62,9 +64,9 @@ func TestAgentUpgrade(t *testing.T) {
 	pause()
 
 	for _, s := range c.servers {
-		s.kill()
+		s.Kill()
 	}
-	m.kill()
+	m.Kill()
 	pause()
 	m.start(t)
 	pause()
@@ -104,7 +106,7 @@ func otherVersion(t *testing.T, path string) string {
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=newer", "-o", path,
 		"github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
+	if out, err := output(cmd, 5*time.Minute); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, out)
 	}
 	return path
@@ -146,9 +148,9 @@ func fifty(m *member, port int) (stop func() (int, []string)) {
 
 // doorsOf returns the processes that listen on the exposed ports of these agents.
 func (c *cluster) doorsOf(on ...*member) (pids []int) {
-	for pid, p := range descendants() {
-		args := strings.Split(p.args(), "\x00")
-		if p.zombie || len(args) < 3 || args[1] != "door" {
+	for pid, p := range procs.Descendants() {
+		args := strings.Split(p.Args(), "\x00")
+		if p.Zombie || len(args) < 3 || args[1] != "door" {
 			continue
 		}
 		for _, m := range on {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestWork does what a user does with a healthy cluster of three servers and four agents. The parts run one after the
@@ -113,7 +115,7 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 			}
 			for _, d := range l.Items {
 				for _, n := range d.Nodes {
-					if n.Node == m.name && d.Phase == "drained" {
+					if n.Node == m.Name && d.Phase == "drained" {
 						left = c.empty(m)
 						return nil
 					}
@@ -128,7 +130,7 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 
 // checkDrainOrder checks the events of a drain. Nothing was placed on the node after the reply. Each old instance began
 // to stop only after its single replacement was ready.
-func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]process) {
+func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]procs.Row) {
 	t.Helper()
 	drained := map[string]bool{}
 	for _, n := range c.nodes(t) {
@@ -259,7 +261,7 @@ func testDrainLocalVolume(t *testing.T, c *cluster) {
 	before := identities(c.instancesOf("db"))
 
 	var reply drainReply
-	c.mustJSON(t, &reply, "node", "drain", home.name, "--detach")
+	c.mustJSON(t, &reply, "node", "drain", home.Name, "--detach")
 	if len(reply.Forecast) != 1 || reply.Forecast[0].Class != "stateful" || reply.Forecast[0].Action != "leave" ||
 		reply.Forecast[0].Blocker != "volume_local" {
 		t.Errorf("forecast: %+v", reply.Forecast)
@@ -276,7 +278,7 @@ func testDrainLocalVolume(t *testing.T, c *cluster) {
 	if r := c.cli(t, "drain", "watch", reply.Drain, "--timeout", "1s"); r.code != 23 {
 		t.Errorf("the drain does not wait for the acknowledgement: %v", r)
 	}
-	c.must(t, "node", "ack-blockers", home.name)
+	c.must(t, "node", "ack-blockers", home.Name)
 	c.must(t, "drain", "watch", reply.Drain)
 	if d := c.drain(t, reply.Drain); d.Phase != "drained" {
 		t.Errorf("after the acknowledgement: %+v", d)

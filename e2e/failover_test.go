@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestFailures breaks servers, agents and whole machines of one cluster of three servers and four agents, one after the
@@ -39,7 +41,7 @@ func TestFailures(t *testing.T) {
 func (c *cluster) revive(t *testing.T) {
 	t.Helper()
 	for _, m := range c.members() {
-		if !m.running() {
+		if !m.Running() {
 			m.start(t)
 		}
 	}
@@ -118,7 +120,7 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	}
 	leader := c.leader(t)
 	killed := time.Now()
-	leader.kill()
+	leader.Kill()
 	waitFor(t, "the end of the drain", patience, func() error {
 		var d drainView
 		if err := c.get("/v1/drains/"+reply.Drain, &d); err != nil {
@@ -131,7 +133,7 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	})
 	left := c.empty(n1)
 	samples, probes := stopSampling(), stopProbing()
-	t.Logf("leader %s killed: %v, %v", leader.name, samples, probes)
+	t.Logf("leader %s killed: %v, %v", leader.Name, samples, probes)
 	if len(left) > 0 {
 		t.Errorf("n1 is drained, and the kernel shows processes %v", left)
 	}
@@ -153,7 +155,7 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 
 // checkStops asserts that the stops of a drain continued within 5 s of the leader's death, and that the budget's rate
 // held all the time.
-func (c *cluster) checkStops(t *testing.T, old map[string][]process, killed time.Time, window time.Duration) {
+func (c *cluster) checkStops(t *testing.T, old map[string][]procs.Row, killed time.Time, window time.Duration) {
 	t.Helper()
 	var stops []time.Time
 	for _, e := range c.events(t) {
@@ -193,7 +195,7 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 
 	acknowledged := c.writeUntil(t, func() {
 		for _, s := range c.servers {
-			s.kill()
+			s.Kill()
 		}
 	})
 	time.Sleep(offlineAfter + 2*time.Second) // longer than the time after which a silent node is offline
@@ -279,11 +281,11 @@ func testRollingRestart(t *testing.T, c *cluster) {
 	stopProbing := c.probe(port, c.agents...)
 	for _, s := range c.servers {
 		if code := s.terminate(t); code != 0 {
-			t.Errorf("%s ended with code %d after SIGTERM", s.name, code)
+			t.Errorf("%s ended with code %d after SIGTERM", s.Name, code)
 		}
 		began := time.Now()
-		c.must(t, "node", "label", "n1", "restarted="+s.name)
-		t.Logf("first write %s after %s had ended", time.Since(began).Round(time.Millisecond), s.name)
+		c.must(t, "node", "label", "n1", "restarted="+s.Name)
+		t.Logf("first write %s after %s had ended", time.Since(began).Round(time.Millisecond), s.Name)
 		s.start(t)
 		c.waitVoters(t, 3)
 	}

@@ -92,8 +92,7 @@ func (c *cluster) sampleMemory(t *testing.T) func() map[string]int64 {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, s := range c.servers {
-			_, rss := s.process(t).usage()
-			largest[s.name] = max(largest[s.name], rss)
+			largest[s.Name] = max(largest[s.Name], s.usage(t).Memory)
 		}
 	}
 	look()

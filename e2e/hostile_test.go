@@ -63,14 +63,14 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	c.unchanged(t, func() {
 		deed()
 		for _, m := range c.members() {
-			if !m.running() {
-				t.Errorf("%s has ended:\n%s", m.name, m.lastLines(20))
+			if !m.Running() {
+				t.Errorf("%s has ended:\n%s", m.Name, m.LastLines(20))
 			}
 		}
 		c.waitHeard(t)
 	})
 	if now := c.leader(t); now != leader {
-		t.Errorf("the leader was %s and is %s", leader.name, now.name)
+		t.Errorf("the leader was %s and is %s", leader.Name, now.Name)
 	}
 	if now := identities(c.instances()); !maps.Equal(running, now) {
 		t.Errorf("before %v, now %v", running, now)
@@ -172,7 +172,7 @@ func testConnections(t *testing.T, c *cluster) {
 		}
 	})
 	stop().perfect(t)
-	c.agents[1].kill()
+	c.agents[1].Kill()
 	c.agents[1].start(t)
 	c.waitEligible(t, c.agents...)
 	for _, conn := range idle[:min(3, len(idle))] {
@@ -189,7 +189,7 @@ func testSecrets(t *testing.T, c *cluster) {
 	c.run(t, job{name: "vault", count: 2, more: fmt.Sprintf("    env = { PASSWORD = %q }", secret)})
 	found := 0
 	for _, ps := range c.instancesOf("vault") {
-		if ps[0].environment()["PASSWORD"] == secret {
+		if environment(ps[0])["PASSWORD"] == secret {
 			found++
 		}
 	}
@@ -215,9 +215,9 @@ func testSecrets(t *testing.T, c *cluster) {
 		t.Error("the metrics tell the secret")
 	}
 	for _, m := range c.members() {
-		text, err := os.ReadFile(m.logFile())
+		text, err := os.ReadFile(m.Log)
 		if err != nil || strings.Contains(string(text), secret) {
-			t.Errorf("the log of %s tells the secret (%v)", m.name, err)
+			t.Errorf("the log of %s tells the secret (%v)", m.Name, err)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // Limits for an idle server with the default settings. Faster detection would cost more packets.
@@ -33,20 +35,19 @@ func TestIdle(t *testing.T) {
 	c.waitSettled(t)
 
 	before, index, began := c.written(t), c.status(t).Index, time.Now()
-	var cpu []float64
+	var cpu []time.Duration
 	for _, s := range c.servers {
-		used, _ := s.process(t).usage()
-		cpu = append(cpu, used)
+		cpu = append(cpu, s.usage(t).CPU)
 	}
 	time.Sleep(length)
 	passed := time.Since(began)
 	for i, s := range c.servers {
-		used, rss := s.process(t).usage()
-		core := (used - cpu[i]) / passed.Seconds()
-		t.Logf("%s in %s: %.2f %% of a core, %.1f MB resident", s.name, passed.Round(time.Second),
+		used := s.usage(t)
+		core, rss := (used.CPU-cpu[i]).Seconds()/passed.Seconds(), used.Memory
+		t.Logf("%s in %s: %.2f %% of a core, %.1f MB resident", s.Name, passed.Round(time.Second),
 			100*core, float64(rss)/(1<<20))
 		if core >= idleCore || rss >= idleRSS {
-			t.Errorf("%s uses %.2f %% of a core (want < %.0f) and %.1f MB (want < %d)", s.name, 100*core, 100*idleCore,
+			t.Errorf("%s uses %.2f %% of a core (want < %.0f) and %.1f MB (want < %d)", s.Name, 100*core, 100*idleCore,
 				float64(rss)/(1<<20), idleRSS>>20)
 		}
 	}
@@ -103,12 +104,12 @@ func (c *cluster) written(t *testing.T) map[string]string {
 	return found
 }
 
-// process returns the member's row in the process table.
-func (m *member) process(t *testing.T) process {
+// usage is what the member's process uses now.
+func (m *member) usage(t *testing.T) procs.Usage {
 	t.Helper()
-	p, ok := readProcess(m.cmd.Process.Pid)
-	if !ok {
-		t.Fatalf("%s does not run", m.name)
+	used, err := m.Usage()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return p
+	return used
 }

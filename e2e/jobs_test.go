@@ -96,7 +96,7 @@ func (c *cluster) reset(t testing.TB) {
 	}
 	for _, m := range c.agents {
 		if n := c.node(t, m); n.Intent == "draining" || n.Intent == "cordoned" {
-			c.must(t, "node", "uncordon", m.name)
+			c.must(t, "node", "uncordon", m.Name)
 		}
 	}
 	waitFor(t, "the end of all jobs", patience, func() error {

@@ -39,11 +39,11 @@ func TestLeaderKills(t *testing.T) {
 			for returns == leader {
 				returns = c.servers[rand.IntN(len(c.servers))]
 			}
-			returns.kill()
+			returns.Kill()
 			time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
 			returns.start(t)
 		}
-		leader.kill()
+		leader.Kill()
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
 		leader.start(t)
 		c.waitVoters(t, 3)
@@ -70,7 +70,7 @@ func (c *cluster) writeOn(t *testing.T) (stop func() int) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := 1; ; n++ {
-			a, err := c.post("/v1/nodes/"+c.agents[0].name+"/label", fmt.Sprintf(`{"labels":{"mark":"%d"}}`, n))
+			a, err := c.post("/v1/nodes/"+c.agents[0].Name+"/label", fmt.Sprintf(`{"labels":{"mark":"%d"}}`, n))
 			if err == nil && a.status == 200 {
 				acknowledged = n
 			}

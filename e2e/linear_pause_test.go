@@ -22,9 +22,9 @@ import (
 // pause stops a process with SIGSTOP, and waits until all its threads stand still.
 func (m *member) pause(t testing.TB) {
 	t.Helper()
-	m.signal(syscall.SIGSTOP)
-	waitFor(t, m.name+" stands still", patience, func() error {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
+	_ = m.Signal(syscall.SIGSTOP)
+	waitFor(t, m.Name+" stands still", patience, func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID()))
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (m *member) pause(t testing.TB) {
 
 func (m *member) unpause(t testing.TB) {
 	t.Helper()
-	m.signal(syscall.SIGCONT)
+	_ = m.Signal(syscall.SIGCONT)
 }
 
 // heartbeatsUnderWay is long enough for the leader to send each follower a heartbeat that is not answered (it sends one
@@ -115,7 +115,7 @@ func (p *pausing) write(t *testing.T, s *member) {
 	t.Helper()
 	p.value++
 	value := fmt.Sprint("v", p.value)
-	o := linear.Op{Begin: p.now(), Ask: linear.Ask{Key: p.key, Action: linear.Write, Value: value, Door: s.name}}
+	o := linear.Op{Begin: p.now(), Ask: linear.Ask{Key: p.key, Action: linear.Write, Value: value, Door: s.Name}}
 	body := fmt.Sprintf(
 		`{"job":{"name":"paused","groups":[{"name":"none","count":0,"exec":{"command":"/bin/true"},"env":{"V":%q}}]}}`, value)
 	waitFor(t, "an acknowledged write", patience, func() error {
@@ -297,7 +297,7 @@ func (p *pausing) collect(t *testing.T, readers []*reader, old *member) {
 				if err != nil {
 					o.Outcome, o.Text = linear.Nothing, err.Error()
 				}
-				o.Begin, o.End, o.Door = r.begin, p.now(), old.name
+				o.Begin, o.End, o.Door = r.begin, p.now(), old.Name
 				answers[i] = append(answers[i], o)
 				if err != nil || time.Now().After(until) {
 					return
@@ -314,7 +314,7 @@ func (p *pausing) collect(t *testing.T, readers []*reader, old *member) {
 			switch {
 			case o.Outcome != linear.Done:
 				p.refused++
-			case o.Text == old.name:
+			case o.Text == old.Name:
 				p.own++
 			default:
 				p.forwarded++

@@ -42,7 +42,7 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	r.load = &linear.Load{Doors: c.doors(4), Jobs: []string{name + "-a", name + "-b"}, Think: 60 * time.Millisecond,
 		Seed: seed, Name: name}
 	for _, m := range c.agents[:min(2, len(c.agents))] {
-		r.load.Nodes = append(r.load.Nodes, m.name)
+		r.load.Nodes = append(r.load.Nodes, m.Name)
 	}
 	go func() {
 		defer close(r.done)
@@ -60,7 +60,7 @@ func (c *cluster) doors(connections int) []linear.Door {
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "unix", s.socket())
 			}}
-		all = append(all, linear.Door{Name: s.name, Base: "http://outspan", Via: via})
+		all = append(all, linear.Door{Name: s.Name, Base: "http://outspan", Via: via})
 	}
 	return all
 }
@@ -133,7 +133,7 @@ func TestLinear(t *testing.T) {
 		leader := c.leader(t)
 		wait(random, time.Second)
 		if random.IntN(2) == 0 {
-			leader.kill()
+			leader.Kill()
 			wait(random, 4*time.Second)
 			leader.start(t)
 		} else {

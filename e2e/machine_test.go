@@ -7,9 +7,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // The agent alone is killed with SIGKILL and restarted. Its instances are not touched, are adopted, and keep their ids.
@@ -20,7 +21,7 @@ func testAgentRestart(t *testing.T, c *cluster) {
 	running, instances := identities(c.instances()), c.living(t, "web")
 	events := len(c.events(t))
 	epoch := c.node(t, n3).Epoch
-	n3.kill()
+	n3.Kill()
 	if now := identities(c.instances()); !maps.Equal(running, now) {
 		t.Errorf("without an agent: before %v, now %v", running, now)
 	}
@@ -38,10 +39,10 @@ func testAgentRestart(t *testing.T, c *cluster) {
 
 	var victim string
 	for id, ps := range c.instancesOf("web", n3) {
-		n3.kill()
+		n3.Kill()
 		victim = id
 		for _, p := range ps {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			procs.Kill(p.PID)
 		}
 		break
 	}
@@ -68,7 +69,7 @@ func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	stop := c.sample("web", "default")
 	var reply drainReply
 	c.mustJSON(t, &reply, "node", "drain", "n1", "--detach")
-	n1.kill()
+	n1.Kill()
 	n1.start(t)
 	c.must(t, "drain", "watch", reply.Drain)
 	if left := c.empty(n1); len(left) > 0 {
@@ -101,14 +102,14 @@ func testMachineDies(t *testing.T, c *cluster) {
 		}
 		c.checkReplacedOnce(t, victim, lost, began, all)
 		victim.start(t)
-		waitFor(t, "the return of "+victim.name, patience, func() error {
+		waitFor(t, "the return of "+victim.Name, patience, func() error {
 			if n := c.node(t, victim); n.Health != "online" {
 				return fmt.Errorf("%+v", n)
 			}
 			return nil
 		})
 		if left := c.empty(victim); len(left) > 0 {
-			t.Errorf("%s came back and runs %v, which was replaced", victim.name, left)
+			t.Errorf("%s came back and runs %v, which was replaced", victim.Name, left)
 		}
 	}
 	var text string
@@ -122,16 +123,16 @@ func testMachineDies(t *testing.T, c *cluster) {
 // long.
 func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	t.Helper()
-	waitFor(t, m.name+" offline", patience, func() error {
+	waitFor(t, m.Name+" offline", patience, func() error {
 		if n := c.node(t, m); n.State != "offline" {
 			return fmt.Errorf("%+v", n)
 		}
 		return nil
 	})
 	at := c.wentOffline(t, m, since)
-	t.Logf("%s was marked offline %s after it fell silent", m.name, at.Sub(since).Round(time.Millisecond))
+	t.Logf("%s was marked offline %s after it fell silent", m.Name, at.Sub(since).Round(time.Millisecond))
 	if limit := offlineAfter + 2*heartbeat + 2*time.Second; at.Sub(since) > limit {
-		t.Errorf("%s was marked offline after %s, want within T + 2H + 2 s = %s", m.name, at.Sub(since), limit)
+		t.Errorf("%s was marked offline after %s, want within T + 2H + 2 s = %s", m.Name, at.Sub(since), limit)
 	}
 }
 
@@ -139,11 +140,11 @@ func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Time {
 	t.Helper()
 	for _, e := range c.events(t) {
-		if e.Type == "node.state_changed" && e.Data["after"] == "offline" && e.Data["name"] == m.name && e.Time.After(since) {
+		if e.Type == "node.state_changed" && e.Data["after"] == "offline" && e.Data["name"] == m.Name && e.Time.After(since) {
 			return e.Time
 		}
 	}
-	t.Fatalf("no event tells that %s is offline", m.name)
+	t.Fatalf("no event tells that %s is offline", m.Name)
 	return time.Time{}
 }
 
@@ -172,7 +173,7 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 		}
 	}
 	if last.Sub(offline) > time.Second {
-		t.Errorf("the last replacement was placed %s after %s was offline, want at once", last.Sub(offline), m.name)
+		t.Errorf("the last replacement was placed %s after %s was offline, want at once", last.Sub(offline), m.Name)
 	}
 }
 
@@ -204,11 +205,11 @@ func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	victim := c.member(c.living(t, "polite")[0].Node)
 	there := len(c.instancesOf("polite", victim))
 	began := time.Now()
-	victim.kill() // only the agent: the processes that it started continue
+	victim.Kill() // only the agent: the processes it started continue
 	c.waitOffline(t, victim, began)
 	c.waitReady(t, "polite", 2)
 	victim.start(t)
-	waitFor(t, "the end of what was replaced on "+victim.name, patience, func() error {
+	waitFor(t, "the end of what was replaced on "+victim.Name, patience, func() error {
 		if n := len(c.instancesOf("polite", victim)); n > 0 {
 			return fmt.Errorf("%d run", n)
 		}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -29,7 +31,7 @@ func run(m *testing.M) int {
 	}
 	sweepDeadRuns()
 	stopped := make(chan struct{})
-	go relatives.reapUntil(stopped)
+	go reapUntil(stopped)
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
@@ -45,7 +47,9 @@ func run(m *testing.M) int {
 
 // cleanUp ends every process below this one and removes everything that belongs to this run.
 func cleanUp() {
-	relatives.killAll()
+	if err := relatives.End(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+	}
 	sweepRun(os.Getpid())
 }
 
@@ -78,7 +82,7 @@ var program = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(dir, "outspan")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
+	if out, err := output(cmd, 5*time.Minute); err != nil {
 		return "", fmt.Errorf("build the program: %w\n%s", err, out)
 	}
 	return path, nil
@@ -133,9 +137,7 @@ func sweepRun(run int) {
 	prefix := fmt.Sprintf("%s%d-", namePrefix, run)
 	for range 100 {
 		left := belonging("/tmp/" + prefix)
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		procs.Kill(left...)
 		if len(left) == 0 {
 			break
 		}
@@ -149,41 +151,14 @@ func sweepRun(run int) {
 	}
 	spaces, _ := filepath.Glob("/run/netns/" + prefix + "*")
 	for _, path := range spaces {
-		_, _ = relatives.output(exec.Command("ip", "netns", "del", filepath.Base(path)), 10*time.Second)
+		_, _ = output(exec.Command("ip", "netns", "del", filepath.Base(path)), 10*time.Second)
 	}
-	removeCgroups(prefix)
+	if err := procs.RemoveCgroups(prefix + "*"); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+	}
 	dirs, _ := filepath.Glob("/tmp/" + prefix + "*")
 	for _, dir := range dirs {
 		_ = os.RemoveAll(dir)
-	}
-}
-
-// removeCgroups removes the cgroups whose names begin with prefix, in every hierarchy.
-func removeCgroups(prefix string) {
-	for _, pattern := range []string{"/sys/fs/cgroup/" + prefix + "*", "/sys/fs/cgroup/*/" + prefix + "*"} {
-		roots, _ := filepath.Glob(pattern)
-		for _, root := range roots {
-			removeCgroup(root)
-		}
-	}
-}
-
-// removeCgroup removes a cgroup and those below it. The kernel needs a moment after the last process has ended.
-func removeCgroup(dir string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			removeCgroup(filepath.Join(dir, e.Name()))
-		}
-	}
-	for range 100 {
-		if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

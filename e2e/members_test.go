@@ -15,22 +15,22 @@ func testMembers(t *testing.T, c *cluster) {
 	leader := c.leader(t)
 	follower := without(c.servers, leader)[0]
 	began := time.Now()
-	c.must(t, "server", "transfer-leader", follower.name)
+	c.must(t, "server", "transfer-leader", follower.Name)
 	if got := c.leader(t); got != follower {
-		t.Errorf("leadership went to %s, want %s", got.name, follower.name)
+		t.Errorf("leadership went to %s, want %s", got.Name, follower.Name)
 	}
 	t.Logf("leadership transferred in %s", time.Since(began).Round(time.Millisecond))
 
 	wiped := without(c.servers, follower)[0]
 	before := c.memberID(t, wiped)
-	wiped.kill()
+	wiped.Kill()
 	if err := os.RemoveAll(wiped.data()); err != nil {
 		t.Fatal(err)
 	}
 	wiped.start(t)
 	waitFor(t, "the wiped server as a new one that votes", 2*patience, func() error {
 		for _, m := range list[memberView](t, c, "/v1/members") {
-			if m.Name == wiped.name && m.ID != before && m.Voter && m.State == "alive" {
+			if m.Name == wiped.Name && m.ID != before && m.Voter && m.State == "alive" {
 				return nil
 			}
 		}
@@ -38,7 +38,7 @@ func testMembers(t *testing.T, c *cluster) {
 	})
 	for _, m := range list[memberView](t, c, "/v1/members") {
 		if m.ID == before {
-			t.Logf("the old self of %s is still listed: %+v", wiped.name, m)
+			t.Logf("the old self of %s is still listed: %+v", wiped.Name, m)
 			c.must(t, "server", "remove", before)
 		}
 	}
@@ -54,11 +54,11 @@ func testMembers(t *testing.T, c *cluster) {
 func (c *cluster) memberID(t *testing.T, m *member) string {
 	t.Helper()
 	for _, one := range list[memberView](t, c, "/v1/members") {
-		if one.Name == m.name {
+		if one.Name == m.Name {
 			return one.ID
 		}
 	}
-	t.Fatalf("there is no server %s", m.name)
+	t.Fatalf("there is no server %s", m.Name)
 	return ""
 }
 
@@ -69,22 +69,22 @@ func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	id := c.memberID(t, m)
 	followers := without(c.servers, c.leader(t))
 	down, up := followers[0], followers[1]
-	down.kill()
-	waitFor(t, "notice that "+down.name+" is dead", patience, func() error {
+	down.Kill()
+	waitFor(t, "notice that "+down.Name+" is dead", patience, func() error {
 		for _, one := range list[memberView](t, c, "/v1/members") {
-			if one.Name == down.name && one.State != "alive" {
+			if one.Name == down.Name && one.State != "alive" {
 				return nil
 			}
 		}
 		return errors.New("it is still alive")
 	})
-	c.refused(t, 5, []string{"no majority"}, "server", "remove", up.name)
+	c.refused(t, 5, []string{"no majority"}, "server", "remove", up.Name)
 	down.start(t)
 	c.waitVoters(t, 3)
 
-	c.must(t, "server", "remove", m.name)
+	c.must(t, "server", "remove", m.Name)
 	c.waitNoVote(t, id)
-	m.kill()
+	m.Kill()
 	if err := os.RemoveAll(m.data()); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	waitFor(t, "the removed server as a new one", patience, func() error {
 		for _, one := range list[memberView](t, c, "/v1/members") {
 			switch {
-			case one.Name != m.name || one.ID == id || one.State != "alive":
+			case one.Name != m.Name || one.ID == id || one.State != "alive":
 			case one.Voter:
 				return nil
 			default: // instead of waiting until it has been healthy for long enough

@@ -121,8 +121,8 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 			of := map[string][]string{}
 			for _, ps := range c.instancesOf(job) {
 				for _, p := range ps {
-					if strings.HasPrefix(p.args(), "nats-server\x00") {
-						id := p.environment()["OUTSPAN_MEMBER_ID"]
+					if strings.HasPrefix(p.Args(), "nats-server\x00") {
+						id := environment(p)["OUTSPAN_MEMBER_ID"]
 						of[id] = append(of[id], p.String())
 					}
 				}
@@ -198,10 +198,10 @@ func TestNats(t *testing.T) {
 	died := time.Now()
 	holder.die(t)
 	c.waitOffline(t, holder, died)
-	c.must(t, "node", "confirm-dead", holder.name, "--force")
+	c.must(t, "node", "confirm-dead", holder.Name, "--force")
 	waitFor(t, "another member in the place of the one that died", patience, func() error {
 		if living := c.living(t, "nats"); slices.ContainsFunc(living, func(i instanceView) bool {
-			return i.Node == holder.name
+			return i.Node == holder.Name
 		}) {
 			return fmt.Errorf("%+v", living)
 		}
@@ -215,7 +215,7 @@ func TestNats(t *testing.T) {
 
 	stopSampling = c.sample("nats", "default")
 	for _, s := range c.servers {
-		s.kill()
+		s.Kill()
 	}
 	acked := w.acked.Load()
 	time.Sleep(3 * offlineAfter) // the test needs this time to pass

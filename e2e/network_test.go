@@ -24,7 +24,7 @@ func newNetwork(t testing.TB, c *cluster) *network {
 	n.ip(t, "-n", hub, "link", "add", "br0", "type", "bridge")
 	n.ip(t, "-n", hub, "link", "set", "br0", "up")
 	for _, m := range c.members() {
-		n.join(t, m.name, m.address)
+		n.join(t, m.Name, m.address)
 	}
 	return n
 }
@@ -42,7 +42,7 @@ func (n *network) join(t testing.TB, name, address string) string {
 	return "/run/netns/" + space
 }
 
-func (n *network) name(m *member) string  { return n.c.name + "-" + m.name }
+func (n *network) name(m *member) string  { return n.c.name + "-" + m.Name }
 func (n *network) space(m *member) string { return "/run/netns/" + n.name(m) }
 
 func (n *network) add(t testing.TB, space string) {
@@ -53,7 +53,7 @@ func (n *network) add(t testing.TB, space string) {
 
 func (n *network) ip(t testing.TB, args ...string) {
 	t.Helper()
-	if out, err := relatives.output(exec.Command("ip", args...), 10*time.Second); err != nil {
+	if out, err := output(exec.Command("ip", args...), 10*time.Second); err != nil {
 		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
@@ -87,14 +87,14 @@ func (n *network) heal(t testing.TB) {
 func (n *network) iptables(t testing.TB, at *member, args ...string) {
 	t.Helper()
 	cmd := exec.Command("nsenter", append([]string{"--net=" + n.space(at), "--", "iptables", "-w"}, args...)...)
-	if out, err := relatives.output(cmd, 10*time.Second); err != nil {
-		t.Fatalf("iptables %s at %s: %v\n%s", strings.Join(args, " "), at.name, err, out)
+	if out, err := output(cmd, 10*time.Second); err != nil {
+		t.Fatalf("iptables %s at %s: %v\n%s", strings.Join(args, " "), at.Name, err, out)
 	}
 }
 
 func (n *network) remove(t testing.TB) {
 	for _, space := range n.spaces {
-		if out, err := relatives.output(exec.Command("ip", "netns", "del", space), 10*time.Second); err != nil {
+		if out, err := output(exec.Command("ip", "netns", "del", space), 10*time.Second); err != nil {
 			t.Errorf("remove namespace %s: %v\n%s", space, err, out)
 		}
 	}
@@ -108,7 +108,7 @@ func without(all []*member, some ...*member) []*member {
 func names(members []*member) []string {
 	var list []string
 	for _, m := range members {
-		list = append(list, m.name)
+		list = append(list, m.Name)
 	}
 	return list
 }

@@ -38,7 +38,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 
 	second := c.others(first)[0]
 	c.generation(t, first, "two")
-	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
+	c.must(t, "volume", "migrate", theVolume, "--to", second.Name)
 	seen.want(t, "one", "two")
 	c.generation(t, second, "three")
 	later := job{name: "later", count: 2}
@@ -60,7 +60,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 		c.waitReady(t, j.name, j.count)
 	}
 	for _, m := range []*member{first, second} {
-		m.kill()
+		m.Kill()
 		m.start(t)
 	}
 	c.waitEligible(t, c.agents...)
@@ -143,7 +143,7 @@ func (c *cluster) loseServers(t *testing.T, saved string) {
 	t.Helper()
 	old := c.servers
 	for _, s := range old {
-		s.kill()
+		s.Kill()
 		if err := os.RemoveAll(s.data()); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func (c *cluster) loseServers(t *testing.T, saved string) {
 	c.servers = nil
 	for i, s := range old {
 		fresh := c.newMember("server", fmt.Sprintf("fresh%d", i+1), s.address)
-		c.must(t, "tls", "cert", "create", "--dir", c.path("tls"), "--server", fresh.name)
+		c.must(t, "tls", "cert", "create", "--dir", c.path("tls"), "--server", fresh.Name)
 		c.servers = append(c.servers, fresh)
 	}
 	for _, s := range c.servers {
@@ -189,8 +189,8 @@ func (c *cluster) asTold(jobs []job) error {
 	}
 	for _, m := range c.agents {
 		for id := range c.instances(m) {
-			if known[id] != m.name {
-				return fmt.Errorf("%s runs on %s, and the servers have it on %q", id, m.name, known[id])
+			if known[id] != m.Name {
+				return fmt.Errorf("%s runs on %s, and the servers have it on %q", id, m.Name, known[id])
 			}
 			delete(known, id)
 		}

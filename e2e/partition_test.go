@@ -99,12 +99,12 @@ func testAgentCutOff(t *testing.T, c *cluster) {
 	c.network.heal(t)
 	waitFor(t, "the end of what was replaced", patience, func() error {
 		if left := c.empty(lost); len(left) > 0 {
-			return fmt.Errorf("%s runs %v", lost.name, left)
+			return fmt.Errorf("%s runs %v", lost.Name, left)
 		}
 		return nil
 	})
-	t.Logf("%s stopped what was replaced %s after its return", lost.name, time.Since(healed).Round(time.Millisecond))
-	waitFor(t, lost.name+" online", patience, func() error {
+	t.Logf("%s stopped what was replaced %s after its return", lost.Name, time.Since(healed).Round(time.Millisecond))
+	waitFor(t, lost.Name+" online", patience, func() error {
 		if n := c.node(t, lost); n.Health != "online" {
 			return fmt.Errorf("%+v", n)
 		}
@@ -190,7 +190,7 @@ func testDeafAgent(t *testing.T, c *cluster) {
 	for _, m := range without(c.members(), deaf) {
 		c.network.iptables(t, deaf, "-A", "INPUT", "-p", "tcp", "-s", m.address, "-j", "DROP")
 	}
-	waitFor(t, deaf.name+" unreachable", patience, func() error {
+	waitFor(t, deaf.Name+" unreachable", patience, func() error {
 		if n := c.node(t, deaf); n.State != "unreachable" || n.Eligible || !strings.Contains(n.Reason, "gets no answers") {
 			return fmt.Errorf("%+v", n)
 		}

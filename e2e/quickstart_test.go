@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script. Every command,
@@ -29,7 +31,7 @@ func TestQuickStart(t *testing.T) {
 	try := "/tmp/" + runName()
 	t.Cleanup(func() {
 		for _, pid := range belonging(try) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			procs.Kill(pid)
 		}
 		if err := os.RemoveAll(try); err != nil {
 			t.Error(err)
@@ -39,7 +41,7 @@ func TestQuickStart(t *testing.T) {
 	cmd.Dir = repository(t)
 	cmd.Env = append(os.Environ(), "TRY="+try, "NO_COLOR=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := relatives.output(cmd, 5*time.Minute)
+	out, err := output(cmd, 5*time.Minute)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, lastLines(out, 80))
 	}

@@ -22,12 +22,12 @@ func TestRecover(t *testing.T) {
 		}
 		return nil
 	})
-	left.kill()
+	left.Kill()
 	c.run(t, job{name: "later", count: 2})
 	c.must(t, "node", "label", "n1", "when=after")
 	running := identities(c.instances())
 	for _, s := range c.servers {
-		s.kill()
+		s.Kill()
 	}
 	c.must(t, "server", "recover", "--data-dir", left.data(), "--advertise", left.api(), "--yes")
 	left.start(t)

@@ -57,9 +57,9 @@ func TestRefill(t *testing.T) {
 	volume := fmt.Sprintf("agency/main/%d/data", lost.Slot)
 
 	home.die(t)
-	c.must(t, "node", "status", home.name, "--wait=offline", "--timeout", "60s")
-	starts(seen).stays(t, 2*time.Second) // nothing starts before a person confirms that the machine is off
-	c.must(t, "node", "confirm-dead", home.name, "--force")
+	c.must(t, "node", "status", home.Name, "--wait=offline", "--timeout", "60s")
+	starts(seen).stays(t, 2*time.Second) // nothing begins before a person confirms that the machine is off
+	c.must(t, "node", "confirm-dead", home.Name, "--force")
 	c.waitReady(t, "agency", 3)
 	noted := starts(seen).read()
 	if last := noted[len(noted)-1]; len(noted) != 4 || !strings.HasSuffix(last, ":empty") ||
@@ -73,11 +73,11 @@ func TestRefill(t *testing.T) {
 	if n := len(c.instances(home)); n != 0 {
 		t.Errorf("%d programs of the members run on the machine that returned", n)
 	}
-	if out := c.must(t, "volume", "ls"); !strings.Contains(out, "LEFT BEHIND ON") || !strings.Contains(out, home.name) {
+	if out := c.must(t, "volume", "ls"); !strings.Contains(out, "LEFT BEHIND ON") || !strings.Contains(out, home.Name) {
 		t.Errorf("volume ls does not say where the data was left:\n%s", out)
 	}
 	out := c.must(t, "volume", "status", volume)
-	if !strings.Contains(out, "outspan volume attach "+volume+" --node "+home.name+" --epoch ") {
+	if !strings.Contains(out, "outspan volume attach "+volume+" --node "+home.Name+" --epoch ") {
 		t.Errorf("volume status does not say how to put it to use:\n%s", out)
 	}
 	_, command, _ := strings.Cut(out, "outspan ")

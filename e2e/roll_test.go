@@ -19,7 +19,7 @@ import (
 )
 
 // bootFile returns the file with the boot id that the member sees once it was rebooted.
-func (m *member) bootFile() string { return m.c.path(m.name + ".boot") }
+func (m *member) bootFile() string { return m.c.path(m.Name + ".boot") }
 
 // inOwnBoot returns args changed so that the command sees the member's own boot id instead of the machine's. It runs in
 // its own mount namespace.
@@ -62,8 +62,8 @@ func (r *reboots) serve(ctx context.Context, t *testing.T) {
 		asked, _ := os.ReadDir(r.dir)
 		for _, f := range asked {
 			m := r.c.member(f.Name())
-			r.leaveOut(m.name, true)
-			time.Sleep(300 * time.Millisecond) // time for requests under way through its forwarding port
+			r.leaveOut(m.Name, true)
+			time.Sleep(300 * time.Millisecond) // requests in flight through its forwarding end
 			m.reboot(t, n)
 			n++
 			_ = os.Remove(filepath.Join(r.dir, f.Name()))
@@ -123,7 +123,7 @@ func TestRoll(t *testing.T) {
 	first := c.beginRoll(t, r.script())
 	waitFor(t, "the second node to be rebooted", 2*patience, func() error {
 		for _, name := range r.order() { // a machine that is back serves again
-			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).running() && c.forwards(c.member(name), port) {
+			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).Running() && c.forwards(c.member(name), port) {
 				r.leaveOut(name, false)
 			}
 		}
@@ -132,8 +132,8 @@ func TestRoll(t *testing.T) {
 		}
 		return nil
 	})
-	_ = first.Process.Kill() // somewhere in the middle of the second node
-	_ = relatives.wait(first)
+	_ = first.Process.Kill() // in the middle of the second node, at any step
+	_ = relatives.Wait(first)
 
 	id := c.rollID(t)
 	var result struct {
@@ -178,7 +178,7 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), c.environment()...)
 	cmd.Dir = c.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := relatives.start(cmd); err != nil {
+	if err := relatives.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	return cmd

@@ -30,9 +30,9 @@ func TestSickMachine(t *testing.T) {
 
 	began := time.Now()
 	free := sick.fillDisk(t)
-	c.must(t, "node", "status", sick.name, "--wait=degraded", "--timeout", "10s")
+	c.must(t, "node", "status", sick.Name, "--wait=degraded", "--timeout", "10s")
 	t.Logf("degraded after %s", time.Since(began))
-	for _, command := range [][]string{{"node", "status", sick.name}, {"node", "ls", "-o", "wide"}} {
+	for _, command := range [][]string{{"node", "status", sick.Name}, {"node", "ls", "-o", "wide"}} {
 		if out := c.must(t, command...); !strings.Contains(out, "data directory "+sick.data()+" is full") {
 			t.Errorf("%v does not say why:\n%s", command, out)
 		}
@@ -50,7 +50,7 @@ func TestSickMachine(t *testing.T) {
 			if i.Ready {
 				ready++
 			}
-			if i.Node == sick.name {
+			if i.Node == sick.Name {
 				here++
 			}
 		}
@@ -71,7 +71,7 @@ func TestSickMachine(t *testing.T) {
 	}
 
 	free()
-	c.must(t, "node", "status", sick.name, "--wait=eligible", "--timeout", "60s")
+	c.must(t, "node", "status", sick.Name, "--wait=eligible", "--timeout", "60s")
 	if n := c.node(t, sick); n.State != "active" || n.Health != "online" || n.Reason != "" {
 		t.Errorf("with room again it is %+v", n)
 	}

@@ -93,7 +93,7 @@ func testForeignData(t *testing.T, c *cluster) {
 	other := startCluster(t, options{servers: 1, agents: 1})
 	for _, m := range other.members() {
 		if code := m.terminate(t); code != 0 {
-			t.Errorf("%s ended with %d", m.name, code)
+			t.Errorf("%s ended with %d", m.Name, code)
 		}
 	}
 	t.Run("agent", func(t *testing.T) {
@@ -104,12 +104,12 @@ func testForeignData(t *testing.T, c *cluster) {
 	t.Run("server", func(t *testing.T) {
 		s := without(c.servers, c.leader(t))[0]
 		defer func() {
-			s.kill()
+			s.Kill()
 			s.configure(t, s.settings())
 			s.start(t)
 			c.waitVoters(t, 3)
 		}()
-		s.kill()
+		s.Kill()
 		c.takeForeign(t, s, other.servers[0], true)
 	})
 }
@@ -123,7 +123,7 @@ func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	m.configure(t, settings)
 	c.unchanged(t, func() {
 		m.start(t)
-		defer m.kill()
+		defer m.Kill()
 		if ends && m.exitCode(t) == 0 {
 			t.Error("it ended with code 0")
 		}

@@ -146,7 +146,7 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 	var reply drainReply
 	c.mustJSON(t, &reply, "node", "drain", node, "--detach")
 	dead := c.leader(t)
-	dead.kill()
+	dead.Kill()
 	c.cli(t, "drain", "status", reply.Drain, "--wait=drained", "--timeout", "90s").want(t, 0)
 	if d := c.drain(t, reply.Drain); d.Phase != "drained" {
 		t.Errorf("%+v", d)

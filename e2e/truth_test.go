@@ -7,24 +7,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // What runs, as the kernel shows it. Nothing in this file asks the product.
 
 // instances returns the processes of each instance on these agents, or on all if none is given. It finds them by the
 // environment that every instance gets. A process that has ended and waits to be reaped doesn't count.
-func (c *cluster) instances(on ...*member) map[string][]process {
+func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	if len(on) == 0 {
 		on = c.agents
 	}
-	found := map[string][]process{}
-	for _, p := range descendants() {
-		if p.zombie {
+	found := map[string][]procs.Row{}
+	for _, p := range procs.Descendants() {
+		if p.Zombie {
 			continue
 		}
-		env := p.environment()
+		env := environment(p)
 		for _, m := range on {
-			if env["OUTSPAN_INSTANCE_ID"] != "" && env["OUTSPAN_IP"] == m.address && env["OUTSPAN_NODE"] == m.name {
+			if env["OUTSPAN_INSTANCE_ID"] != "" && env["OUTSPAN_IP"] == m.address && env["OUTSPAN_NODE"] == m.Name {
 				found[env["OUTSPAN_INSTANCE_ID"]] = append(found[env["OUTSPAN_INSTANCE_ID"]], p)
 			}
 		}
@@ -33,11 +35,11 @@ func (c *cluster) instances(on ...*member) map[string][]process {
 }
 
 // instancesOf returns the processes of each instance of one job.
-func (c *cluster) instancesOf(job string, on ...*member) map[string][]process {
+func (c *cluster) instancesOf(job string, on ...*member) map[string][]procs.Row {
 	found := c.instances(on...)
 	// A check that ran beside the program may have ended since, so its environment is gone.
-	maps.DeleteFunc(found, func(_ string, ps []process) bool {
-		return !slices.ContainsFunc(ps, func(p process) bool { return p.environment()["OUTSPAN_JOB"] == job })
+	maps.DeleteFunc(found, func(_ string, ps []procs.Row) bool {
+		return !slices.ContainsFunc(ps, func(p procs.Row) bool { return environment(p)["OUTSPAN_JOB"] == job })
 	})
 	return found
 }
@@ -48,9 +50,9 @@ func (c *cluster) shims(on ...*member) []int {
 		on = c.agents
 	}
 	var pids []int
-	for pid, p := range descendants() {
-		args := strings.Split(p.args(), "\x00")
-		if p.zombie || len(args) < 2 || args[1] != "shim" {
+	for pid, p := range procs.Descendants() {
+		args := strings.Split(p.Args(), "\x00")
+		if p.Zombie || len(args) < 2 || args[1] != "shim" {
 			continue
 		}
 		for _, m := range on {
@@ -68,7 +70,7 @@ func (c *cluster) caged(on ...*member) []int {
 	var pids []int
 	for _, m := range on {
 		for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
-			_ = filepath.WalkDir(filepath.Join(root, c.name, m.name), func(path string, d os.DirEntry, err error) error {
+			_ = filepath.WalkDir(filepath.Join(root, c.name, m.Name), func(path string, d os.DirEntry, err error) error {
 				if err != nil || d.Name() != "cgroup.procs" {
 					return nil //nolint:nilerr // a cgroup that is gone has no processes
 				}
@@ -90,11 +92,11 @@ func (c *cluster) empty(on ...*member) (left []int) {
 	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
 }
 
-func pidsOf(instances map[string][]process) []int {
+func pidsOf(instances map[string][]procs.Row) []int {
 	var pids []int
 	for _, ps := range instances {
 		for _, p := range ps {
-			pids = append(pids, p.pid)
+			pids = append(pids, p.PID)
 		}
 	}
 	slices.Sort(pids)
@@ -102,7 +104,7 @@ func pidsOf(instances map[string][]process) []int {
 }
 
 // identities returns the identity of each instance's processes, to compare earlier processes with later ones.
-func identities(instances map[string][]process) map[string]string {
+func identities(instances map[string][]procs.Row) map[string]string {
 	all := map[string]string{}
 	for id, ps := range instances {
 		var names []string

@@ -209,11 +209,11 @@ func (c *cluster) nodes(t testing.TB) []nodeView {
 func (c *cluster) node(t testing.TB, m *member) nodeView {
 	t.Helper()
 	for _, n := range c.nodes(t) {
-		if n.Name == m.name {
+		if n.Name == m.Name {
 			return n
 		}
 	}
-	t.Fatalf("there is no node %s", m.name)
+	t.Fatalf("there is no node %s", m.Name)
 	return nodeView{}
 }
 
@@ -277,7 +277,7 @@ func (c *cluster) leader(t testing.TB) *member {
 	var found *member
 	waitFor(t, "a leader", patience, func() error {
 		for _, s := range c.servers {
-			if s.running() && s.get("/readyz?leader=1", nil) == nil {
+			if s.Running() && s.get("/readyz?leader=1", nil) == nil {
 				found = s
 				return nil
 			}
@@ -296,9 +296,9 @@ func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 			return err
 		}
 		for _, m := range agents {
-			i := slices.IndexFunc(l.Items, func(n nodeView) bool { return n.Name == m.name })
+			i := slices.IndexFunc(l.Items, func(n nodeView) bool { return n.Name == m.Name })
 			if i < 0 || !l.Items[i].Eligible {
-				return fmt.Errorf("%s is not: %+v", m.name, l.Items)
+				return fmt.Errorf("%s is not: %+v", m.Name, l.Items)
 			}
 		}
 		return nil

@@ -39,34 +39,34 @@ func TestVolumeForgottenMachine(t *testing.T) {
 	c.generation(t, first, "two") // this is not in the backup
 
 	first.die(t)
-	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
-	c.refused(t, 5, []string{"--force"}, "node", "confirm-dead", first.name)
-	c.must(t, "node", "confirm-dead", first.name, "--force")
-	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", first.name)
+	c.must(t, "node", "status", first.Name, "--wait=offline", "--timeout", "60s")
+	c.refused(t, 5, []string{"--force"}, "node", "confirm-dead", first.Name)
+	c.must(t, "node", "confirm-dead", first.Name, "--force")
+	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", first.Name)
 	second := c.others(first)[0]
-	c.must(t, "volume", "restore", backup, "--node", second.name, "--attach")
+	c.must(t, "volume", "restore", backup, "--node", second.Name, "--attach")
 	seen.want(t, "one", "one")
 	c.generation(t, second, "three")
-	c.must(t, "node", "forget", first.name)
+	c.must(t, "node", "forget", first.Name)
 
 	first.start(t)
 	c.waitEligible(t, first)
 	seen.stays(t, 3*time.Second)
 	second.die(t)
-	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
-	c.must(t, "node", "confirm-dead", second.name, "--force")
-	seen.stays(t, 3*time.Second) // the data "two" on the first machine is old, and no third machine has data
-	if out := c.must(t, "why", "db"); !strings.Contains(out, second.name) {
+	c.must(t, "node", "status", second.Name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.Name, "--force")
+	seen.stays(t, 3*time.Second) // "two" on the first machine is old, and no third machine has data
+	if out := c.must(t, "why", "db"); !strings.Contains(out, second.Name) {
 		t.Errorf("nothing says where the data is:\n%s", out)
 	}
-	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", second.name)
+	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", second.Name)
 
 	second.start(t)
 	seen.want(t, "one", "one", "three")
 	second.die(t)
-	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
-	c.must(t, "node", "confirm-dead", second.name, "--force")
-	c.must(t, "node", "forget", second.name, "--lose-data", "db/http")
+	c.must(t, "node", "status", second.Name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.Name, "--force")
+	c.must(t, "node", "forget", second.Name, "--lose-data", "db/http")
 	seen.want(t, "one", "one", "three", "empty")
 }
 

@@ -16,7 +16,7 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 	saved = c.path("saved.snap")
 	c.must(t, "server", "snapshot", "save", saved)
 	second = c.others(first)[0]
-	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
+	c.must(t, "volume", "migrate", theVolume, "--to", second.Name)
 	seen.want(t, "one", "one")
 	return c, first, second, seen, saved
 }
@@ -44,7 +44,7 @@ func TestVolumeFound(t *testing.T) {
 	c.waitHeard(t)
 	found := c.attachCommand(t, second)
 	if out := c.must(t, "settings", "resume", "restore", "--dry-run"); !strings.Contains(out, strings.Join(found, " ")) {
-		t.Errorf("the dry run does not name the data on %s:\n%s", second.name, out)
+		t.Errorf("the dry run does not name the data on %s:\n%s", second.Name, out)
 	}
 	c.refused(t, 5, []string{"settings resume restore"}, found...)
 	c.must(t, "settings", "resume", "restore")
@@ -55,7 +55,7 @@ func TestVolumeFound(t *testing.T) {
 		return nil
 	})
 	seen.stays(t, time.Second)
-	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.name, "--epoch", "7")
+	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.Name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
 	// the replaced data is now kept as an old copy
@@ -76,8 +76,8 @@ func TestVolumeFoundAside(t *testing.T) {
 
 	c.must(t, "server", "snapshot", "restore", saved, "--yes")
 	c.must(t, "settings", "resume", "restore")
-	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
-	c.must(t, "node", "confirm-dead", second.name, "--force")
+	c.must(t, "node", "status", second.Name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.Name, "--force")
 	c.must(t, append(c.attachCommand(t, first), "--timeout", "60s")...)
 	seen.want(t, "one", "one", "one")
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
@@ -89,11 +89,11 @@ func TestVolumeFoundAside(t *testing.T) {
 func (c *cluster) attachCommand(t *testing.T, m *member) []string {
 	t.Helper()
 	var command []string
-	waitFor(t, "data of "+theVolume+" found on "+m.name, patience, func() error {
+	waitFor(t, "data of "+theVolume+" found on "+m.Name, patience, func() error {
 		out := c.must(t, "volume", "find")
 		for line := range strings.Lines(out) {
 			_, say, ok := strings.Cut(line, "to put it to use: outspan ")
-			if ok && strings.Contains(say, theVolume+" --node "+m.name+" ") {
+			if ok && strings.Contains(say, theVolume+" --node "+m.Name+" ") {
 				command = strings.Fields(say)
 				return nil
 			}

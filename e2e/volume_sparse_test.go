@@ -31,7 +31,7 @@ func TestVolumeSparse(t *testing.T) {
 	}
 
 	var reply transferReply
-	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.name, "--detach")
+	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.Name, "--detach")
 	id, begun := reply.Transfer.ID, time.Now()
 	waitChunks(t, target, id, 1000)
 	c.killAndStart(t, target, source)
@@ -56,9 +56,9 @@ func TestVolumeSparse(t *testing.T) {
 
 	begun = time.Now()
 	target.die(t)
-	c.must(t, "node", "status", target.name, "--wait=offline", "--timeout", "60s")
-	c.must(t, "node", "confirm-dead", target.name, "--force")
-	c.mustJSON(t, &reply, "volume", "restore", end.Backup, "--node", source.name, "--attach", "--detach")
+	c.must(t, "node", "status", target.Name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", target.Name, "--force")
+	c.mustJSON(t, &reply, "volume", "restore", end.Backup, "--node", source.Name, "--attach", "--detach")
 	id = reply.Transfer.ID
 	c.waitDone(t, id, 10<<30)
 	c.killAndStart(t, source, target)
@@ -74,9 +74,9 @@ func TestVolumeSparse(t *testing.T) {
 // that instances would find is on home.
 func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	t.Helper()
-	victim.kill()
-	if got := c.attached(); len(got) != 1 || got[0] != home.name {
-		t.Errorf("the volume is attached on %v, want %s", got, home.name)
+	victim.Kill()
+	if got := c.attached(); len(got) != 1 || got[0] != home.Name {
+		t.Errorf("the volume is attached on %v, want %s", got, home.Name)
 	}
 	victim.start(t)
 	victim.slowDisk(t)

@@ -128,7 +128,7 @@ func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 // waitChunks waits until the given number of chunks of 4 MiB have arrived at the target.
 func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.name), 3*time.Minute, func() error {
+	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.Name), 3*time.Minute, func() error {
 		info, err := os.Stat(target.inVolumes(".transfer", id, "sums"))
 		if err == nil && info.Size() < 32*chunks {
 			err = fmt.Errorf("there are %d", info.Size()/32)
@@ -141,7 +141,7 @@ func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 func (c *cluster) attached() (names []string) {
 	for _, m := range c.agents {
 		if _, err := os.Stat(m.inVolumes(theVolume)); err == nil {
-			names = append(names, m.name)
+			names = append(names, m.Name)
 		}
 	}
 	return names
@@ -150,8 +150,8 @@ func (c *cluster) attached() (names []string) {
 // waitAttached waits until instances would find the volume on exactly one member.
 func (c *cluster) waitAttached(t *testing.T, want *member) {
 	t.Helper()
-	waitFor(t, "one attached copy, on "+want.name, patience, func() error {
-		if got := c.attached(); len(got) != 1 || got[0] != want.name {
+	waitFor(t, "one attached copy, on "+want.Name, patience, func() error {
+		if got := c.attached(); len(got) != 1 || got[0] != want.Name {
 			return fmt.Errorf("attached on %v", got)
 		}
 		return nil
@@ -169,27 +169,27 @@ func TestVolumeMigrate(t *testing.T) {
 	}
 	want := fillVolume(t, source.large(), 1<<30)
 
-	c.refused(t, 5, []string{"conflict"}, "volume", "migrate", theVolume, "--to", source.name)
-	c.must(t, "volume", "migrate", theVolume, "--to", target.name, "--dry-run")
+	c.refused(t, 5, []string{"conflict"}, "volume", "migrate", theVolume, "--to", source.Name)
+	c.must(t, "volume", "migrate", theVolume, "--to", target.Name, "--dry-run")
 	var reply transferReply
-	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.name, "--detach", "--request-id", "move-1")
+	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.Name, "--detach", "--request-id", "move-1")
 	id := reply.Transfer.ID
 	begun := time.Now()
 
 	waitChunks(t, target, id, 30)
-	source.kill()
+	source.Kill()
 	source.start(t)
 	t.Logf("the source's agent was killed after %s", time.Since(begun))
 	waitChunks(t, target, id, 120)
-	target.kill()
-	if got := c.attached(); len(got) != 1 || got[0] != source.name {
+	target.Kill()
+	if got := c.attached(); len(got) != 1 || got[0] != source.Name {
 		t.Errorf("in the middle the volume is attached on %v", got)
 	}
 	target.start(t)
 	t.Logf("the target's agent was killed after %s", time.Since(begun))
 
 	var again transferReply
-	c.mustJSON(t, &again, "volume", "migrate", theVolume, "--to", target.name, "--detach", "--request-id", "move-1")
+	c.mustJSON(t, &again, "volume", "migrate", theVolume, "--to", target.Name, "--detach", "--request-id", "move-1")
 	if again.Transfer.ID != id {
 		t.Errorf("the same request began another transfer: %+v", again)
 	}
@@ -197,8 +197,8 @@ func TestVolumeMigrate(t *testing.T) {
 	t.Logf("moved %d MiB in %s", end.Total>>20, time.Since(begun))
 
 	c.waitReady(t, "db", 1)
-	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != target.name {
-		t.Errorf("the instance is on %+v, want one on %s", on, target.name)
+	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != target.Name {
+		t.Errorf("the instance is on %+v, want one on %s", on, target.Name)
 	}
 	c.waitAttached(t, target)
 	if got := sumOf(t, target.large()); got != want {
@@ -207,14 +207,14 @@ func TestVolumeMigrate(t *testing.T) {
 	checkOwner(t, target)
 	kept, err := filepath.Glob(filepath.Dir(source.large()) + "@[0-9]*")
 	if err != nil || len(kept) != 1 {
-		t.Fatalf("old copies on %s: %v, %v", source.name, kept, err)
+		t.Fatalf("old copies on %s: %v, %v", source.Name, kept, err)
 	}
 	if got := sumOf(t, filepath.Join(kept[0], "large")); got != want {
 		t.Errorf("the old copy that is kept has the sum %s, want %s", got, want)
 	}
 	var v volumeView
 	c.mustJSON(t, &v, "volume", "status", theVolume)
-	if v.Node != target.name || v.State != "in_use" || len(v.OldCopies) != 1 || v.OldCopies[0].Node != source.name {
+	if v.Node != target.Name || v.State != "in_use" || len(v.OldCopies) != 1 || v.OldCopies[0].Node != source.Name {
 		t.Errorf("volume: %+v", v)
 	}
 
@@ -250,24 +250,24 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	}
 
 	home.die(t)
-	c.must(t, "node", "status", home.name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "status", home.Name, "--wait=offline", "--timeout", "60s")
 	c.refused(t, 5, []string{"volume_in_use", "confirm-dead"}, "volume", "restore", backup,
-		"--node", other.name, "--attach")
-	c.must(t, "node", "confirm-dead", home.name, "--force")
+		"--node", other.Name, "--attach")
+	c.must(t, "node", "confirm-dead", home.Name, "--force")
 
 	archive := c.path("backups", backup, "data.tar")
 	damage(t, archive, 17<<20)
 	c.refused(t, 22, []string{"integrity_check_failed", "chunk 4"}, "volume", "restore", backup,
-		"--node", other.name, "--attach")
-	if got := c.attached(); len(got) != 1 || got[0] != home.name {
+		"--node", other.Name, "--attach")
+	if got := c.attached(); len(got) != 1 || got[0] != home.Name {
 		t.Errorf("after a restore that failed the volume is attached on %v", got)
 	}
 	damage(t, archive, 17<<20) // the second flip makes it whole again
 
-	c.must(t, "volume", "restore", backup, "--node", other.name, "--attach")
+	c.must(t, "volume", "restore", backup, "--node", other.Name, "--attach")
 	c.waitReady(t, "db", 1)
-	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != other.name {
-		t.Errorf("the instance is on %+v, want one on %s", on, other.name)
+	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != other.Name {
+		t.Errorf("the instance is on %+v, want one on %s", on, other.Name)
 	}
 	if got := sumOf(t, other.large()); got != want {
 		t.Errorf("what was written has the sum %s, what was restored %s", want, got)
@@ -291,7 +291,7 @@ func checkOwner(t *testing.T, m *member) {
 		owners[i] = info.Sys().(*syscall.Stat_t).Uid
 	}
 	if owners[0] != owners[1] || os.Geteuid() == 0 && owners[0] == 0 {
-		t.Errorf("on %s the volume belongs to %d, a file of root's in it to %d", m.name, owners[0], owners[1])
+		t.Errorf("on %s the volume belongs to %d, a file of root's in it to %d", m.Name, owners[0], owners[1])
 	}
 }
 

@@ -126,7 +126,7 @@ func (c *cluster) probeExcept(port int, except func(name string) bool, agents ..
 			case <-tick.C:
 			}
 			at := agents[n%len(agents)]
-			if except(at.name) {
+			if except(at.Name) {
 				continue
 			}
 			url := "http://" + net.JoinHostPort(at.address, strconv.Itoa(port)) + "/"

@@ -42,9 +42,6 @@ func Print(spec model.JobSpec) (string, error) {
 	return p.Print(jobKeys(&spec)...)
 }
 
-// Keys lists every key of a job file in the order of the tables that decode it.
-func Keys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
-
 // noJobFile returns a hint if a file is not a job file, else "". body is nil if the file could not be parsed.
 func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
 	const example = "a job file is HCL; for an example: outspan job init"

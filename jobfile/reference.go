@@ -1,6 +1,12 @@
 package jobfile
 
-import "github.com/outspan/outspan/internal/hclfile"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/internal/hclfile"
+	"github.com/outspan/outspan/model"
+)
 
 // Attributes and blocks that some examples need in addition.
 const (
@@ -12,8 +18,42 @@ const (
 	onSSD      = onDisk + "\nvalue = \"ssd\""
 )
 
-// Texts returns a text for each attribute that Keys lists.
-func Texts() map[string]hclfile.KeyText {
+// Reference returns the Markdown of all blocks of a job file and of their keys: a section for each block, in the order
+// of the tables that decode the file.
+func Reference() string {
+	var b strings.Builder
+	keys, texts := allKeys(), allTexts()
+	for _, k := range keys {
+		if k.Type == "block" {
+			b.WriteString("\n## " + strings.ReplaceAll(k.Path, ".", " ") + "\n\n" + blockText(k) +
+				hclfile.Table(keys, texts, k.Path))
+		}
+	}
+	return b.String()
+}
+
+func blockText(k hclfile.Key) string {
+	name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
+	for _, label := range k.Labels {
+		name += fmt.Sprintf(" %q", strings.ToUpper(label))
+	}
+	text := "`" + name + " { }`"
+	switch {
+	case k.Required:
+		text += ", needed once"
+	case k.Repeated:
+		text += ", any number of them"
+	default:
+		text += ", at most once"
+	}
+	return text + ".\n"
+}
+
+// allKeys lists every key of a job file in the order of the tables that decode it.
+func allKeys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
+
+// allTexts returns a text for each attribute that allKeys lists.
+func allTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range blockTexts {
 		for key, text := range b.keys {

@@ -46,8 +46,8 @@ func parsed(t *testing.T, path, text string) model.JobSpec {
 
 // The reference has every key that the decoder accepts. Its examples are accepted, and its defaults are correct.
 func TestJobReference(t *testing.T) {
-	texts := Texts()
-	for _, key := range Keys() {
+	texts := allTexts()
+	for _, key := range allKeys() {
 		if key.Type == "block" {
 			continue
 		}

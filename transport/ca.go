@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Lifetimes, and how far a certificate's start lies in the past, so that a machine with a slow clock accepts it.
@@ -47,8 +48,8 @@ type CertRequest struct {
 
 // NewAuthority makes a CA in memory. ttl 0 means DefaultCATTL. Errors: invalid.
 func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
-	if !validCluster(cluster) {
-		return nil, model.Refuse(model.CodeInvalid, "cluster name %q is not usable", clip(cluster)).
+	if !pki.ValidCluster(cluster) {
+		return nil, model.Refuse(model.CodeInvalid, "cluster name %q is not usable", model.Clip(cluster)).
 			WithHint("use at most 63 letters, digits, '-' and '_', starting with a letter or digit")
 	}
 	if ttl < 0 {
@@ -95,7 +96,7 @@ func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "its key can't sign")
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
+		return nil, model.Refuse(model.CodeCertificateInvalid, "it expired at %s", pki.Stamp(pair.Leaf.NotAfter))
 	}
 	return &Authority{cluster: cluster, cert: pair.Leaf, key: signer}, nil
 }
@@ -104,8 +105,8 @@ func authorityCluster(cert *x509.Certificate) (string, bool) {
 	if !cert.IsCA || len(cert.URIs) != 1 {
 		return "", false
 	}
-	cluster, ok := strings.CutPrefix(cert.URIs[0].String(), uriScheme)
-	return cluster, ok && validCluster(cluster)
+	cluster, ok := strings.CutPrefix(cert.URIs[0].String(), pki.Scheme)
+	return cluster, ok && pki.ValidCluster(cluster)
 }
 
 // Cluster returns the name of the cluster whose certificates this CA issues.
@@ -137,11 +138,11 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 
 func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 	if !r.Role.Valid() {
-		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", clip(string(r.Role))).
+		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", model.Clip(string(r.Role))).
 			WithHint("use server, agent or cli")
 	}
-	if !validName(r.Name) {
-		return nil, model.Refuse(model.CodeInvalid, "%s name %q is not usable", r.Role, clip(r.Name)).
+	if !pki.ValidName(r.Name) {
+		return nil, model.Refuse(model.CodeInvalid, "%s name %q is not usable", r.Role, model.Clip(r.Name)).
 			WithHint("use at most 128 letters, digits and \"-_.@\", starting with a letter or digit")
 	}
 	now := time.Now()
@@ -174,7 +175,7 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 		return end, nil
 	case now.Add(r.TTL).After(a.cert.NotAfter):
 		return time.Time{}, model.Refuse(model.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s",
-			r.TTL, stamp(a.cert.NotAfter)).
+			r.TTL, pki.Stamp(a.cert.NotAfter)).
 			WithHint("give a shorter --ttl, or make a new CA")
 	}
 	return now.Add(r.TTL), nil
@@ -183,7 +184,7 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 // addHosts makes the certificate fit to answer connections. It leaves out cli certificates: they can't pose as a server
 // even if a check of the role were missing.
 func addHosts(t *x509.Certificate, r CertRequest) error {
-	if !r.Role.listens() {
+	if !r.Role.Listens() {
 		if len(r.Hosts) > 0 {
 			return model.Refuse(model.CodeInvalid, "a cli certificate has no hosts: nobody connects to it").
 				WithHint("leave --host out")
@@ -191,7 +192,7 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 		return nil
 	}
 	t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-	t.DNSNames = []string{r.Role.serverName(), "localhost"}
+	t.DNSNames = []string{r.Role.ServerName(), "localhost"}
 	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, h := range r.Hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -199,7 +200,7 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 			continue
 		}
 		if !validHost(h) {
-			return model.Refuse(model.CodeInvalid, "host %q is neither an IP address nor a DNS name", clip(h)).
+			return model.Refuse(model.CodeInvalid, "host %q is neither an IP address nor a DNS name", model.Clip(h)).
 				WithHint("give names without scheme or port: --host s1.lan,10.0.0.1")
 		}
 		if strings.HasSuffix(h, ".outspan") {
@@ -211,7 +212,7 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 	return nil
 }
 
-// validHost allows a DNS name whose first label may be the wildcard.
+// validHost allows a DNS name whose first label may be the wildcard. A label is written like the name of a cluster.
 func validHost(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -220,7 +221,7 @@ func validHost(s string) bool {
 		if i == 0 && label == "*" {
 			continue
 		}
-		if !wellFormed(label, 63, "-_") || strings.HasSuffix(label, "-") {
+		if !pki.ValidCluster(label) || strings.HasSuffix(label, "-") {
 			return false
 		}
 	}
@@ -260,5 +261,3 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

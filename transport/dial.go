@@ -7,6 +7,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Dialer opens authenticated connections. The zero value plus Credentials dials TCP. It is safe for many goroutines.
@@ -100,7 +101,7 @@ func checkPeer(addr, want string, state tls.ConnectionState) error {
 	if want == "" {
 		return nil
 	}
-	peer, err := PeerIdentity(state)
+	peer, err := pki.Peer(state)
 	if err == nil && peer.Name != want {
 		err = model.Refuse(model.CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).
 			WithHint("check who has that address")

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Names of the files in a certificate directory.
@@ -75,7 +75,7 @@ func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 	if strings.HasSuffix(r.Name, "-key") {
 		return CertFiles{},
 			model.Refuse(model.CodeInvalid,
-				"name %q ends in \"-key\": its certificate would take the name of another's key file", clip(r.Name)).
+				"name %q ends in \"-key\": its certificate would take the name of another's key file", model.Clip(r.Name)).
 				WithHint("choose another name")
 	}
 	ca, err := readAuthority(dir)
@@ -131,7 +131,7 @@ func writeAuthority(dir string, ca *Authority) error {
 func readAuthority(dir string) (*Authority, error) {
 	var pems [2][]byte
 	for i, name := range []string{caFile, caKeyFile} {
-		b, err := reach.ReadFile(filepath.Join(dir, name))
+		b, err := pki.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
 				WithHint("create the CA first: outspan tls ca create --dir %s", dir)
@@ -143,7 +143,7 @@ func readAuthority(dir string) (*Authority, error) {
 	}
 	ca, err := parseAuthority(pems[0], pems[1])
 	if err != nil {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, model.Reason(err)).
 			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force",
 				caFile, caKeyFile, dir)
 	}
@@ -228,14 +228,6 @@ func bareError(err error) string {
 	}
 	if l, ok := errors.AsType[*os.LinkError](err); ok {
 		return l.Err.Error()
-	}
-	return err.Error()
-}
-
-// reason returns the message of an error without code and hint, for use inside another message.
-func reason(err error) string {
-	if e, ok := errors.AsType[*model.Error](err); ok {
-		return e.Message
 	}
 	return err.Error()
 }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // GossipKey encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has it, so its String methods hide it.
@@ -57,7 +57,7 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 
 // LoadGossipKey reads a key file. Errors: gossip_key_invalid.
 func LoadGossipKey(path string) (GossipKey, error) {
-	b, err := reach.ReadFile(path)
+	b, err := pki.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s does not exist", path).
 			WithHint("make one with: outspan gossip key create, and copy it to every server and agent")
@@ -67,7 +67,7 @@ func LoadGossipKey(path string) (GossipKey, error) {
 	}
 	key, err := ParseGossipKey(string(b))
 	if err != nil {
-		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s: %s", path, reason(err)).
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s: %s", path, model.Reason(err)).
 			WithHint("make a new one with: outspan gossip key create")
 	}
 	return key, nil

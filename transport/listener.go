@@ -17,6 +17,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Limits bounds the connections of a Listener, separately for each kind, so that no kind can use up another's places. A
@@ -256,7 +257,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		return // pushed out, and already closed
 	}
 	state := conn.ConnectionState()
-	peer, err := PeerIdentity(state)
+	peer, err := pki.Peer(state)
 	if err != nil {
 		l.reject(limit, g, err)
 		return
@@ -307,7 +308,7 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
 	if refused(err) {
-		l.warn("certificate refused", "remote", g.source, "error", reason(reach.Explain(g.source, err)))
+		l.warn("certificate refused", "remote", g.source, "error", model.Reason(reach.Explain(g.source, err)))
 	} else {
 		l.cfg.Logger.Debug("handshake failed", "remote", g.source, "error", err)
 	}

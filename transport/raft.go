@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/pki"
 )
 
 // RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer needs, except that Dial has another
@@ -58,7 +59,7 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 	if !ok {
 		return ""
 	}
-	id, err := PeerIdentity(c.ConnectionState())
+	id, err := pki.Peer(c.ConnectionState())
 	if err != nil {
 		return ""
 	}

@@ -150,7 +150,7 @@ func (l *UnixListener) name(uid uint32) string {
 	}
 	s := fmt.Sprintf("uid:%d", uid)
 	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
-		s += "(" + clip(u.Username) + ")"
+		s += "(" + model.Clip(u.Username) + ")"
 	}
 	l.names[uid] = s
 	return s

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
@@ -50,7 +50,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the servers: %w", err)
 	}
-	f := &Fleet{cfg: cfg, dir: dir, network: Network()}
+	f := &Fleet{cfg: cfg, dir: dir, network: procs.Network()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -80,9 +80,6 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	_, err = f.WaitLeader(ctx)
 	return f, err
 }
-
-// Network returns a loopback network that is most probably not in use, as "127.A.B".
-func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
 func (f *Fleet) configure(s *Server) error {
 	var join []string
@@ -197,7 +194,7 @@ const electionLimit = 30 * time.Second
 
 // WaitLeader blocks until a server is the leader and answers a read.
 func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
-	err = Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
+	err = procs.Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if leader, err = f.Leader(ctx); err != nil {
 			return err
 		}
@@ -216,25 +213,4 @@ func (f *Fleet) Close() error {
 		f.client.Close()
 	}
 	return os.RemoveAll(f.dir)
-}
-
-// Until calls done repeatedly, with the given pause, until it returns nil. After limit, or when ctx ends, it returns
-// the last error of done.
-func Until(ctx context.Context, limit, pause time.Duration, done func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		err := done(ctx)
-		if err == nil {
-			return nil
-		}
-		timer.Reset(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", limit, err)
-		}
-	}
 }

@@ -10,21 +10,22 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/transport"
 )
 
 // Server is one server process.
 type Server struct {
-	Process
+	procs.Process
 	fleet   *Fleet
 	address string
 }
 
 func (f *Fleet) newServer(name, address string) *Server {
 	s := &Server{fleet: f, address: address}
-	s.Process = Process{
-		Name: name, Log: filepath.Join(f.dir, name+".log"), Data: filepath.Join(f.dir, name),
+	s.Process = procs.Process{
+		Name: name, Tied: true, Log: filepath.Join(f.dir, name+".log"), Data: filepath.Join(f.dir, name),
 		Env: append([]string{"OUTSPAN_PROFILE_NAME=" + name}, f.cfg.Env...),
 	}
 	s.Command = []string{f.cfg.Binary, "server", "run", "--config", s.config()}

@@ -9,16 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/internal/procs"
 )
 
 const (
@@ -32,15 +32,15 @@ type Cluster struct {
 	dir     string
 	network string // "127.A.B"
 	binary  string
-	Servers []*fleet.Process
-	clients []*fleet.Process
+	Servers []*procs.Process
+	clients []*procs.Process
 	http    *http.Client
 }
 
 // Start starts the servers in a directory below dir and waits until one of them is the leader. Close ends them and
 // removes the directory.
 func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
-	c := &Cluster{binary: binary, network: fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))}
+	c := &Cluster{binary: binary, network: procs.Network()}
 	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the servers: %w", err)
 	}
@@ -69,7 +69,7 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 		}
 		c.Servers = append(c.Servers, p)
 	}
-	return c, fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+	return c, procs.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		leader, err := c.Leader(ctx)
 		if err != nil {
 			return err
@@ -95,8 +95,8 @@ func (c *Cluster) serverConfig() string {
 }
 
 // start writes a configuration and starts the program with it.
-func (c *Cluster) start(name, address, role string) (*fleet.Process, error) {
-	p := &fleet.Process{Name: name, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
+func (c *Cluster) start(name, address, role string) (*procs.Process, error) {
+	p := &procs.Process{Name: name, Tied: true, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
 	text := fmt.Sprintf(`name = %q
 data_dir = %q
 bind_addr = %q
@@ -154,7 +154,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 		}
 		c.clients = append(c.clients, p)
 	}
-	err := fleet.Until(ctx, startLimit, 200*time.Millisecond, func(ctx context.Context) error {
+	err := procs.Until(ctx, startLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var nodes []struct{ Status string }
 		if err := c.call(ctx, 0, http.MethodGet, "/v1/nodes", nil, &nodes); err != nil {
 			return err
@@ -171,7 +171,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 		return nil
 	})
 	for _, p := range c.clients {
-		if failed := p.Freeze(); failed != nil {
+		if failed := p.Signal(syscall.SIGSTOP); failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w\n%s", p.Name, failed, p.LastLines(5)))
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
 )
 
 // sockets are the default paths of the unix socket of a server on this machine.
@@ -102,14 +101,14 @@ func checkEndpoint(one string) error {
 }
 
 // credentials loads the certificate for https.
-func (c *connFlags) credentials(env func(string) string) (*transport.Credentials, error) {
-	files := transport.CredentialsConfig{
-		CAFile: term.First(c.caCert, env("OUTSPAN_CACERT")), CertFile: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
-		KeyFile: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
+func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, error) {
+	files := client.Files{
+		CA: term.First(c.caCert, env("OUTSPAN_CACERT")), Cert: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
+		Key: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
 	}
 	var missing []string
 	for _, one := range [...]struct{ value, name string }{
-		{files.CAFile, "OUTSPAN_CACERT"}, {files.CertFile, "OUTSPAN_CLIENT_CERT"}, {files.KeyFile, "OUTSPAN_CLIENT_KEY"},
+		{files.CA, "OUTSPAN_CACERT"}, {files.Cert, "OUTSPAN_CLIENT_CERT"}, {files.Key, "OUTSPAN_CLIENT_KEY"},
 	} {
 		if one.value == "" {
 			missing = append(missing, one.name)
@@ -120,7 +119,7 @@ func (c *connFlags) credentials(env func(string) string) (*transport.Credentials
 			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address " +
 				"unix:///run/outspan/api.sock")
 	}
-	return transport.LoadCredentials(files)
+	return client.LoadTLS(files)
 }
 
 // config returns the client's configuration: the servers, and the credentials.
@@ -133,12 +132,12 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	if !slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
 		return cfg, nil
 	}
-	creds, err := c.credentials(env)
+	secure, err := c.credentials(env)
 	if err != nil {
 		return client.Config{}, err
 	}
 	cfg.TLS = func() *tls.Config {
-		one := creds.ClientConfig(transport.RoleServer)
+		one := secure()
 		one.ServerName = term.First(c.name(env), one.ServerName)
 		return one
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // TestScripts runs testdata/*.txt, which read like terminal sessions. In addition to the commands of testscript they
@@ -125,16 +126,9 @@ func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func await(ts *testscript.TestScript, what string, look func() error) {
-	deadline := time.Now().Add(limit)
-	for {
-		err := look()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("waited %s for %s: %v", limit, what, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	err := procs.Until(context.Background(), limit, 100*time.Millisecond, func(context.Context) error { return look() })
+	if err != nil {
+		ts.Fatalf("waited for %s: %v", what, err)
 	}
 }
 

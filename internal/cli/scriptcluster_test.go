@@ -1,18 +1,13 @@
 package cli
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -23,16 +18,8 @@ import (
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
-	parts []*scriptPart
+	parts []*procs.Process
 	held  map[string]net.Listener // ports that the script holds, by the name of their variable
-}
-
-// scriptPart is one process.
-type scriptPart struct {
-	name  string
-	cmd   *exec.Cmd
-	out   bytes.Buffer
-	ended chan error
 }
 
 // clusterKey is the key of the cluster among a script's values.
@@ -68,11 +55,9 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func (c *scriptCluster) start(name string, args ...string) {
-	p := &scriptPart{name: name, cmd: exec.Command(c.ts.Getenv("OUTSPAN"), args...), ended: make(chan error, 1)}
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.Env = append(os.Environ(), "NO_COLOR=1")
-	c.ts.Check(p.cmd.Start())
-	go func() { p.ended <- p.cmd.Wait() }()
+	p := &procs.Process{Name: name, Command: append([]string{c.ts.Getenv("OUTSPAN")}, args...),
+		Env: []string{"NO_COLOR=1"}, Tied: true, Log: filepath.Join(c.dir, name+".log")}
+	c.ts.Check(p.Start())
 	c.parts = append(c.parts, p)
 }
 
@@ -106,11 +91,8 @@ log { level = "warn" }
 
 func (c *scriptCluster) eligible(want int) error {
 	for _, p := range c.parts {
-		select {
-		case err := <-p.ended:
-			p.ended <- err
-			c.ts.Fatalf("%s ended: %v\n%s", p.cmd, err, p.out.String())
-		default:
+		if !p.Running() {
+			c.ts.Fatalf("%s ended with exit code %d\n%s", p.Name, p.ExitCode(), p.LastLines(100))
 		}
 	}
 	got, _, code := execute(c.ts, "outspan", "node", "ls", "--format", "{{.eligible}}")
@@ -130,17 +112,8 @@ func (c *scriptCluster) stop() {
 		execute(c.ts, "outspan", "job", "stop", job, "--wait", "--timeout", "15s")
 	}
 	for _, p := range slices.Backward(c.parts) {
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			c.ts.Logf("stop %s: %v", p.cmd, err)
-		}
-		select {
-		case err := <-p.ended:
-			if err != nil {
-				c.ts.Logf("%s: %v\n%s", p.cmd, err, p.out.String())
-			}
-		case <-time.After(limit):
-			_ = p.cmd.Process.Kill() // a child of this process that hangs
-			c.ts.Logf("%s did not end on SIGTERM\n%s", p.cmd, p.out.String())
+		if err := p.Stop(limit); err != nil || p.ExitCode() != 0 {
+			c.ts.Logf("%s: exit code %d, %v\n%s", p.Name, p.ExitCode(), err, p.LastLines(100))
 		}
 	}
 	c.sweep()
@@ -156,21 +129,19 @@ func crashAgent(ts *testscript.TestScript, neg bool, args []string) {
 
 // crash simulates the failure of a machine: it kills an agent and everything that the agent runs.
 func (c *scriptCluster) crash(name string) {
-	i := slices.IndexFunc(c.parts, func(p *scriptPart) bool { return p.name == name })
+	i := slices.IndexFunc(c.parts, func(p *procs.Process) bool { return p.Name == name })
 	if i < 0 {
 		c.ts.Fatalf("there is no %s in this cluster", name)
 	}
-	c.ts.Check(c.parts[i].cmd.Process.Kill())
-	<-c.parts[i].ended
+	c.parts[i].Kill()
 	c.parts = slices.Delete(c.parts, i, i+1)
-	c.kill(filepath.Join(c.dir, name) + "/")
+	kill(filepath.Join(c.dir, name) + "/")
 }
 
 // sweep ends what a failed script left running: shims below the cluster's directory, and their processes.
 func (c *scriptCluster) sweep() {
-	c.kill(c.dir)
-	s := &procs.Sandbox{Dir: c.dir}
-	if err := s.RemoveCgroups(); err != nil {
+	kill(c.dir)
+	if err := procs.RemoveCgroups("outspan-" + filepath.Base(c.dir)); err != nil {
 		c.ts.Logf("remove cgroups: %v", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
@@ -179,21 +150,6 @@ func (c *scriptCluster) sweep() {
 }
 
 // kill ends the processes whose command line contains a directory of the cluster, and their descendants.
-func (c *scriptCluster) kill(dir string) {
-	entries, err := os.ReadDir("/proc")
-	c.ts.Check(err)
-	children := procs.Children()
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err != nil || !bytes.Contains(line, []byte(dir)) {
-			continue
-		}
-		for _, child := range append(procs.Descendants(children, pid), pid) {
-			_ = syscall.Kill(child, syscall.SIGKILL) // it may already have ended
-		}
-	}
+func kill(dir string) {
+	procs.Kill(procs.Find(func(args string) bool { return strings.Contains(args, dir) })...)
 }

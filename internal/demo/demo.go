@@ -120,15 +120,10 @@ func (d *demo) summary() {
 
 // showLogs prints the last lines of every log, because the files are removed afterwards.
 func (d *demo) showLogs() {
-	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
-		text, err := os.ReadFile(filepath.Join(d.Dir, m.Name+".log"))
-		if err != nil {
-			continue
-		}
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for _, m := range d.Members() {
 		d.say("\n-- last lines of %s", m.Name)
-		for _, line := range lines[max(0, len(lines)-6):] {
-			d.say("  %.240s", line)
+		for line := range strings.Lines(m.LastLines(6)) {
+			d.say("  %.240s", strings.TrimSuffix(line, "\n"))
 		}
 	}
 }
@@ -195,6 +190,6 @@ func (d *demo) freeEverywhere(port int) bool {
 	return true
 }
 
-func (d *demo) service(m *procs.Process) string {
+func (d *demo) service(m *procs.Member) string {
 	return net.JoinHostPort(m.Address, strconv.Itoa(d.port))
 }

@@ -52,21 +52,17 @@ type eventView struct {
 
 // until calls done every 50 ms, until done returns true or limit has passed.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var last error
-	for {
+	err := procs.Until(ctx, limit, 50*time.Millisecond, func(context.Context) error {
 		ok, err := done()
 		if ok {
 			return nil
 		}
-		last = err
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s did not happen within %s (last: %w)", what, limit, last)
-		case <-time.After(50 * time.Millisecond):
-		}
+		return fmt.Errorf("last: %v", err) //nolint:errorlint // it may be nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s did not happen: %w", what, err)
 	}
+	return nil
 }
 
 // pause waits for d or until ctx ends.
@@ -80,7 +76,7 @@ func pause(ctx context.Context, d time.Duration) {
 // whileAllRun returns a context that is canceled when a server or an agent ends.
 func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
+	for _, m := range d.Members() {
 		go func() {
 			select {
 			case <-m.Ended:
@@ -146,28 +142,17 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 	for _, m := range d.Agents {
 		if m.Name == name {
 			return until(ctx, "no process left on "+name+" by the kernel's word", 2*time.Second, func() (bool, error) {
-				return len(d.instancePIDs(m)) == 0, fmt.Errorf("processes %v", d.instancePIDs(m))
+				return len(d.ProcessesOf(m, "shim")) == 0, fmt.Errorf("processes %v", d.ProcessesOf(m, "shim"))
 			})
 		}
 	}
 	return nil
 }
 
-// instancePIDs returns the processes of an agent's instances and of their shims, without zombies.
-func (d *demo) instancePIDs(m *procs.Process) []int {
-	var alive []int
-	for _, pid := range d.ProcessesOf(m, "shim") {
-		if !procs.Zombie(pid) {
-			alive = append(alive, pid)
-		}
-	}
-	return alive
-}
-
 // allPIDs returns the processes of all agents' instances.
 func (d *demo) allPIDs() (all []int) {
 	for _, m := range d.Agents {
-		all = append(all, d.instancePIDs(m)...)
+		all = append(all, d.ProcessesOf(m, "shim")...)
 	}
 	slices.Sort(all)
 	return all
@@ -201,7 +186,7 @@ func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time
 	return at, false, nil
 }
 
-func (d *demo) leader(ctx context.Context) (*procs.Process, error) {
+func (d *demo) leader(ctx context.Context) (*procs.Member, error) {
 	var members memberList
 	if err := d.Get(ctx, &members, "server", "members"); err != nil {
 		return nil, err

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/outspan/outspan/internal/procs"
 )
 
 // The chapters of the demo, in the order in which they run.
 
 func (d *demo) startCluster(ctx context.Context) error {
 	d.title("Three servers and four agents start, each a process of its own; TLS is always on")
-	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
-		if err := d.Start(m); err != nil {
+	for _, m := range d.Members() {
+		if err := m.Start(); err != nil {
 			return err
 		}
 	}
@@ -98,7 +96,7 @@ func (d *demo) loseMachine(ctx context.Context) error {
 	d.prober.avoid(d.service(victim))
 	pause(ctx, 100*time.Millisecond) // let the open requests to n2 end
 	before, began := d.prober.tally(), time.Now()
-	d.Kill(victim, true)
+	d.KillAll(victim)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {
 		return d.stateOf(ctx, "n2", "offline")
 	})
@@ -140,7 +138,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 	}
 	before, began := d.prober.tally(), time.Now()
 	d.say("kill -9 of %s, the leader", leader.Name)
-	d.Kill(leader, false)
+	leader.Kill()
 	err = until(ctx, "a new leader", 30*time.Second, func() (bool, error) {
 		next, err := d.leader(ctx)
 		return err == nil && next != leader, err
@@ -167,7 +165,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 	case after.failed != before.failed:
 		return fmt.Errorf("%d requests failed in the drain; the last: %s", after.failed-before.failed, after.last)
 	}
-	if err := d.Start(leader); err != nil {
+	if err := leader.Start(); err != nil {
 		return err
 	}
 	return d.onePerSlot(ctx)
@@ -175,7 +173,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 
 func (d *demo) comeBack(ctx context.Context) error {
 	d.title("The dead machine returns, and the drained one is used again")
-	if err := d.Start(d.Agents[1]); err != nil {
+	if err := d.Agents[1].Start(); err != nil {
 		return err
 	}
 	if err := d.show(ctx, 0, "node", "uncordon", "n3"); err != nil {
@@ -196,11 +194,11 @@ func (d *demo) loseServers(ctx context.Context) error {
 	before, running := d.prober.tally(), d.allPIDs()
 	for _, m := range d.Servers {
 		d.say("kill -9 of %s", m.Name)
-		d.Kill(m, false)
+		m.Kill()
 	}
 	pause(ctx, 4*time.Second) // twice the time for which a node may be silent
 	for _, m := range d.Servers {
-		if err := d.Start(m); err != nil {
+		if err := m.Start(); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,7 @@
 package hclfile
 
+import "strings"
+
 // Key is one key of a file that the decoder accepts.
 type Key struct {
 	Path     string   // names of the blocks around it and its own, with dots: job.group.check.interval
@@ -38,4 +40,34 @@ func keysBelow(prefix string, fields []Field) []Key {
 		}
 	}
 	return all
+}
+
+// Table returns a Markdown table of the attributes of one block, by its path ("" for what stands in no block); "" if it
+// has none.
+func Table(keys []Key, texts map[string]KeyText, block string) string {
+	rows := ""
+	for _, k := range keys {
+		name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
+		if k.Type == "block" || strings.TrimSuffix(k.Path, name) != strings.TrimPrefix(block+".", ".") {
+			continue
+		}
+		text := texts[k.Path]
+		standard := "`" + text.Default + "`"
+		if k.Required {
+			standard = "needed"
+		}
+		rows += TableRow("`"+name+"`", k.Type, standard, "`"+text.Example+"`", text.Means)
+	}
+	if rows == "" {
+		return ""
+	}
+	return "\n| key | takes | default | example | meaning |\n|---|---|---|---|---|\n" + rows
+}
+
+// TableRow returns a row of a Markdown table. Code without content in a cell is left out.
+func TableRow(cells ...string) string {
+	for i := range cells {
+		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cells[i], "``", ""), "|", "\\|")
+	}
+	return "| " + strings.Join(cells, " | ") + " |\n"
 }

@@ -1,3 +1,3 @@
-// Package procs runs servers and agents of this program as real processes, and reads the process table. The demo and
-// the tests of the CLI use it.
+// Package procs launches programs as real processes, watches and ends them, and reads the kernel's process table.
+// A Sandbox is a whole cluster of this program. The demo, the benchmarks and the tests of whole clusters use it.
 package procs

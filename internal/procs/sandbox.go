@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,26 +25,24 @@ import (
 // addresses. This process becomes the reaper of its descendants. A shim whose agent was killed therefore remains a
 // descendant, and Close finds and ends it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
-	Dir     string // directory of all files of the cluster
-	Binary  string // path of this program
-	Servers []*Process
-	Agents  []*Process
+	Dir     string // directory of everything of the cluster
+	Binary  string // this program
+	Servers []*Member
+	Agents  []*Member
 
-	network string // "127.A.B", different for each sandbox, so that several can run at the same time
+	family Family
 }
 
-// Process is one server or agent of the sandbox.
-type Process struct {
-	Name, Address string
-	Ended         chan struct{} // closed when the process is gone; nil before its first start
+// Member is one server or agent of the sandbox.
+type Member struct {
+	Process
+	Address string
 
 	port, gossip int
-	config       string
 	role         string // server or agent
-	cmd          *exec.Cmd
 }
 
-func (m *Process) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
+func (m *Member) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
 // New prepares a sandbox with so many servers (s1, s2, ...) and agents (n1, n2, ...); none of them runs yet. From then
 // on SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
@@ -65,9 +64,10 @@ func New(servers, agents int) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
-	s := &Sandbox{Dir: dir, Binary: binary, network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(255))}
+	s, network := &Sandbox{Dir: dir, Binary: binary}, Network()
 	for i := range servers + agents {
-		m := &Process{role: "server", Name: fmt.Sprintf("s%d", i+1), Address: fmt.Sprintf("%s.%d", s.network, i+1)}
+		m := &Member{role: "server", Address: fmt.Sprintf("%s.%d", network, i+1)}
+		m.Name = fmt.Sprintf("s%d", i+1)
 		if i >= servers {
 			m.role, m.Name = "agent", fmt.Sprintf("n%d", i-servers+1)
 		}
@@ -85,6 +85,9 @@ func New(servers, agents int) (*Sandbox, error) {
 	}
 	return s, nil
 }
+
+// Network returns a network of loopback that is most probably not in use: "127.A.B".
+func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
 // FreePorts finds two free ports of an address.
 func FreePorts(address string) (api, gossip int, err error) {
@@ -114,18 +117,20 @@ func (s *Sandbox) writeConfigs() error {
 		join = append(join, strconv.Quote(net.JoinHostPort(m.Address, strconv.Itoa(m.gossip))))
 		apis = append(apis, strconv.Quote(m.api()))
 	}
-	for _, m := range append(append([]*Process{}, s.Servers...), s.Agents...) {
+	for _, m := range s.Members() {
 		role := fmt.Sprintf("server {\n  bootstrap_expect = %d\n  retry_join = [%s]\n"+
 			"}\nsettings {\n  offline_after = \"2s\"\n}\n", len(s.Servers), strings.Join(join, ", "))
 		if m.role == "agent" {
 			role = fmt.Sprintf("agent {\n  servers = [%s]\n  cgroup_root = %q\n  allow_root = true\n}\n",
 				strings.Join(apis, ", "), s.cgroupRoot())
 		}
+		config := filepath.Join(s.Dir, m.Name+".hcl")
+		m.Process = Process{Name: m.Name, Command: []string{s.Binary, m.role, "run", "--config", config},
+			Log: filepath.Join(s.Dir, m.Name+".log"), Data: filepath.Join(s.Dir, m.Name), Family: &s.family}
 		text := fmt.Sprintf("name = %q\ndata_dir = %q\n%stls {\n  dir = %q\n}\ngossip {\n"+
 			"  profile = \"fast\"\n}\nlisten {\n  address = %q\n  port = %d\n  gossip_port = %d\n  socket = %q\n}\n",
-			m.Name, filepath.Join(s.Dir, m.Name), role, filepath.Join(s.Dir, "tls"), m.Address, m.port, m.gossip, s.Socket(m))
-		m.config = filepath.Join(s.Dir, m.Name+".hcl")
-		if err := os.WriteFile(m.config, []byte(text), 0o600); err != nil {
+			m.Name, m.Data, role, filepath.Join(s.Dir, "tls"), m.Address, m.port, m.gossip, s.Socket(m))
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			return fmt.Errorf("write a configuration: %w", err)
 		}
 	}
@@ -134,80 +139,37 @@ func (s *Sandbox) writeConfigs() error {
 
 func (s *Sandbox) cgroupRoot() string { return "outspan-" + filepath.Base(s.Dir) }
 
+// Members returns the servers and the agents.
+func (s *Sandbox) Members() []*Member { return slices.Concat(s.Servers, s.Agents) }
+
 // Socket returns the path of the unix socket of a server's or agent's API.
-func (s *Sandbox) Socket(m *Process) string { return filepath.Join(s.Dir, m.Name+".sock") }
+func (s *Sandbox) Socket(m *Member) string { return filepath.Join(s.Dir, m.Name+".sock") }
 
-// Start starts one process; its output goes to a file of the sandbox.
-func (s *Sandbox) Start(m *Process) error {
-	logFile, err := os.OpenFile(filepath.Join(s.Dir, m.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the log of %s: %w", m.Name, err)
-	}
-	defer logFile.Close() // the child has its own descriptor
-	cmd := exec.Command(s.Binary, m.role, "run", "--config", m.config)
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", m.Name, err)
-	}
-	m.cmd, m.Ended = cmd, make(chan struct{})
-	go func() {
-		cmd.Wait() //nolint:errcheck // how it ended is seen by what it did
-		close(m.Ended)
-	}()
-	return nil
-}
-
-// Kill ends one process with SIGKILL. With everything, it also ends the processes that this one started, as when a
-// machine dies.
-func (s *Sandbox) Kill(m *Process, everything bool) {
-	var below []int
-	if everything {
-		below = append(s.ProcessesOf(m, "door"), s.ProcessesOf(m, "shim")...)
-	}
-	m.cmd.Process.Kill() //nolint:errcheck // it may be gone already
-	for _, pid := range below {
-		syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may be gone already
-	}
-	<-m.Ended
+// KillAll kills an agent with everything that it started, as when a machine dies.
+func (s *Sandbox) KillAll(m *Member) {
+	below := append(s.ProcessesOf(m, "door"), s.ProcessesOf(m, "shim")...)
+	m.Kill()
+	Kill(below...)
 }
 
 // ProcessesOf returns the shims or doors (kind) that one agent started, and all their descendants. They are found by
 // the agent's directory in their arguments.
-func (s *Sandbox) ProcessesOf(m *Process, kind string) []int {
-	var pids []int
-	data := []byte(filepath.Join(s.Dir, m.Name) + "/")
-	children := Children()
-	for _, pid := range Descendants(children, os.Getpid()) {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err == nil && bytes.HasPrefix(line, []byte("outspan\x00"+kind+"\x00")) && bytes.Contains(line, data) {
-			pids = append(append(pids, pid), Descendants(children, pid)...)
-		}
-	}
-	return pids
+func (s *Sandbox) ProcessesOf(m *Member, kind string) []int {
+	return Find(func(args string) bool {
+		return strings.HasPrefix(args, "outspan\x00"+kind+"\x00") && strings.Contains(args, m.Data+"/")
+	})
 }
 
 // Close ends every descendant of this process, and removes all files and cgroups of the sandbox.
 func (s *Sandbox) Close() error {
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		left := Descendants(Children(), os.Getpid())
-		if len(left) == 0 || time.Now().After(deadline) {
-			break
-		}
-		for _, pid := range left {
-			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may be gone already
-		}
-		reapOrphans()
-		<-time.After(10 * time.Millisecond)
-	}
-	return errors.Join(s.RemoveCgroups(), os.RemoveAll(s.Dir))
+	return errors.Join(s.family.End(), RemoveCgroups(s.cgroupRoot()), os.RemoveAll(s.Dir))
 }
 
-// RemoveCgroups removes the cgroups of the sandbox's agents.
-func (s *Sandbox) RemoveCgroups() error {
+// RemoveCgroups removes the cgroups with a name, which may be a pattern, in every hierarchy. It waits up to 2 s for the
+// kernel to let go of each.
+func RemoveCgroups(name string) error {
 	var failed error
-	for _, pattern := range []string{"/sys/fs/cgroup/" + s.cgroupRoot(), "/sys/fs/cgroup/*/" + s.cgroupRoot()} {
+	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
 		roots, err := filepath.Glob(pattern)
 		if err != nil {
 			return err
@@ -232,14 +194,13 @@ func removeCgroup(dir string) error {
 			}
 		}
 	}
-	var failure error
-	for range 200 { // after the last process has ended, the kernel needs a moment
-		if failure = os.Remove(dir); failure == nil || os.IsNotExist(failure) {
-			return nil
+	// The kernel needs a moment after the last process.
+	return Until(context.Background(), 2*time.Second, 10*time.Millisecond, func(context.Context) error {
+		if err := os.Remove(dir); !os.IsNotExist(err) {
+			return err
 		}
-		<-time.After(10 * time.Millisecond)
-	}
-	return failure
+		return nil
+	})
 }
 
 // Run executes one command of the CLI against the cluster and returns its output and exit code.

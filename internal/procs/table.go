@@ -3,60 +3,126 @@ package procs
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// Children reads the process table and returns the children of every process.
-func Children() map[int][]int {
-	children := map[int][]int{}
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) > 1 {
-			parent, _ := strconv.Atoi(fields[1])
-			children[parent] = append(children[parent], pid)
-		}
-	}
-	return children
+// Row is a row of the kernel's process table.
+type Row struct {
+	PID, Parent int
+	Start       string // when it started, in the kernel's ticks: with PID this identifies one process for ever
+	Zombie      bool   // it has ended and only waits to be reaped
+
+	cpu time.Duration
 }
 
-// Descendants lists the processes that a process started, directly and through others.
-func Descendants(children map[int][]int, of int) []int {
-	var all []int
-	for _, child := range children[of] {
-		all = append(append(all, child), Descendants(children, child)...)
+// String identifies one process for ever.
+func (r Row) String() string { return strconv.Itoa(r.PID) + "@" + r.Start }
+
+// Args returns the command line, a zero byte after each argument; "" if the process has ended.
+func (r Row) Args() string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.PID))
+	return string(b)
+}
+
+// Table reads the whole table.
+func Table() map[int]Row {
+	entries, _ := os.ReadDir("/proc")
+	all := make(map[int]Row, len(entries))
+	for _, e := range entries {
+		pid, _ := strconv.Atoi(e.Name())
+		if row, ok := RowOf(pid); ok {
+			all[pid] = row
+		}
 	}
 	return all
 }
 
-// Zombie reports whether a process has ended but was not reaped yet.
-func Zombie(pid int) bool {
+// RowOf reads one row; false if there is no such process.
+func RowOf(pid int) (Row, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	return len(fields) > 0 && fields[0] == "Z"
+	if err != nil || len(fields) < 20 {
+		return Row{}, false
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return Row{PID: pid, Parent: parent, Start: fields[19], Zombie: fields[0] == "Z" || fields[0] == "X",
+		cpu: time.Duration(user+system) * (time.Second / 100)}, true
 }
 
-// reapOrphans reaps processes that this process inherited when their parents died.
-func reapOrphans() {
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if pid <= 0 || err != nil {
-			return
+// Descendants returns the processes below this one, started by it directly or through others.
+func Descendants() map[int]Row {
+	table, me := Table(), os.Getpid()
+	these := map[int]bool{me: true}
+	maps.DeleteFunc(table, func(pid int, _ Row) bool { return pid == me || !under(table, pid, these) })
+	return table // what stays is what leads up to this process, so deleting the rest breaks no path
+}
+
+// Find returns the running processes whose command line (see Row.Args) matches, and all below them.
+func Find(match func(args string) bool) (pids []int) {
+	table, found := Table(), map[int]bool{}
+	for pid, row := range table {
+		found[pid] = match(row.Args())
+	}
+	for pid, row := range table {
+		if !row.Zombie && under(table, pid, found) {
+			pids = append(pids, pid)
 		}
 	}
+	return pids
+}
+
+// under reports whether a process or one above it is among these.
+func under(table map[int]Row, pid int, these map[int]bool) bool {
+	for ; pid > 1; pid = table[pid].Parent {
+		if these[pid] {
+			return true
+		}
+	}
+	return false
+}
+
+// Kill kills processes that this process started or found. One that has ended meanwhile is no error.
+func Kill(pids ...int) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// Usage is how much CPU time and memory a process uses.
+type Usage struct {
+	CPU    time.Duration // CPU time since its start
+	Memory int64         // resident bytes now
+	Peak   int64         // the most bytes that were resident
+	// the part of Memory that is pages of files, such as the program or a mapped log; the kernel can take them back
+	Files int64
+}
+
+// UsageOf reads what a process uses from the kernel. An error means that there is no such process.
+func UsageOf(pid int) (Usage, error) {
+	row, _ := RowOf(pid)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	u := Usage{CPU: row.cpu}
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[1], 10, 64)
+		switch f[0] {
+		case "VmRSS:":
+			u.Memory = n << 10
+		case "VmHWM:":
+			u.Peak = n << 10
+		case "RssFile:":
+			u.Files = n << 10
+		}
+	}
+	return u, err
 }

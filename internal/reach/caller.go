@@ -84,7 +84,7 @@ func New(cfg Config) (*Caller, error) {
 			c.servers = append(c.servers, Endpoint{Shown: address, Host: u.Host, base: "https://" + u.Host, via: cfg.Secure})
 		default:
 			return nil,
-				model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
+				model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", model.Clip(address)).
 					WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
 		}
 	}
@@ -249,7 +249,7 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, target, body)
 	if err != nil {
-		return nil, model.Refuse(model.CodeInvalid, "path %q is not usable", clip(r.Path))
+		return nil, model.Refuse(model.CodeInvalid, "path %q is not usable", model.Clip(r.Path))
 	}
 	for k, v := range r.Header {
 		req.Header[k] = v
@@ -261,13 +261,4 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 		req.Header.Set("Content-Type", r.Content)
 	}
 	return req, nil
-}
-
-// clip shortens a text from outside, so that it can't fill logs.
-func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

@@ -63,7 +63,7 @@ func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return model.Refuse(model.CodeTimeout, "no answer in time: %s", reason(err)).
+	return model.Refuse(model.CodeTimeout, "no answer in time: %s", model.Reason(err)).
 		WithHint("try again; see: outspan server members")
 }
 
@@ -269,13 +269,5 @@ func shortReason(err error) string {
 	case errors.As(err, &address):
 		return address.Err.Error()
 	}
-	return reason(err)
-}
-
-// reason returns the message of an error without code and hint, to be part of another message.
-func reason(err error) string {
-	if e, ok := errors.AsType[*model.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
+	return model.Reason(err)
 }

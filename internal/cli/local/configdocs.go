@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -33,7 +34,7 @@ func WriteConfigDocs(path string) error {
 		default:
 			means += fmt.Sprintf(". In a file: `%s = %s`", s.File, s.Default)
 		}
-		b.WriteString(tableRow("`"+s.Key+"`", s.Type, "`"+settingDefault(s)+"`", s.Unit, means))
+		b.WriteString(hclfile.TableRow("`"+s.Key+"`", s.Type, "`"+settingDefault(s)+"`", s.Unit, means))
 	}
 	b.WriteString("\n" + presetTable() + "\n# Files\n\n" +
 		"`outspan server run --config FILE|DIR` and `outspan agent run --config FILE|DIR` read a file, or all `*.hcl` of a " +
@@ -41,27 +42,7 @@ func WriteConfigDocs(path string) error {
 		"order of their names.\nOne process may be both. `outspan config validate` checks files, `outspan config show` " +
 		"prints what they come to. " +
 		"Examples: [server](../examples/server.hcl), [agent](../examples/agent.hcl).\n")
-	keys, texts := config.FileKeys(), config.FileTexts()
-	blocks := []string{""}
-	for _, k := range keys {
-		if k.Type == "block" && k.Path != "settings" {
-			blocks = append(blocks, k.Path)
-		}
-	}
-	for _, block := range blocks {
-		title, prefix := "Outside of blocks", ""
-		if block != "" {
-			title, prefix = strings.ReplaceAll(block, ".", " "), block+"."
-		}
-		rows := ""
-		for _, k := range keys {
-			name, ok := strings.CutPrefix(k.Path, prefix)
-			if ok && k.Type != "block" && !strings.Contains(name, ".") {
-				rows += keyRow(name, k, texts[k.Path])
-			}
-		}
-		b.WriteString("\n## " + title + "\n\n| key | takes | default | example | meaning |\n|---|---|---|---|---|\n" + rows)
-	}
+	b.WriteString(config.Reference())
 	b.WriteString("\n## settings\n\nThe settings above, by their names in a file: they seed a new cluster.\n")
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("write the reference: %w", err)
@@ -80,7 +61,7 @@ func presetTable() string {
 	for _, preset := range model.Reschedulers() {
 		r := (&model.Settings{Rescheduler: preset}).Rescheduling()
 		if r.On {
-			b.WriteString(tableRow("`"+preset+"`", fmt.Sprint(r.Gain), r.MinAge.String(),
+			b.WriteString(hclfile.TableRow("`"+preset+"`", fmt.Sprint(r.Gain), r.MinAge.String(),
 				r.Cooldown.String(), fmt.Sprint(r.Moves),
 				r.Cycle.String(), fmt.Sprintf("%d %%", r.Reserve)))
 		}
@@ -97,11 +78,4 @@ func settingDefault(s config.SettingText) string {
 		}
 	}
 	return text
-}
-
-func tableRow(cells ...string) string {
-	for i := range cells {
-		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cells[i], "``", ""), "|", "\\|")
-	}
-	return "| " + strings.Join(cells, " | ") + " |\n"
 }

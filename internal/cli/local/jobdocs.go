@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/jobfile"
 )
 
@@ -77,27 +76,7 @@ func WriteJobDocs(path string) error {
 		"`memory = 128` is an error. `outspan job init` writes a file to begin with, `outspan " +
 		"job validate FILE` prints the job with all defaults.\n" +
 		"Every key is there since the first version.\n")
-	texts := jobfile.Texts()
-	var blocks []hclfile.Key
-	keys := jobfile.Keys()
-	for _, k := range keys {
-		if k.Type == "block" {
-			blocks = append(blocks, k)
-		}
-	}
-	for _, block := range blocks {
-		rows := ""
-		for _, k := range keys {
-			name, ok := strings.CutPrefix(k.Path, block.Path+".")
-			if ok && k.Type != "block" && !strings.Contains(name, ".") {
-				rows += keyRow(name, k, texts[k.Path])
-			}
-		}
-		b.WriteString("\n## " + strings.ReplaceAll(block.Path, ".", " ") + "\n\n" + blockText(block))
-		if rows != "" {
-			b.WriteString("\n| key | takes | default | example | meaning |\n|---|---|---|---|---|\n" + rows)
-		}
-	}
+	b.WriteString(jobfile.Reference())
 	b.WriteString("\n## Which role for a store with data\n\n" +
 		"A member of a Raft store (etcd, Consul, NATS JetStream) fills its data again from the " +
 		"others: role `quorum`. Its place is taken by one\n" +
@@ -128,39 +107,4 @@ func WriteJobDocs(path string) error {
 		return fmt.Errorf("write the reference: %w", err)
 	}
 	return nil
-}
-
-func blockText(k hclfile.Key) string {
-	name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
-	for _, label := range k.Labels {
-		name += fmt.Sprintf(" %q", strings.ToUpper(label))
-	}
-	text := "`" + name + " { }`"
-	switch {
-	case k.Required:
-		text += ", needed once"
-	case k.Repeated:
-		text += ", any number of them"
-	default:
-		text += ", at most once"
-	}
-	return text + ".\n"
-}
-
-func keyRow(name string, k hclfile.Key, t hclfile.KeyText) string {
-	code := func(s string) string {
-		if s == "" {
-			return ""
-		}
-		return "`" + s + "`"
-	}
-	standard := code(t.Default)
-	if k.Required {
-		standard = "needed"
-	}
-	cells := []string{code(name), k.Type, standard, code(t.Example), t.Means}
-	for i := range cells {
-		cells[i] = strings.ReplaceAll(cells[i], "|", "\\|")
-	}
-	return "| " + strings.Join(cells, " | ") + " |\n"
 }

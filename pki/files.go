@@ -1,4 +1,4 @@
-package reach
+package pki
 
 import (
 	"crypto/tls"
@@ -11,55 +11,38 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Files are the paths of PEM files: the CAs of the cluster, and a certificate with its key.
-type Files struct{ CA, Cert, Key string }
-
-// LoadFiles reads the files. Code: certificate_invalid.
-func LoadFiles(f Files) (tls.Certificate, *x509.CertPool, error) {
-	ca, err := readPEM("ca_file", f.CA)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	roots, err := parseRoots(f.CA, ca)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	pair, err := loadPair(f)
-	return pair, roots, err
-}
-
-// CheckChain refuses a certificate that none of the CAs signed or that is not valid now. Code: certificate_invalid.
-func CheckChain(f Files, pair tls.Certificate, roots *x509.CertPool) error {
+// checkChain refuses a certificate that none of the CAs signed.
+func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
-	for _, der := range pair.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
+	for _, der := range c.Pair.Certificate[1:] {
+		if one, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(one)
 		}
 	}
-	_, err := pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	_, err := c.Pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: c.Roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v",
-			f.Cert, f.CA, err).
+			cfg.Cert, cfg.CA, err).
 			WithHint("use the certificate and the ca.pem of one CA")
 	}
 	return nil
 }
 
-func loadPair(f Files) (tls.Certificate, error) {
-	cert, err := readPEM("cert_file", f.Cert)
+func loadPair(cfg Config) (tls.Certificate, error) {
+	cert, err := readPEM("cert_file", cfg.Cert)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := readPEM("key_file", f.Key)
+	key, err := readPEM("key_file", cfg.Key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return tls.Certificate{},
-			model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", f.Cert, f.Key, err).
+			model.Refuse(model.CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.Cert, cfg.Key, err).
 				WithHint("both come from one call of: outspan tls cert create")
 	}
 	return pair, nil
@@ -95,7 +78,7 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 		}
 		if !cert.IsCA {
 			return nil,
-				model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+				model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, model.Clip(cert.Subject.CommonName)).
 					WithHint("give the ca.pem that outspan tls ca create made")
 		}
 		roots.AddCert(cert)

@@ -1,24 +1,26 @@
-package transport_test
+package pki_test
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 func TestParseIdentity(t *testing.T) {
-	good := map[string]transport.Identity{
-		"outspan://outspan/server/s1":          {Cluster: "outspan", Role: transport.RoleServer, Name: "s1"},
-		"outspan://Prod_2/agent/n1.rack-3":     {Cluster: "Prod_2", Role: transport.RoleAgent, Name: "n1.rack-3"},
-		"outspan://c/cli/alice@example.com":    {Cluster: "c", Role: transport.RoleCLI, Name: "alice@example.com"},
-		"outspan://9/cli/" + rep("x", 128):     {Cluster: "9", Role: transport.RoleCLI, Name: rep("x", 128)},
-		"outspan://" + rep("c", 63) + "/cli/a": {Cluster: rep("c", 63), Role: transport.RoleCLI, Name: "a"},
+	good := map[string]pki.Identity{
+		"outspan://outspan/server/s1":          {Cluster: "outspan", Role: pki.RoleServer, Name: "s1"},
+		"outspan://Prod_2/agent/n1.rack-3":     {Cluster: "Prod_2", Role: pki.RoleAgent, Name: "n1.rack-3"},
+		"outspan://c/cli/alice@example.com":    {Cluster: "c", Role: pki.RoleCLI, Name: "alice@example.com"},
+		"outspan://9/cli/" + rep("x", 128):     {Cluster: "9", Role: pki.RoleCLI, Name: rep("x", 128)},
+		"outspan://" + rep("c", 63) + "/cli/a": {Cluster: rep("c", 63), Role: pki.RoleCLI, Name: "a"},
 	}
 	for uri, want := range good {
-		got, err := transport.ParseIdentity(uri)
+		got, err := pki.ParseIdentity(uri)
 		if err != nil || got != want {
 			t.Errorf("%s: got %+v, %v; want %+v", uri, got, err, want)
 		}
@@ -36,12 +38,14 @@ func TestParseIdentity(t *testing.T) {
 		"outspan://c/cli/" + rep("x", 129), "outspan://" + rep("c", 64) + "/cli/a",
 	}
 	for _, uri := range bad {
-		got, err := transport.ParseIdentity(uri)
+		got, err := pki.ParseIdentity(uri)
 		if err == nil {
 			t.Errorf("%q was taken as %+v", uri, got)
 			continue
 		}
-		wantCode(t, err, model.CodeCertificateRefused)
+		if !errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
+			t.Errorf("%q: %v", uri, err)
+		}
 		if len(err.Error()) > 400 {
 			t.Errorf("%d bytes of error for a hostile name", len(err.Error()))
 		}
@@ -58,7 +62,7 @@ func FuzzParseIdentity(f *testing.F) {
 	f.Add("outspan://c/agent/a/b")
 	f.Add("outspan://c%2f/agent/a")
 	f.Fuzz(func(t *testing.T, s string) {
-		id, err := transport.ParseIdentity(s)
+		id, err := pki.ParseIdentity(s)
 		if err != nil {
 			return
 		}

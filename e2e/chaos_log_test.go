@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+
+	room "github.com/outspan/outspan/cluster" // the name is taken
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/testbed/invariant"
+)
+
+// judgeLog stops a server and shows its log, up to index, to the judge of histories.
+func (x *chaos) judgeLog(m *member, index uint64) {
+	if code := m.terminate(x.t); code != 0 {
+		x.book.violate("L1: %s ended with code %d when it was asked to end:\n%s", m.Name, code, m.LastLines(15))
+	}
+	judged, err := judgeDir(m.data(), index, func(found fsm.Finding, r room.LogRecord) {
+		x.book.violate("%v, at entry %d of the log of %s", found, r.Index, m.Name)
+	})
+	if err != nil {
+		x.t.Errorf("replay the log of %s: %v", m.Name, err)
+	}
+	x.t.Logf("%d entries of the log of %s were judged", judged, m.Name)
+}
+
+// judgeDir replays the log of a stopped server from its first entry, or from the oldest snapshot behind what the log
+// lacks. A restore and a snapshot from the leader leave a hole in the log: the history goes on with that snapshot.
+func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
+	dir, err := room.OpenStopped(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	state, judge, at := fsm.NewState(), invariant.New(), uint64(0)
+	for r, err := range dir.Records(1, index) {
+		if err != nil {
+			return judged, err
+		}
+		if r.Kind == room.RecordDamaged { // or missing: the next entry shows it
+			continue
+		}
+		if r.Index != at+1 {
+			if state, err = snapshotBetween(dir, at+1, r.Index); err != nil {
+				return judged, err
+			}
+			judge = invariant.New()
+		}
+		at = r.Index
+		if r.Kind != room.RecordCommand || r.Index <= state.Index {
+			continue
+		}
+		before := state
+		after, results := before.Apply(r.Index, r.Term, r.Entry)
+		state = after
+		for _, found := range judge.Step(&invariant.Step{Before: &before, After: &after, Index: r.Index, Term: r.Term,
+			Entry: r.Entry, Results: results}) {
+			wrong(found, r)
+		}
+		judged++
+	}
+	if at < index {
+		return judged, fmt.Errorf("the log ends with entry %d, before %d", at, index)
+	}
+	return judged, nil
+}
+
+// snapshotBetween is the state of the newest snapshot that fills a hole in the log; the first entry behind it is next.
+func snapshotBetween(dir *room.StoppedDir, first, next uint64) (fsm.State, error) {
+	stored := dir.Snapshots()
+	i := slices.IndexFunc(stored, func(s room.StoredSnapshot) bool { return s.Index >= first && s.Index < next })
+	if i < 0 {
+		return fsm.State{}, fmt.Errorf("no snapshot has the entries %d to %d, which the log lacks", first, next-1)
+	}
+	return stored[i].State()
+}

@@ -1,0 +1,123 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Config names the PEM files of a certificate, and says what it must contain.
+type Config struct {
+	CA, Cert, Key string // paths: the CAs of the cluster, and a certificate with its key; all required
+	// Cluster, Role and Name are what the certificate must contain; an empty one may be anything.
+	Cluster string
+	Role    Role
+	Name    string
+}
+
+// Certificate is a certificate with its key, the CAs that its holder trusts, and who the holder is. It never changes,
+// so it is safe for many goroutines.
+type Certificate struct {
+	Pair  tls.Certificate
+	Roots *x509.CertPool
+	ID    Identity
+}
+
+// Load reads and checks the files. Code: certificate_invalid.
+func Load(cfg Config) (*Certificate, error) {
+	ca, err := readPEM("ca_file", cfg.CA)
+	if err != nil {
+		return nil, err
+	}
+	c := &Certificate{}
+	if c.Roots, err = parseRoots(cfg.CA, ca); err != nil {
+		return nil, err
+	}
+	if c.Pair, err = loadPair(cfg); err != nil {
+		return nil, err
+	}
+	if c.ID, err = holder(c.Pair.Leaf); err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.Cert, model.Reason(err)).
+			WithHint("%s", cfg.issueHint())
+	}
+	return c, checkLeaf(cfg, c)
+}
+
+// ClientConfig returns a configuration for a connection to a peer of the same cluster with the role want. protos are
+// offered by ALPN.
+func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   protos,
+		Certificates: []tls.Certificate{c.Pair},
+		RootCAs:      c.Roots,
+		ServerName:   want.ServerName(),
+		VerifyConnection: func(state tls.ConnectionState) error {
+			peer, err := c.Verify(state)
+			if err != nil {
+				return err
+			}
+			if peer.Role != want {
+				return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
+					WithHint("check the address: it belongs to another process")
+			}
+			return nil
+		},
+	}
+}
+
+// Verify returns the identity of a peer that has proven to be of the same cluster. Code: certificate_refused.
+func (c *Certificate) Verify(state tls.ConnectionState) (Identity, error) {
+	peer, err := Peer(state)
+	if err != nil {
+		return Identity{}, err
+	}
+	if peer.Cluster != c.ID.Cluster {
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%s is of cluster %q, this is cluster %q",
+			peer, peer.Cluster, c.ID.Cluster).
+			WithHint("use a certificate of cluster %q", c.ID.Cluster)
+	}
+	return peer, nil
+}
+
+// checkLeaf finds mistakes at the start that would otherwise show later, as refused connections.
+func checkLeaf(cfg Config, c *Certificate) error {
+	leaf, now := c.Pair.Leaf, time.Now()
+	wrong := ""
+	switch {
+	case now.After(leaf.NotAfter):
+		wrong = "expired at " + Stamp(leaf.NotAfter)
+	case now.Before(leaf.NotBefore):
+		wrong = "is not valid before " + Stamp(leaf.NotBefore) + "; the clock says " + Stamp(now)
+	case cfg.Cluster != "" && cfg.Cluster != c.ID.Cluster:
+		wrong = fmt.Sprintf("is of cluster %q, not %q", c.ID.Cluster, cfg.Cluster)
+	case cfg.Role != "" && cfg.Role != c.ID.Role:
+		wrong = fmt.Sprintf("has the role %s, not %s", c.ID.Role, cfg.Role)
+	case cfg.Name != "" && cfg.Name != c.ID.Name:
+		wrong = fmt.Sprintf("is for the name %q, not %q", c.ID.Name, cfg.Name)
+	case c.ID.Role.Listens() && !slices.Contains(leaf.DNSNames, c.ID.Role.ServerName()):
+		wrong = "lacks the DNS name " + c.ID.Role.ServerName()
+	default:
+		return checkChain(cfg, c)
+	}
+	return model.Refuse(model.CodeCertificateInvalid, "certificate %s %s", cfg.Cert, wrong).
+		WithHint("%s", cfg.issueHint())
+}
+
+func (cfg Config) issueHint() string {
+	role, name := cfg.Role, cfg.Name
+	if !role.Valid() {
+		role = RoleCLI
+	}
+	if name == "" {
+		name = "NAME"
+	}
+	return "issue a new one with: outspan tls cert create --" + string(role) + " " + name
+}
+
+// Stamp writes a time as messages about certificates do.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,138 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Role is what a certificate allows its holder to be.
+type Role string
+
+// The roles. Only RoleServer speaks raft. An agent acts for the node with its name. A cli is a person or a script.
+const (
+	RoleServer Role = "server"
+	RoleAgent  Role = "agent"
+	RoleCLI    Role = "cli"
+)
+
+// Valid reports whether r is one of the roles above.
+func (r Role) Valid() bool {
+	switch r {
+	case RoleServer, RoleAgent, RoleCLI:
+		return true
+	}
+	return false
+}
+
+// String returns the role as written in a certificate.
+func (r Role) String() string { return string(r) }
+
+// ServerName returns the DNS name that the certificate of every listening process has. Peers are dialled by IP, so a
+// dialling process checks this name instead. The name contains the role, so the role is checked too.
+func (r Role) ServerName() string { return string(r) + ".outspan" }
+
+// Listens reports whether processes of this role accept TLS connections.
+func (r Role) Listens() bool { return r == RoleServer || r == RoleAgent }
+
+// Identity says who is at the other end of a connection. It is proven by a certificate of the cluster's CA, or by the
+// kernel for the unix socket.
+type Identity struct {
+	Cluster string
+	Role    Role
+	// Name is the server's, node's or person's name. Over the unix socket it is "uid:0(root)"; no certificate can
+	// carry such a name.
+	Name string
+}
+
+// Scheme begins the URI of every identity.
+const Scheme = "outspan://"
+
+// URI returns the identity as written in the certificate: outspan://<cluster>/<role>/<name>.
+func (i Identity) URI() string {
+	return Scheme + i.Cluster + "/" + string(i.Role) + "/" + i.Name
+}
+
+// String returns the short form, as shown for an actor: role/name.
+func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
+
+// ParseIdentity reads the URI form. It is strict: URI returns every accepted input unchanged. Errors:
+// certificate_refused.
+func ParseIdentity(uri string) (Identity, error) {
+	rest, ok := strings.CutPrefix(uri, Scheme)
+	if !ok {
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "%q is not an outspan identity", model.Clip(uri))
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) != 3 {
+		return Identity{},
+			model.Refuse(model.CodeCertificateRefused, "identity %q is not %scluster/role/name", model.Clip(uri), Scheme)
+	}
+	id := Identity{Cluster: parts[0], Role: Role(parts[1]), Name: parts[2]}
+	switch {
+	case !ValidCluster(id.Cluster):
+		return Identity{},
+			model.Refuse(model.CodeCertificateRefused, "identity %q has an invalid cluster name", model.Clip(uri))
+	case !id.Role.Valid():
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q has an unknown role", model.Clip(uri))
+	case !ValidName(id.Name):
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "identity %q has an invalid name", model.Clip(uri))
+	}
+	return id, nil
+}
+
+// Peer reads the identity of a verified peer. Errors: certificate_refused if the peer showed no verified
+// certificate, or one without exactly one identity.
+func Peer(state tls.ConnectionState) (Identity, error) {
+	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
+	}
+	return holder(state.PeerCertificates[0])
+}
+
+// holder refuses a certificate with two identities, because either could be meant.
+func holder(cert *x509.Certificate) (Identity, error) {
+	found := ""
+	for _, u := range cert.URIs {
+		s := u.String()
+		if !strings.HasPrefix(s, Scheme) {
+			continue
+		}
+		if found != "" {
+			return Identity{},
+				model.Refuse(model.CodeCertificateRefused, "the certificate carries two identities, %q and %q",
+					model.Clip(found), model.Clip(s))
+		}
+		found = s
+	}
+	if found == "" {
+		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the certificate %q carries no outspan role",
+			model.Clip(cert.Subject.CommonName)).
+			WithHint("issue one with: outspan tls cert create --server|--agent|--cli NAME")
+	}
+	return ParseIdentity(found)
+}
+
+// ValidCluster reports whether s can be the name of a cluster: at most 63 letters, digits, '-' and '_', the first a
+// letter or digit. So it is also safe as the host of a URI and as a gossip label.
+func ValidCluster(s string) bool { return wellFormed(s, 63, "-_") }
+
+// ValidName reports whether s can be the name of a server, node or person: at most 128 letters, digits and "-_.@", the
+// first a letter or digit. So it is also safe in a path, a file name and a log line.
+func ValidName(s string) bool { return wellFormed(s, 128, "-_.@") }
+
+func wellFormed(s string, most int, also string) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || strings.IndexByte(also, c) < 0) {
+			return false
+		}
+	}
+	return true
+}
