@@ -89,7 +89,8 @@ func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	}
 }
 
-// next reports whether one more entry may be visited. If not, the use is partial. It pauses after each batch.
+// next reports whether one more entry may be visited, and pauses after each batch. If it returns false, the use is
+// partial.
 func (w *diskWalk) next(ctx context.Context) bool {
 	if w.left == 0 || ctx.Err() != nil {
 		w.use.partial = true

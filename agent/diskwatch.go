@@ -41,7 +41,7 @@ type diskWatch struct {
 
 	above  map[model.InstanceID]model.DiskUse // instances above their limit, with the use last reported
 	told   bool                               // whether the first report was made
-	unsure map[model.InstanceID]bool          // instances of which only a part could be measured, and that part is below the limit
+	unsure map[model.InstanceID]bool          // measured only in part, and that part is below the limit
 	filler diskFiller
 }
 
