@@ -44,7 +44,7 @@ type Agent struct {
 	supervisors *supervisors
 	forward     *forwarder
 	mover       *transfer.Mover
-	every       atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
+	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
 
 	mu       sync.Mutex
 	problems map[string]string // why a part of the agent doesn't work now, by part
@@ -175,9 +175,9 @@ func (a *Agent) SetLabels(labels map[string]string) {
 const flushTimeout = 3 * time.Second
 
 // Run adopts what already runs here, and does the agent's work until ctx ends. Then, with ShutdownDrain, it asks the
-// servers to empty the node, and waits for that. With ShutdownKeep all programs continue. Run returns when its
-// goroutines have stopped and the data directory is unlocked. Code: state_failed (the state that an earlier agent left
-// can't be read).
+// servers to empty the node, and waits for at most DrainTimeout until nothing runs. With ShutdownKeep all programs
+// continue. Run returns when its goroutines have stopped and the data directory is unlocked. Code: state_failed (the
+// state that an earlier agent left can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
 	a.noteRun()
@@ -211,7 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
-	working.Go(func() { _ = a.mover.Run(work) }) // Run always returns nil
+	working.Go(func() { _ = a.mover.Run(work) }) // Mover.Run always returns nil
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)

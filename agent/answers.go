@@ -11,12 +11,12 @@ import (
 // probeTimeout is how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers wraps Servers. It adds the history that this node follows to all requests but Register, and records when a
-// server last answered. Heartbeats carry that time: a node without answers gets no new work, even if its heartbeats
-// arrive.
+// answers wraps Servers. It adds the history that this node follows (model.History) to all requests but Register, and
+// records when a server last answered. Heartbeats carry that time: a node without answers gets no new work, even if its
+// heartbeats arrive.
 type answers struct {
 	Servers
-	follows func() string // returns the history that this node follows (model.History as text)
+	follows func() string // returns the history as text
 	last    atomic.Pointer[time.Time]
 	note    atomic.Pointer[func(time.Time)] // gets the time of each answer; may be nil
 }

@@ -78,7 +78,7 @@ type Status struct {
 	Name      string            `json:"name"`
 	Address   string            `json:"address"`
 	Version   string            `json:"version"`
-	Epoch     uint64            `json:"epoch"` // 0: not registered
+	Epoch     uint64            `json:"epoch"` // 0 if the node is not registered
 	BootID    string            `json:"boot_id"`
 	Problems  map[string]string `json:"problems"` // why a part of the agent doesn't work now, by part
 	Warnings  []string          `json:"warnings"` // what is not enforced here

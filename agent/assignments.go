@@ -23,7 +23,7 @@ const (
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	var opened registration // the registration under which the agent reports now
-	whole := true           // no spec was missing in the last answer
+	whole := true           // whether the last answer had every spec that is needed
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
 		if now == (registration{}) {

@@ -14,8 +14,9 @@ import (
 // machine may be busy, or the program may have left other processes running.
 const settleTime = 300 * time.Millisecond
 
-// firstProbe is the pause after the first probe of a check. The pauses double up to the check's interval, until the
-// check passes, or fails after its grace. So readiness is seen soon even if the interval is long.
+// firstProbe is the pause after the first probe of a check. Later pauses double, up to the check's interval. Once the
+// check passes, or fails after its grace, each pause is the interval. So readiness is seen soon even if the interval is
+// long.
 const firstProbe = 50 * time.Millisecond
 
 var errEnded = errors.New("the program has ended")

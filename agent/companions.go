@@ -16,11 +16,11 @@ type companions struct {
 	task  Task
 	ready *readiness
 	role  *roleWatch
-	// after is the after_start hook; the program may become ready only when it is nil. before is the preparation of a
-	// stop, or nil.
+	// after is the after_start hook until its result is handled; before that the program can't become ready. before is the
+	// preparation of a stop, or nil.
 	after  *backgroundTask[error]
 	before *backgroundTask[model.HookResult]
-	seq    uint64 // of the present or the last preparation
+	seq    uint64 // number of the present or the last preparation
 }
 
 // backgroundTask runs a function once in the background, and sends its result to out.
@@ -93,9 +93,8 @@ func (b *companions) watchReadiness(want transport.Assignment) {
 		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
-// prepare begins the preparation that the servers want, and cancels one that they no longer want. It does nothing if
-// the preparation is under way already. It begins none whose outcome is known, and none while the after_start hook
-// runs.
+// prepare begins the preparation that the servers want, and cancels one that they no longer want. A preparation that is
+// under way, or whose outcome is known, is not begun again. While the after_start hook runs, none is begun.
 func (b *companions) prepare(want transport.Assignment) {
 	if want.Prepare == b.seq {
 		return
@@ -134,7 +133,7 @@ func (b *companions) afterStart(err error) error {
 	return nil
 }
 
-// conclude reports the outcome of a preparation. If the preparation found new facts, these are reported first.
+// conclude reports the outcome of a preparation. Facts that the role check found meanwhile are reported first.
 func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:

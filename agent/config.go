@@ -36,8 +36,9 @@ func (s Shutdown) String() string { return string(s) }
 type Config struct {
 	// Name is the node's name: unique in the cluster, and the same as in the agent's certificate.
 	Name string
-	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It is made with mode 0700. An
-	// agent with another, empty directory is a new node, which knows nothing of what runs here. An absolute path.
+	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It must be an absolute path,
+	// and is made with mode 0700. An agent with another, empty directory is a new node, which knows nothing of what runs
+	// here.
 	DataDir string
 	// Node is what the node offers.
 	Node NodeConfig
@@ -50,8 +51,8 @@ type Config struct {
 	// Version is the program's version, shown in the node's row.
 	Version string
 
-	// BackupDir is where backups of volumes are written and read, typically a shared mount. An absolute path; "" means
-	// that this node has no such directory.
+	// BackupDir is where backups of volumes are written and read, typically a shared mount. It must be an absolute path;
+	// "" means that this node has no such directory.
 	BackupDir string
 
 	// SelfCheckEvery is how often the agent checks its own machine: free space in the data directory, writes there,

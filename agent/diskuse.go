@@ -72,7 +72,7 @@ func openDir(at int, name string) (int, error) {
 	}
 }
 
-// directory adds the entries of an open directory, and everything below them.
+// directory adds the entries of an open directory, and everything below them, to the use.
 func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	for {
 		names, err := dir.Readdirnames(diskBatch)

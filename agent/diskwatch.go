@@ -129,7 +129,7 @@ func inBackground(measure func(context.Context, string) (diskUse, error)) func(c
 	}
 }
 
-// run measures repeatedly until ctx ends, for the first time after a fifth of every.
+// run measures repeatedly until ctx ends, for the first time after every/5.
 func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	for pause := every / 5; sleep(ctx, pause, nil); {
 		began := time.Now()
@@ -243,8 +243,8 @@ func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	}
 }
 
-// worthTelling reports whether a use changed enough to be reported. An instance that grows all the time must not fill
-// the servers' log.
+// worthTelling reports whether a use must be reported again, because it changed enough or has another limit. An
+// instance that grows all the time must not fill the servers' log.
 func worthTelling(before, now model.DiskUse) bool {
 	moved := now.UsedBytes - before.UsedBytes
 	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// connectTimeout is how long a client's connection waits for a backend that can be reached. After that it is reset.
+	// connectTimeout is how long a client's connection waits for a backend that can be reached. After that the connection
+	// is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
 	// downFor is how long a backend that could not be reached is tried only after all others. The time doubles with each
@@ -37,7 +38,7 @@ type served struct {
 	generation uint64
 	backends   []*backend
 	changed    chan struct{}              // closed and replaced when the backends change
-	clients    map[*net.TCPConn]time.Time // open connections, and when each began
+	clients    map[*net.TCPConn]time.Time // open connections of clients, and when each began
 	sources    map[netip.Addr]int
 	accepted   uint64
 	refused    uint64

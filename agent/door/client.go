@@ -32,8 +32,8 @@ type Client struct {
 	children []int // doors that this process started and has not reaped, by pid
 }
 
-// NewClient makes the client of the door in dir. Follow starts the door from binary, and replaces a running door whose
-// version differs from version.
+// NewClient makes the client of the door in dir. Follow starts the door from binary, and replaces a running door that
+// does not have this version.
 func NewClient(dir, binary, version string) *Client {
 	return &Client{dir: dir, binary: binary, version: version}
 }

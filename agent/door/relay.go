@@ -130,7 +130,7 @@ func (s *served) closeIdle() {
 	}
 }
 
-// silence returns how long a connection has carried no data; 0 if that can't be known.
+// silence returns how long a connection has carried no data in either direction. It returns 0 if that can't be known.
 func silence(c *net.TCPConn) time.Duration {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -21,7 +21,7 @@ type Limits struct {
 	Places     int           // connections of one service; more wait in the kernel's queue
 	PerSource  int           // connections of one service from one address; more are reset
 	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed
-	HalfClosed time.Duration // how long a client may keep its half open after it has received everything
+	HalfClosed time.Duration // how long a client may go on sending after it has received everything
 	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }
 
@@ -120,7 +120,7 @@ func (r *Relay) inherit(listeners []*net.TCPListener) {
 	}
 }
 
-// stop closes every listener, gives open connections the time moment to finish, and resets the rest.
+// stop closes every listener, waits for open connections for the time moment, and then resets the rest.
 func (r *Relay) stop(moment time.Duration) {
 	r.Set(Order{})
 	t := time.AfterFunc(moment, r.hangUp)
@@ -143,7 +143,7 @@ type Status struct {
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
 	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // connections that reached no backend
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
-	// Code is the kind of the problem. It is also empty if the door is of an older release.
+	// Code is the kind of the problem. A door of an older release leaves it empty.
 	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`
 }
 

@@ -71,7 +71,7 @@ func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
-// allows reports whether a Spec may name this account. It returns true for root, which only AllowRoot can exclude.
+// allows reports whether a Spec may name this account. It returns true for root, because AllowRoot decides about root.
 func (c Config) allows(a account) bool {
 	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
 		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)

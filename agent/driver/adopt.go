@@ -68,7 +68,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// keepUnclear prevents sweep from removing the cgroup of an instance that may run.
+// keepUnclear keeps the cgroup of an instance that may run, so that the sweep does not remove it.
 func (d *Driver) keepUnclear(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)
@@ -179,9 +179,12 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 }
 
 // findShim returns the identities of the run's shim, dead or alive, and of its program. A shim takes its lock first,
-// then writes its identity, then starts the program. So while the lock is held, findShim waits up to patience for the
-// identities. It also asks the shim for them, since the disk may have lost them. If the lock is free and there is no
-// identity, nothing was started: findShim gives the run up, and returns zero identities. It looks at least once.
+// then writes its identity, then starts the program.
+//
+// While the lock is held, findShim waits up to patience for both identities. It also asks the shim for them, since the
+// disk may have lost them. If the shim stays silent, findShim returns the identities on the disk, or an error if that
+// of the shim is missing. If the lock is free and there is no identity, nothing was started: findShim gives the run up,
+// and returns zero identities. It looks at least once.
 func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim,
 	main Identity, err error) {
 	for deadline := time.Now().Add(patience); ; {

@@ -81,8 +81,8 @@ func (t *bootTimer) run() {
 	}
 }
 
-// extend makes the timer fire at until, unless it is set to fire later. If until is in the past, the timer fires at
-// once.
+// extend makes the timer fire at until, unless it is set to that time or a later one. If until is in the past, the
+// timer fires at once.
 func (t *bootTimer) extend(until BootTime) error {
 	if until <= t.until {
 		return nil
