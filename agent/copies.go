@@ -39,7 +39,7 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // without an epoch, the directory stays as it is and gets epoch 0 below
+	case noted: // if not noted, the directory stays as it is and gets epoch 0 below
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
