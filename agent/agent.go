@@ -22,16 +22,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Identity is what heartbeats and gossip carry to identify this agent.
+// Identity identifies this agent in heartbeats and gossip.
 type Identity struct {
 	Node        model.NodeID
 	Name        string
-	BootID      string // of the kernel
-	Incarnation string // of this process
+	BootID      string // the kernel's id of this boot
+	Incarnation string // the id of this agent process; each start has a new id
 }
 
-// Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity and SetLabels may be called
-// from any goroutine.
+// Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity, NotePort, SetLabels and
+// Status may be called from any goroutine.
 type Agent struct {
 	cfg         Config
 	servers     *answers // the same as cfg.Servers
@@ -44,14 +44,14 @@ type Agent struct {
 	supervisors *supervisors
 	forward     *forwarder
 	mover       *transfer.Mover
-	every       atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
+	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
 
 	mu       sync.Mutex
-	problems map[string]string // what doesn't work now, by part; for the status page
+	problems map[string]string // why a part of the agent doesn't work now, by part
 }
 
-// New opens the data directory and finds out what the node can do. It starts nothing and contacts nobody. Codes:
-// invalid, agent_running (another agent uses the directory), internal (the disk refused).
+// New opens the data directory and finds out what the node can do. It starts no instance and contacts no server. Codes:
+// invalid, agent_running (another agent uses the directory), internal (a disk error), and those of driver.New.
 func New(cfg Config) (*Agent, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -126,7 +126,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	parent := cfg.Exec.CgroupParent
 	switch parent {
 	case "":
-		parent = "outspan/" + string(h.node) // of this agent alone, even if a machine has two agents with the same name
+		parent = "outspan/" + string(h.node) // only this agent uses it, even if two agents of the machine have the same name
 	case "none":
 		parent = ""
 	}
@@ -143,8 +143,8 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 // Identity returns this agent's identity, which is known before Run.
 func (a *Agent) Identity() Identity { return a.identity }
 
-// UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
-// exclusive groups don't start here.
+// UseHeartbeats makes the agent send its heartbeats through h. Call it before Run. Without heartbeats the node soon
+// counts as offline, and exclusive groups don't start on it.
 func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.beats = h
 	tell := h.SetAnswered
@@ -159,8 +159,8 @@ func (a *Agent) facts() nodeFacts {
 	return nodeFacts{id: a.home.node, name: a.cfg.Name, address: a.cfg.Node.Address, labels: a.session.labels}
 }
 
-// SetLabels replaces the node's labels after the configuration was read again. The agent registers again to report
-// them. Running instances keep the values that they were started with.
+// SetLabels replaces the node's labels after the configuration was read again. If the labels changed, the agent
+// registers again to report them. Running instances keep the values that they were started with.
 func (a *Agent) SetLabels(labels map[string]string) {
 	a.session.mu.Lock()
 	same := maps.Equal(a.session.labels, labels)
@@ -171,12 +171,13 @@ func (a *Agent) SetLabels(labels map[string]string) {
 	}
 }
 
-// flushTimeout is how long the last reports may take when the agent ends.
+// flushTimeout is how long the agent may take to send its last reports when it stops.
 const flushTimeout = 3 * time.Second
 
-// Run adopts what already runs here and does the agent's work until ctx ends. With ShutdownKeep every program goes on
-// running. With ShutdownDrain Run first asks the servers to empty the node. It returns when all its goroutines have
-// ended and the data directory is free. Codes: state_failed, internal (what an earlier agent left can't be read).
+// Run adopts what already runs here, and does the agent's work until ctx ends. Then, with ShutdownDrain, it asks the
+// servers to empty the node, and waits for at most DrainTimeout until nothing runs. With ShutdownKeep all programs
+// continue. Run returns when its goroutines have stopped and the data directory is unlocked. Code: state_failed (the
+// state that an earlier agent left can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
 	a.noteRun()
@@ -186,7 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.log.Warn("runtime did not close cleanly", "error", err)
 		}
 	}()
-	// work ends before report, so that the last reports can still be sent.
+	// The context work ends before the context report, so that the last reports can still be sent.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)
 	work, stopWork := context.WithCancelCause(report)
@@ -210,7 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
-	working.Go(func() { _ = a.mover.Run(work) }) // it returns no error
+	working.Go(func() { _ = a.mover.Run(work) }) // Mover.Run always returns nil
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -229,7 +230,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// keepServing forwards services. The servers are asked for them once they know the node.
+// keepServing forwards connections to services until ctx ends. It asks the servers for services only once the node is
+// registered.
 func (a *Agent) keepServing(ctx context.Context) {
 	a.forward.run(ctx, func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
 		if err := a.awaitRegistered(ctx); err != nil {
@@ -239,7 +241,7 @@ func (a *Agent) keepServing(ctx context.Context) {
 	})
 }
 
-// askPeers asks the servers for peers once they know the node.
+// askPeers waits until the node is registered, and then asks the servers for peers.
 func (a *Agent) askPeers(ctx context.Context, r transport.PeersRequest) (transport.Peers, error) {
 	if err := a.awaitRegistered(ctx); err != nil {
 		return transport.Peers{}, err
@@ -247,7 +249,7 @@ func (a *Agent) askPeers(ctx context.Context, r transport.PeersRequest) (transpo
 	return a.cfg.Servers.Peers(ctx, r)
 }
 
-// awaitRegistered blocks until the node is registered, and returns nil, or until ctx ends.
+// awaitRegistered returns nil once the node is registered. If ctx ends first, it returns the error of ctx.
 func (a *Agent) awaitRegistered(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
@@ -259,7 +261,8 @@ func (a *Agent) awaitRegistered(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// drain asks the servers to empty the node and waits until it is empty, or until DrainTimeout is over.
+// drain asks the servers to empty the node, waits until no instance runs, and then closes the exposed ports. If the
+// servers refuse, or DrainTimeout passes first, it returns early, and what still runs continues.
 func (a *Agent) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.DrainTimeout)
 	defer cancel()
@@ -277,8 +280,8 @@ func (a *Agent) drain(ctx context.Context) {
 	a.log.Info("drained")
 }
 
-// NotePort notes why one of the agent's own ports is not open, and reports it to the servers; nil means that it is
-// open.
+// NotePort records why one of the agent's own ports is not open, and reports that to the servers. A nil problem means
+// that the port is open.
 func (a *Agent) NotePort(port int, problem *model.PortProblem) {
 	a.forward.ports.setOwn(port, problem)
 	reason := ""
@@ -288,7 +291,7 @@ func (a *Agent) NotePort(port int, problem *model.PortProblem) {
 	a.setProblem("port "+strconv.Itoa(port), reason)
 }
 
-// setProblem notes what doesn't work now; "" clears it.
+// setProblem records why a part of the agent doesn't work. An empty problem means that the part works again.
 func (a *Agent) setProblem(part, problem string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -299,13 +302,13 @@ func (a *Agent) setProblem(part, problem string) {
 	a.problems[part] = problem
 }
 
-// warnings returns the warnings that registrations carry: what is not enforced here, and what doesn't work now.
+// warnings returns the warnings that a registration carries: what is not enforced here, and what doesn't work now.
 func (a *Agent) warnings() []string {
 	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
-		// Ports are left out: reports carry them, and also say when they open.
+		// Problems of ports and services are left out: reports carry them, and also say when they are over.
 		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") &&
 			!strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])

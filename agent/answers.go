@@ -11,13 +11,14 @@ import (
 // probeTimeout is how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers adds the history of the servers that this node follows to requests, and notes when a server last answered. A
-// node without answers gets no new work, even if its heartbeats arrive.
+// answers wraps Servers. It adds the history that this node follows (model.History) to all requests but Register, and
+// records when a server last answered. Heartbeats carry that time: a node without answers gets no new work, even if its
+// heartbeats arrive.
 type answers struct {
 	Servers
-	follows func() string // the history of the servers that this node registered with, as text
+	follows func() string // returns the history as text
 	last    atomic.Pointer[time.Time]
-	note    atomic.Pointer[func(time.Time)] // may be nil
+	note    atomic.Pointer[func(time.Time)] // gets the time of each answer; may be nil
 }
 
 // Register implements Servers.
@@ -61,7 +62,7 @@ func answered[A any](s *answers, call func() (A, error)) (A, error) {
 	return reply, err
 }
 
-// age returns how long ago a server last answered; 0 before the first answer.
+// age returns how long ago a server last answered, or 0 before the first answer.
 func (s *answers) age() time.Duration {
 	if last := s.last.Load(); last != nil {
 		return time.Since(*last)
@@ -69,8 +70,8 @@ func (s *answers) age() time.Duration {
 	return 0
 }
 
-// keepProbing sends a short request to the servers whenever none has answered for two heartbeats, until ctx ends. The
-// long poll can't show that the servers are silent, because a server may hold it for pollWait.
+// keepProbing sends a short request to the servers whenever no server has answered for two heartbeat intervals, until
+// ctx ends. The long poll can't show that the servers are silent, because a server may hold it for pollWait.
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())
@@ -95,7 +96,8 @@ func (a *Agent) keepProbing(ctx context.Context) {
 	}
 }
 
-// probe asks for the assignments without waiting for new ones. It ignores the answer, because keepAssigned reads them.
+// probe asks for the assignments without waiting for newer ones. It drops the answer, because keepAssigned acts on
+// assignments; only the time of the answer counts.
 func (a *Agent) probe(ctx context.Context, now registration) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Handler serves the agent's own API on two listeners. One has TLS and is for servers, which fetch logs for users
-// (role server). The other is a local unix socket, for the status (role cli). metrics serves /metrics; nil means that
-// there is none. The caller's identity comes from transport.IdentityFrom. A caller without one gets only /healthz.
+// Handler returns the handler of the agent's own API, which has two listeners. Servers and other agents use the TLS
+// port. The command line uses a local unix socket. metrics serves /metrics; if it is nil, there is no such path.
+// transport.IdentityFrom gives the identity of a caller. A caller without an identity gets only /healthz.
 //
 //	GET /healthz                    200 while the process serves; says whether the node is registered
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
-//	GET /v1/agent/logs/{instance}   see logServer.serve
-//	GET /v1/agent/transfer/{id}/... for other agents: see transfer.Mover.Handler
+//	GET /v1/agent/logs/{instance}   the logs of an instance, with the parameters of logQuery
+//	GET /v1/agent/transfer/{id}/... the data of volumes, for other agents; see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	logs := newLogServer(a)
@@ -40,7 +40,7 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	return mux
 }
 
-// only lets callers of these roles through. Code: forbidden.
+// only passes requests of callers with one of the roles to next, and refuses all others. Code: forbidden.
 func only(next http.Handler, roles ...transport.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := transport.IdentityFrom(r.Context())
@@ -78,15 +78,15 @@ type Status struct {
 	Name      string            `json:"name"`
 	Address   string            `json:"address"`
 	Version   string            `json:"version"`
-	Epoch     uint64            `json:"epoch"` // 0: not registered
+	Epoch     uint64            `json:"epoch"` // 0 if the node is not registered
 	BootID    string            `json:"boot_id"`
-	Problems  map[string]string `json:"problems"` // what doesn't work now, by part
+	Problems  map[string]string `json:"problems"` // why a part of the agent doesn't work now, by part
 	Warnings  []string          `json:"warnings"` // what is not enforced here
 	Instances []InstanceView    `json:"instances"`
 	Services  []door.Status     `json:"services"`
 }
 
-// InstanceView is an instance as its agent sees it, which may be ahead of the servers.
+// InstanceView is an instance as its agent sees it. The servers may not know this state yet.
 type InstanceView struct {
 	ID       model.InstanceID `json:"id"`
 	Group    model.GroupID    `json:"group"`

@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll; after pollTimeout the agent gives the poll up.
+	// pollWait is how long a server may hold a long poll. The agent gives up a poll after pollTimeout.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
-	// unknownPause is how long a server that answers "register again" may take to catch up before it is asked once more.
+	// unknownPause is the pause after the answer "register again", before the agent asks once more. A server that lags
+	// behind may catch up meanwhile.
 	unknownPause = 500 * time.Millisecond
 )
 
-// keepAssigned asks the servers which instances to run, and runs them, until ctx ends. It acts on the first answer of
-// an epoch before the agent sends its full inventory, so that the inventory contains what was assigned.
+// keepAssigned asks the servers which instances to run, and runs them, until ctx ends. After each registration it acts
+// on the first answer before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened registration // the registration that the present reports belong to
-	whole := true           // no spec was missing in the last answer
+	var opened registration // the registration under which the agent reports now
+	whole := true           // whether the last answer had every spec that is needed
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
 		if now == (registration{}) {
@@ -36,7 +37,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		answer, err := a.pollAssignments(ctx, now.epoch, last, registered)
 		switch newer, _ := a.session.current(); {
 		case newer != now:
-			continue // registered meanwhile: the answer belongs to the earlier registration
+			continue // the agent has registered meanwhile: the answer belongs to the earlier registration
 		case err != nil:
 			if ctx.Err() == nil {
 				a.log.Log(retry.level(), "assignments could not be read", "error", err)
@@ -53,7 +54,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			sleep(ctx, retry.next(rand.Float64()), registered)
 			continue
 		}
-		if whole = complete; !whole && last.Index == 0 { // asking again would not help
+		if whole = complete; !whole && last.Index == 0 { // the request was for all specs: asking again would not help
 			a.log.Error("something is assigned without its spec")
 			whole = true
 		}
@@ -66,8 +67,8 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 	}
 }
 
-// beatEvery returns how often a heartbeat is sent: as often as the servers ask, or more often if the shortest lease of
-// an instance here needs it.
+// beatEvery returns the interval of heartbeats: what the servers ask for, or less if the shortest lease of an instance
+// here needs that.
 func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
 	for _, m := range a.supervisors.list() {
@@ -78,7 +79,7 @@ func (a *Agent) beatEvery() time.Duration {
 	return every
 }
 
-// pollAssignments makes one long poll. A new registration ends the poll.
+// pollAssignments makes one long poll. The poll is canceled when registered is closed.
 func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Seen,
 	registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -92,8 +93,9 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Se
 	})
 }
 
-// registerAgain asks once more before it registers, because the first answer may come from a server that lags behind.
-// registered is closed when the agent has registered meanwhile for another reason.
+// registerAgain asks the servers once more, because the first answer may come from a server that lags behind. If the
+// answer is the same, it makes keepRegistered register again, and waits for that. registered is closed at the next
+// registration.
 func (a *Agent) registerAgain(ctx context.Context, now registration, registered <-chan struct{}) {
 	if !sleep(ctx, unknownPause, registered) {
 		return
@@ -107,8 +109,8 @@ func (a *Agent) registerAgain(ctx context.Context, now registration, registered 
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer that belongs to the registration now. It ignores an answer older than one already acted on;
-// then taken is false. whole is false if the spec of an assigned instance is missing.
+// accept acts on an answer that belongs to the registration in now. If the answer is older than one that was acted on
+// already, it does nothing, and taken is false. whole is false if the spec of an assigned instance is missing.
 func (a *Agent) accept(now registration, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {
@@ -129,7 +131,7 @@ func (a *Agent) accept(now registration, answer transport.Assignments) (taken, w
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.supervisors.converge(now, answer)
-	if restored { // by now the inventory has what was assigned
+	if restored { // only now, because the inventory must contain what was assigned
 		a.shared.reports.resendInventory(got.Incarnation)
 	}
 	if a.beats != nil {

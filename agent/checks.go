@@ -9,44 +9,45 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settleTime is how long a program without checks must run before it counts as ready. So a program that ends at once
-// never counts as ready. Its end may become known late, if the machine is busy or the program left others running;
-// therefore its state is read again after that time.
+// settleTime is how long a program without checks must run before it counts as ready, so that a program that exits at
+// once never does. The agent looks whether the program runs after that time, because it may notice an exit late: the
+// machine may be busy, or the program may have left other processes running.
 const settleTime = 300 * time.Millisecond
 
-// firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
-// is neither ready nor known to fail. So readiness is seen soon, whatever the interval is.
+// firstProbe is the pause after the first probe of a check. Later pauses double, up to the check's interval. Once the
+// check passes, or fails after its grace, each pause is the interval. So readiness is seen soon even if the interval is
+// long.
 const firstProbe = 50 * time.Millisecond
 
 var errEnded = errors.New("the program has ended")
 
-// prober makes one check once. It returns nil if the check passes. It returns soon after ctx ends.
+// prober makes one probe of a check. It returns nil if the check passes. It returns soon after ctx ends.
 type prober func(ctx context.Context, c model.CheckSpec) error
 
-// verdict is what the checks of an instance say together.
+// verdict is the combined result of an instance's checks.
 type verdict struct {
 	ready  bool
-	reason string // why not: the first failing check and what it said; "" while nothing is known to be wrong
-	// overdue is the failure of the first check that has failed for longer than its restart_after; "" if none has.
+	reason string // why it isn't ready: the first failing check and its error; "" if no check is known to fail
+	// overdue is the error of the first check that has failed for longer than its restart_after; "" if no check has.
 	overdue string
 }
 
 // readiness runs the checks of one program and sends each change of their verdict. A newer verdict replaces one that
-// was not taken yet.
+// was not received yet.
 type readiness struct {
 	out    chan verdict // capacity 1
-	alive  func() bool  // whether the program itself runs
+	alive  func() bool  // reports whether the main process runs
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	passed []bool
-	failed []string // by check: what it said when it failed too often
-	late   []bool   // by check: it has failed for longer than its restart_after
+	failed []string // by check: its error, if it has failed too often in a row; otherwise ""
+	late   []bool   // by check: whether it has failed for longer than its restart_after
 	last   verdict
 }
 
-// watchReadiness starts the checks. A program that is not alive never becomes ready. assumed says that an earlier
+// watchReadiness starts the checks. A program that is not alive never becomes ready. If assumed is true, an earlier
 // agent saw the program ready: it stays ready until a check has failed as often as its limit. The caller must call
 // stop.
 func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool,
@@ -80,10 +81,10 @@ func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober,
 	return w
 }
 
-// watchNothing returns checks that never report, for a program whose spec is unknown or that is about to end.
+// watchNothing returns a readiness without checks, which never sends a verdict.
 func watchNothing() *readiness { return &readiness{out: make(chan verdict), cancel: func() {}} }
 
-// stop ends the checks and waits for them. It may be called again.
+// stop stops the checks and waits for their goroutines. It may be called again.
 func (w *readiness) stop() {
 	w.cancel()
 	w.wg.Wait()
@@ -92,10 +93,10 @@ func (w *readiness) stop() {
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
-	var ill time.Time // when its failures in a row reached the limit
+	var ill time.Time // when the number of failures in a row reached the check's limit
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
-	if w.isPassing(i) { // it passed under an earlier agent, so it needs no quick first probes
+	if w.isPassing(i) { // the check passed under an earlier agent, so it needs no quick first probes
 		pause = interval
 	}
 	for ctx.Err() == nil {
@@ -126,7 +127,7 @@ func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe p
 			if c.RestartAfter > 0 && time.Since(ill) >= asDuration(c.RestartAfter) {
 				w.setLate(i)
 			}
-		default: // in its grace
+		default: // a failure within the check's grace
 			passes = 0
 		}
 		sleep(ctx, pause, nil)
@@ -134,7 +135,7 @@ func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe p
 	}
 }
 
-// ask probes once, bounded by the check's timeout.
+// ask makes one probe, bounded by the check's timeout.
 func ask(ctx context.Context, c model.CheckSpec, probe prober) error {
 	ctx, cancel := context.WithTimeout(ctx, max(asDuration(c.Timeout), 10*time.Millisecond))
 	defer cancel()
@@ -159,7 +160,7 @@ func (w *readiness) set(i int, passed bool, reason string) {
 	}
 }
 
-// setLate notes that a check has failed for longer than its restart_after.
+// setLate records that a check has failed for longer than its restart_after.
 func (w *readiness) setLate(i int) {
 	w.mu.Lock()
 	w.late[i] = true
@@ -185,7 +186,7 @@ func (w *readiness) judge() {
 		return
 	}
 	w.last = v
-	select { // a newer verdict replaces one that was not taken
+	select { // a newer verdict replaces one that was not received
 	case <-w.out:
 	default:
 	}

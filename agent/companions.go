@@ -8,24 +8,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// companions is everything that the agent does for a running program: its checks, its role check and its hooks. One
-// goroutine uses it.
+// companions is what the agent runs beside a program: its checks, its role check and its hooks. Only one goroutine may
+// use it.
 type companions struct {
 	i     *instance
 	ctx   context.Context
 	task  Task
 	ready *readiness
 	role  *roleWatch
-	// after is the running after_start hook; while it is nil, the program may become ready. before is the preparation of a
-	// stop that is under way.
+	// after is the after_start hook until its result is handled; before that the program can't become ready. before is the
+	// preparation of a stop, or nil.
 	after  *backgroundTask[error]
 	before *backgroundTask[model.HookResult]
-	seq    uint64 // of the current or the last preparation
+	seq    uint64 // number of the present or the last preparation
 }
 
-// backgroundTask is a task that runs once in the background. Its result is taken from out.
+// backgroundTask runs a function once in the background, and sends its result to out.
 type backgroundTask[R any] struct {
-	out    chan R // capacity 1; stays empty once the task was canceled
+	out    chan R // capacity 1; stays empty if the task is canceled before it finishes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -41,7 +41,7 @@ func send[R any](ctx context.Context, do func(context.Context) R) *backgroundTas
 	return e
 }
 
-// result returns the channel of the result; nil, which blocks for ever, if there is no task.
+// result returns the channel of the result. If e is nil, it returns a nil channel, which blocks for ever.
 func (e *backgroundTask[R]) result() <-chan R {
 	if e == nil {
 		return nil
@@ -49,7 +49,7 @@ func (e *backgroundTask[R]) result() <-chan R {
 	return e.out
 }
 
-// stop cancels the task and waits for its end. It may be called again.
+// stop cancels the task and waits until it has stopped. It may be called again, and on a nil task.
 func (e *backgroundTask[R]) stop() {
 	if e != nil {
 		e.cancel()
@@ -57,7 +57,8 @@ func (e *backgroundTask[R]) stop() {
 	}
 }
 
-// attend starts the checks, the role check and the after_start hook of a program. The caller must call stop.
+// attend starts the role check of a program, and its after_start hook if that is still due; otherwise it starts the
+// checks. If the spec is unknown, or the program is to be stopped, it starts nothing. The caller must call stop.
 func (i *instance) attend(ctx context.Context, task Task) *companions {
 	want := i.wanted()
 	b := &companions{i: i, ctx: ctx, task: task, ready: watchNothing()}
@@ -92,7 +93,8 @@ func (b *companions) watchReadiness(want transport.Assignment) {
 		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
-// prepare begins the preparation that the servers ask for, or cancels one that they gave up.
+// prepare begins the preparation that the servers want, and cancels one that they no longer want. A preparation that is
+// under way, or whose outcome is known, is not begun again. While the after_start hook runs, none is begun.
 func (b *companions) prepare(want transport.Assignment) {
 	if want.Prepare == b.seq {
 		return
@@ -102,7 +104,7 @@ func (b *companions) prepare(want transport.Assignment) {
 		return
 	}
 	if b.after != nil || want.Spec == nil {
-		return // the after_start hook comes first
+		return // the after_start hook must finish first; prepare is called again after that
 	}
 	b.seq = want.Prepare
 	b.i.log.Info("preparing to stop", "preparation", want.Prepare, "cause", want.Cause)
@@ -113,8 +115,9 @@ func (b *companions) prepare(want transport.Assignment) {
 	b.before = send(b.ctx, func(ctx context.Context) model.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
 }
 
-// afterStart is called when the after_start hook has ended. Either the program may become ready now, or the failed hook
-// makes its start a failure; then afterStart returns why.
+// afterStart handles the result of the after_start hook. If the hook failed, and its spec does not say to continue, the
+// start has failed, and afterStart returns the hook's error. Otherwise it starts the checks, so that the program may
+// become ready.
 func (b *companions) afterStart(err error) error {
 	want := b.i.wanted()
 	b.after = nil
@@ -130,7 +133,7 @@ func (b *companions) afterStart(err error) error {
 	return nil
 }
 
-// conclude reports the outcome of a preparation. The facts that the preparation found are reported first.
+// conclude reports the outcome of a preparation. Facts that the role check found meanwhile are reported first.
 func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:
@@ -140,7 +143,7 @@ func (b *companions) conclude(r model.HookResult) {
 	b.i.conclude(r)
 }
 
-// stop ends everything and waits for it. It may be called again.
+// stop stops the hooks and the checks, and waits for them. It may be called again.
 func (b *companions) stop() {
 	b.before.stop()
 	b.after.stop()

@@ -18,8 +18,8 @@ import (
 // Shutdown says what happens to running programs when the agent is asked to stop.
 type Shutdown string
 
-// The ways to end. ShutdownKeep leaves everything running, and the next agent adopts it. ShutdownDrain asks the
-// servers to drain the node first.
+// The ways to stop an agent. ShutdownKeep leaves everything running, and the next agent adopts it. ShutdownDrain asks
+// the servers to drain the node first.
 const (
 	ShutdownKeep  Shutdown = "keep"
 	ShutdownDrain Shutdown = "drain"
@@ -28,46 +28,48 @@ const (
 // Valid reports whether s is one of the ways above.
 func (s Shutdown) Valid() bool { return s == ShutdownKeep || s == ShutdownDrain }
 
-// String returns the word as it stands in the configuration.
+// String returns the value as it is written in the configuration.
 func (s Shutdown) String() string { return string(s) }
 
 // Config is what New needs. Name, DataDir, Servers and Node.Address are required. In other fields zero means the
 // default.
 type Config struct {
-	// Name is the node's name, unique in the cluster and the one in the agent's certificate.
+	// Name is the node's name: unique in the cluster, and the same as in the agent's certificate.
 	Name string
-	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It is made 0700. Moving it
-	// makes this a new node, which knows nothing of what runs here. Absolute.
+	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It must be an absolute path,
+	// and is made with mode 0700. An agent with another, empty directory is a new node, which knows nothing of what runs
+	// here.
 	DataDir string
 	// Node is what the node offers.
 	Node NodeConfig
-	// Exec is how programs are run; unused when Runtime is given.
+	// Exec says how programs are run. If Runtime is given, only the fields about users count.
 	Exec ExecConfig
 	// OnShutdown says what happens to running programs when the agent stops; default ShutdownKeep.
 	OnShutdown Shutdown
-	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. Programs that run after it go on running.
+	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. Programs that still run after it continue.
 	DrainTimeout time.Duration
 	// Version is the program's version, shown in the node's row.
 	Version string
 
-	// BackupDir is where backups of volumes are written and read, typically a shared mount; "" = none. Absolute.
+	// BackupDir is where backups of volumes are written and read, typically a shared mount. It must be an absolute path;
+	// "" means that this node has no such directory.
 	BackupDir string
 
-	// SelfCheckEvery is how often the agent checks its own machine: room in the data directory, writes there, cgroups,
-	// the clock. Default 3 s; negative: never.
+	// SelfCheckEvery is how often the agent checks its own machine: free space in the data directory, writes there,
+	// cgroups, the clock. Default 3 s; a negative value turns the checks off.
 	SelfCheckEvery time.Duration
 
-	// DiskCheckEvery is the least pause between two measurements of the space that instances' work directories take.
-	// After a long measurement the pause is longer. Default 15 s; negative: never.
+	// DiskCheckEvery is the least pause between two measurements of the space that instances' working directories take.
+	// After a long measurement the pause is longer. Default 15 s; a negative value turns the measurements off.
 	DiskCheckEvery time.Duration
 
 	// Servers reaches the control plane.
 	Servers Servers
-	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
+	// Runtime runs the processes. If it is nil, New makes the exec driver, with its files in DataDir.
 	Runtime Runtime
-	// Peers reaches other agents, to copy volumes from them; nil: this agent can't.
+	// Peers reaches other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper
-	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
+	// Drain asks the servers to drain this node, and returns nil once they have accepted. Required with ShutdownDrain.
 	Drain func(context.Context) error
 	// Log receives log lines; by default they are dropped.
 	Log hclog.Logger
@@ -75,17 +77,18 @@ type Config struct {
 
 // NodeConfig is what a node offers to the cluster.
 type NodeConfig struct {
-	// Address is the IP address on which instances and exposed services are reached. Several agents on one machine
-	// need one each. Required.
+	// Address is the IP address on which instances and exposed services are reached. Each agent on one machine needs an
+	// address of its own. Required.
 	Address string
-	// APIAddress is host:port of the agent's own API, through which servers read logs; "" = none.
+	// APIAddress is host:port of the agent's own API, through which servers read logs; "" means that there is none.
 	APIAddress string
 	// OwnPorts are the ports on which this process listens, and those configured for a server on this machine. No instance
-	// gets one, and no door opens one.
+	// gets such a port, and the door does not open it.
 	OwnPorts []int
-	// Labels are for constraints, spread and ${node.label.X}. Nil keeps the labels that the servers know.
+	// Labels are for constraints, spread and ${node.label.X}. If they are nil, the servers keep the labels that they know.
 	Labels map[string]string
-	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
+	// Capacity overrides what is detected, in each field that isn't 0: CPU in shares (1000 for each core), memory in
+	// bytes.
 	Capacity model.Resources
 	// Reserve is kept for the machine itself; instances can't use it.
 	Reserve model.Resources
@@ -94,7 +97,7 @@ type NodeConfig struct {
 	PortMin, PortMax int
 }
 
-// ExecConfig is how the exec driver runs programs.
+// ExecConfig says how the exec driver runs programs.
 type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; by default they can't.
 	AllowRoot bool
@@ -102,20 +105,21 @@ type ExecConfig struct {
 	// neither is set, it may name any user. Neither restricts DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// VolumePaths are the directories below which the paths of volumes may be made; see driver.Config. Nil: the default.
+	// VolumePaths are the directories below which missing mount points of volumes are made. Nil means
+	// driver.DefaultVolumePaths.
 	VolumePaths []string
 	// UIDs is a range of user ids for instances whose job files name no user. Each instance gets an id of its own; a slot
-	// with volumes keeps its id. A range needs root. Default of an agent that runs as root: DefaultUIDs.
+	// with volumes keeps its id. A range needs an agent that runs as root; the default is then DefaultUIDs.
 	UIDs driver.UIDRange
-	// SharedUser makes all instances that name no user run as DefaultUser, when UIDs is zero.
+	// If SharedUser is true and UIDs is zero, all instances that name no user run as DefaultUser.
 	SharedUser bool
-	// DefaultUser runs instances that name no user and get no user id of their own, when the agent is root; default
-	// nobody.
+	// DefaultUser is the user of instances that name no user and get no user id of their own, if the agent is root;
+	// default nobody.
 	DefaultUser string
 	// CgroupParent is a path below each cgroup mount that only this agent's instances use; default outspan/NODE-ID.
 	// "none" turns cgroups off: memory is then not limited.
 	CgroupParent string
-	// Binary is the program that has the subcommands of shims and the door; default: the running program.
+	// Binary is the program that has the subcommands of shims and the door. By default it is the running program.
 	Binary string
 }
 

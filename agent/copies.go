@@ -12,11 +12,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// freshen prepares a volume's directory for an instance. The assignment names an epoch: data of that epoch stays, a
-// volume that starts over gets an empty directory, and data of any other epoch is put aside. Nothing is deleted.
+// freshen prepares a volume's directory for an instance. The assignment names the epoch of the data that the instance
+// must have. Data of that epoch stays. Data of another epoch is put aside, and the directory begins empty. Nothing is
+// deleted. If the assignment names no epoch, a replicated volume stays as it is.
 //
-// A local volume that a program has used has no other copy. If its directory is missing, freshen refuses to make it.
-// Code: integrity_check_failed.
+// If a program has used a local volume, there is no other copy of its data. freshen then refuses with
+// integrity_check_failed unless the expected data is in the directory. After a disk error it returns internal.
 func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	want := strconv.FormatUint(a.Copies[spec.Name], 10)
 	local, noted := spec.Kind != model.VolumeReplicated, want != "0"
@@ -38,11 +39,11 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // without an epoch in the row, the directory stays as it is and gets one below
+	case noted: // if not noted, the directory stays as it is and gets epoch 0 below
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
-		// Otherwise the empty directory would carry the older epoch if the agent ended before SetEpoch below.
+		// If the agent stopped before SetEpoch below, the empty directory would otherwise keep the older epoch.
 		if err := transfer.ForgetEpoch(dir); err != nil {
 			return diskError("forget the older epoch of volume "+spec.Name, err)
 		}
@@ -61,7 +62,7 @@ func holdsData(dir string) bool {
 	return err == nil && !empty
 }
 
-// lostVolume returns the error for an instance whose data is missing.
+// lostVolume returns the error for an instance whose data is missing or is not the newest.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
 	return model.Refuse(model.CodeIntegrity, format, args...).
 		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: "+

@@ -22,21 +22,21 @@ const (
 // diskUse is the space that a directory takes on its file system.
 type diskUse struct {
 	bytes   int64 // allocated
-	partial bool  // there is more: a bound was reached, or something could not be read
+	partial bool  // the directory takes more: a bound was reached, or something could not be read
 }
 
 // diskWalk is one measurement. It never follows a symbolic link, opens nothing but directories, and stays on one file
-// system. Each batch of entries is followed by a pause as long as the batch took.
+// system. After each batch of entries it pauses for at least as long as the batch took.
 type diskWalk struct {
 	use   diskUse
 	dev   uint64
 	left  int // entries that may still be visited
 	seen  map[uint64]bool
-	batch time.Time // when it began
+	batch time.Time // when the present batch began
 }
 
-// measureDisk walks a directory. A missing directory counts as empty. The error is that of ctx, or of opening the
-// directory itself.
+// measureDisk returns the space that a directory and everything below it take. A missing directory counts as empty. It
+// returns an error only if ctx ends or the directory itself can't be opened.
 func measureDisk(ctx context.Context, dir string) (diskUse, error) {
 	w := &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
 	return w.measure(ctx, dir)
@@ -72,7 +72,7 @@ func openDir(at int, name string) (int, error) {
 	}
 }
 
-// directory adds what is in an open directory.
+// directory adds the entries of an open directory, and everything below them, to the use.
 func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	for {
 		names, err := dir.Readdirnames(diskBatch)
@@ -89,7 +89,8 @@ func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	}
 }
 
-// next reports whether one more entry may be looked at. It pauses after each batch.
+// next reports whether one more entry may be visited, and pauses after each batch. If it returns false, the use is
+// partial.
 func (w *diskWalk) next(ctx context.Context) bool {
 	if w.left == 0 || ctx.Err() != nil {
 		w.use.partial = true
@@ -122,7 +123,7 @@ func (w *diskWalk) entry(ctx context.Context, dir *os.File, name string, depth i
 		return
 	}
 	fd, err := openDir(int(dir.Fd()), name)
-	if err != nil { // ENOTDIR, ELOOP: it was replaced meanwhile
+	if err != nil { // ENOTDIR or ELOOP: something else has replaced the directory
 		gone := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 		w.use.partial = w.use.partial || !gone
 		return
@@ -132,7 +133,8 @@ func (w *diskWalk) entry(ctx context.Context, dir *os.File, name string, depth i
 	w.directory(ctx, f, depth+1)
 }
 
-// count adds one file. A file with several names counts once.
+// count adds one file or directory. A file with several hard links counts once. Once diskLinks such files are known,
+// further ones are left out, and the use is partial.
 func (w *diskWalk) count(st *unix.Stat_t) {
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		switch {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// diskCheckEvery is the pause between two measurements of all work directories. The pause is also at least diskShare
-	// times as long as the measurement took.
+	// diskCheckEvery is the default pause between two measurements of all working directories. The pause is also at least
+	// diskShare times as long as the measurement took.
 	diskCheckEvery = 15 * time.Second
 	diskShare      = 9
-	// A use is reported again once it differs from the last report by more than an eighth (1/diskNews) of that.
+	// The use of an instance is reported again once it differs by more than an eighth (1/diskNews) from the last report.
 	diskNews = 8
-	// diskEnd is how long a measurement may delay the end of the agent: the disk may hang.
+	// diskEnd is how long a measurement may delay the stop of the agent, since the disk may hang.
 	diskEnd = time.Second
 )
 
@@ -30,8 +30,8 @@ type limited struct {
 	limit int64
 }
 
-// diskWatch measures the work directories of instances with a disk limit, and reports those above it. One goroutine
-// uses it.
+// diskWatch measures the working directories of instances with a disk limit, and reports the instances above their
+// limit. Only one goroutine may use it.
 type diskWatch struct {
 	list    func() []limited
 	dir     func(model.InstanceID) string
@@ -39,21 +39,22 @@ type diskWatch struct {
 	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[model.InstanceID]model.DiskUse // the uses above a limit, as reported
-	told   bool                               // the first report was made
-	unsure map[model.InstanceID]bool          // below the limit, but not measured as a whole
+	above  map[model.InstanceID]model.DiskUse // instances above their limit, with the use last reported
+	told   bool                               // whether the first report was made
+	unsure map[model.InstanceID]bool          // measured only in part, and that part is below the limit
 	filler diskFiller
 }
 
-// diskFiller finds the instance that uses most of a full data directory.
+// diskFiller finds the instance that uses the most space when the data directory is full.
 type diskFiller struct {
 	full  func(was bool) bool
 	all   func() []model.InstanceID
 	tell  func(text string)
-	found bool // an instance was found and reported
+	found bool // whether an instance was found and reported
 }
 
-// workDirs returns a function that finds an instance's work directory; false if the agent does not measure them.
+// workDirs returns a function that returns an instance's working directory. measures is false if the agent does not
+// measure these directories, because the configuration or the runtime excludes that.
 func (a *Agent) workDirs() (dir func(model.InstanceID) string, measures bool) {
 	r, ok := a.cfg.Runtime.(interface{ WorkDir(driver.ID) string })
 	if !ok || a.cfg.DiskCheckEvery < 0 {
@@ -79,7 +80,8 @@ func (a *Agent) keepMeasured(ctx context.Context) {
 	w.run(ctx, a.cfg.DiskCheckEvery)
 }
 
-// limited lists the instances with a disk limit in order of id, also those that have ended and are still known.
+// limited lists the instances with a disk limit, in order of id. It includes stopped instances that the agent still
+// keeps.
 func (c *supervisors) limited() []limited {
 	var list []limited
 	for _, m := range c.list() {
@@ -98,8 +100,8 @@ func (c *supervisors) ids() []model.InstanceID {
 	return list
 }
 
-// inBackground wraps measure so that it returns at most diskEnd after ctx ended. If the disk hangs, the measurement
-// goes on in the background.
+// inBackground returns a function like measure, which returns at most diskEnd after ctx has ended. A measurement on a
+// disk that hangs continues in the background.
 func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context,
 	string) (diskUse, error) {
 	type result struct {
@@ -127,7 +129,7 @@ func inBackground(measure func(context.Context, string) (diskUse, error)) func(c
 	}
 }
 
-// run measures soon, and then again and again until ctx ends.
+// run measures repeatedly until ctx ends, for the first time after every/5.
 func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	for pause := every / 5; sleep(ctx, pause, nil); {
 		began := time.Now()
@@ -137,7 +139,7 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look measures every instance once and reports changes. Nothing is reported before the first full round.
+// look measures every instance with a limit once and reports changes. The first report is made only after a full round.
 func (w *diskWatch) look(ctx context.Context) {
 	list := w.list()
 	known := make(map[model.InstanceID]bool, len(list))
@@ -174,8 +176,8 @@ func (w *diskWatch) look(ctx context.Context) {
 	}
 }
 
-// lookForFiller measures all instances each time that the data directory has become full, and reports the one that
-// uses most.
+// lookForFiller measures all instances once the data directory is full, and reports the instance that uses the most. If
+// it finds none, the next call measures again. When the directory is no longer full, it withdraws the report.
 func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f := &w.filler
 	if full := f.full(f.found); full == f.found {
@@ -205,7 +207,7 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, model.SizeText(most.bytes)))
 }
 
-// take notes what an instance uses now, and returns whether that must be reported.
+// take records what an instance uses now, and returns whether that must be reported.
 func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	before, was := w.above[l.id]
 	if use.bytes <= l.limit {
@@ -229,7 +231,7 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	return true
 }
 
-// doubt logs once that an instance may be above its limit unnoticed.
+// doubt logs once that an instance may be above its limit unnoticed, because only a part could be measured.
 func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	if partial && !w.unsure[id] {
 		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",
@@ -241,13 +243,15 @@ func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	}
 }
 
-// worthTelling filters small changes, so that an instance that grows all the time does not fill the servers' log.
+// worthTelling reports whether a use must be reported again, because it changed enough or has another limit. An
+// instance that grows all the time must not fill the servers' log.
 func worthTelling(before, now model.DiskUse) bool {
 	moved := now.UsedBytes - before.UsedBytes
 	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes
 }
 
-// report reports the instances above their limit; only the largest if there are too many.
+// report sends the list of instances above their limit. If there are more than model.MaxDiskUses, it sends the largest
+// uses only.
 func (w *diskWatch) report() {
 	var list []model.DiskUse
 	for _, id := range sortedKeys(w.above) {

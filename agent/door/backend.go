@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// connectTimeout is how long a connection waits for a backend that can be reached; then it is reset.
+	// connectTimeout is how long a client's connection waits for a backend that can be reached. After that the connection
+	// is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
-	// downFor is how long a backend that could not be reached is tried last. It doubles with each failure, up to
-	// downForMost.
+	// downFor is how long a backend that could not be reached is tried only after all others. The time doubles with each
+	// failure in a row, up to downForMost.
 	downFor     = time.Second
 	downForMost = 10 * time.Second
 )
@@ -27,28 +28,29 @@ type served struct {
 	relay   *Relay
 	name    model.ServiceName
 	address string
-	close   func()        // ends the listener
+	close   func()        // stops the listener
 	slots   chan struct{} // one token for each connection, at most Limits.Places
 
 	mu         sync.Mutex
-	listener   *net.TCPListener // nil while the port can't be taken
+	listener   *net.TCPListener // nil while the port is not open
 	problem    string           // why the port is not open
 	code       model.PortCode
 	generation uint64
 	backends   []*backend
 	changed    chan struct{}              // closed and replaced when the backends change
-	clients    map[*net.TCPConn]time.Time // connections in flight, and when each began
+	clients    map[*net.TCPConn]time.Time // open connections of clients, and when each began
 	sources    map[netip.Addr]int
 	accepted   uint64
 	refused    uint64
 }
 
-// backend is one instance that serves. A backend that left the set is referenced only by its connections.
+// backend is an instance to which connections are forwarded. Once set has removed a backend, only its connections refer
+// to it.
 type backend struct {
 	model.Backend
 	local     bool
-	active    int // connections
-	fails     int // in a row
+	active    int // open connections
+	fails     int // failed connects in a row
 	downUntil time.Time
 }
 
@@ -59,7 +61,7 @@ func newServed(r *Relay, name model.ServiceName, address string) *served {
 	}
 }
 
-// set replaces the backends. A backend that stays keeps its connections and its failures.
+// set replaces the backends. A backend that stays keeps its counts of connections and failures.
 func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +81,9 @@ func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.changed = make(chan struct{})
 }
 
-// pick chooses the backend for one connection and counts the connection. It prefers a backend that is not marked down,
-// then a local one, then the one with the fewest connections; among equals it chooses at random. nil: all were tried.
+// pick chooses a backend that is not in tried, and counts a connection to it. It prefers a backend that is not marked
+// down, then a local one, then the one with the fewest connections; among equals it chooses at random. It returns nil
+// if all backends were tried.
 func (s *served) pick(tried map[*backend]bool) *backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +109,7 @@ func (s *served) pick(tried map[*backend]bool) *backend {
 	return best
 }
 
-// compare returns a negative number if b is the better choice.
+// compare returns a negative number if b is the better choice, and 0 if both are equal. Any backend is better than nil.
 func (b *backend) compare(c *backend, now time.Time) int {
 	switch {
 	case c == nil:
@@ -135,7 +138,7 @@ func (s *served) done(b *backend) {
 	b.active--
 }
 
-// failed marks a backend that could not be reached and removes the connection from its count.
+// failed marks a backend that could not be reached as down, and removes the connection from its count.
 func (s *served) failed(b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +153,9 @@ func (s *served) reached(b *backend) {
 	b.fails, b.downUntil = 0, time.Time{}
 }
 
-// connect dials backends until one answers. When all were tried, it waits a moment, or until the backends change, and
-// begins again. It gives up after connectTimeout.
+// connect dials backends until one answers. Once all were tried, it waits a moment, or until the backends change, and
+// begins again. It returns false after connectTimeout, or if ctx ends. The caller must call done for the returned
+// backend.
 func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C,
 	b *backend, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -184,7 +188,7 @@ func connect[C any](ctx context.Context, s *served, dial func(context.Context, s
 	}
 }
 
-// count counts the outcome of one connection: forwarded or refused.
+// count counts one connection, as forwarded or as refused.
 func (s *served) count(forwarded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// answerWithin is how long a door may take to answer; after that it is killed, and the next call starts another one.
+	// answerWithin is how long a door may take to answer. After that it is killed, and the next call of Follow starts
+	// another one.
 	answerWithin = 10 * time.Second
 	openWithin   = 20 * time.Second
 )
@@ -28,23 +29,23 @@ type Client struct {
 
 	conn     *net.UnixConn
 	told     bool  // the door has the newest order
-	children []int // doors that this process started
+	children []int // doors that this process started and has not reaped, by pid
 }
 
-// NewClient makes the client of the door in dir. The door is started from binary. A door of another version is
-// replaced.
+// NewClient makes the client of the door in dir. Follow starts the door from binary, and replaces a running door that
+// does not have this version.
 func NewClient(dir, binary, version string) *Client {
 	return &Client{dir: dir, binary: binary, version: version}
 }
 
-// Follow makes the door carry out an order, and returns the status of its services. news says that the order differs
-// from that of the last call. If no door runs, one is started, unless the order has no services. It blocks for less
-// than a minute.
+// Follow makes the door carry out an order, and returns the status of its services. news must be true if the order
+// differs from that of the last call. If no door runs, Follow starts one; for an order without services it starts none.
+// It blocks for less than a minute.
 func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
 	c.reap()
 	c.told = c.told && !news
 	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
-		return nil, nil // a door that gets no requests ends on its own
+		return nil, nil // a door without services and requests exits by itself
 	}
 	list, err := c.tell(ctx, o)
 	if err != nil {
@@ -76,7 +77,8 @@ func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
 	return answer.Status, err
 }
 
-// connect finds the door. If there is none, or one of another version, it starts a new one.
+// connect connects to the door. If no door runs, or one of another version, connect starts a new one. For an order
+// without services it starts none; if no door runs, c.conn then stays nil.
 func (c *Client) connect(ctx context.Context, o Order) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
@@ -91,7 +93,7 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 		}
 		c.Close()
 	} else if len(o.Services) == 0 {
-		_ = os.Remove(filepath.Join(c.dir, fileControl)) // it belonged to a door that died
+		_ = os.Remove(filepath.Join(c.dir, fileControl)) // the socket of a door that died
 		return nil
 	}
 	if err := c.open(ctx); err != nil {
@@ -101,7 +103,8 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 	return err
 }
 
-// call sends a request. A door that does not answer is killed; the next call starts another one.
+// call sends a request and returns the answer. A door that does not answer within answerWithin is killed; the next call
+// of Follow starts another one.
 func (c *Client) call(ctx context.Context, r request) (answer reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -162,7 +165,7 @@ func (c *Client) open(ctx context.Context) error {
 	return nil
 }
 
-// reap reaps doors that have ended, so that they leave no zombies.
+// reap reaps doors that have exited, so that they leave no zombies.
 func (c *Client) reap() {
 	var left []int
 	for _, pid := range c.children {
@@ -174,10 +177,10 @@ func (c *Client) reap() {
 	c.children = left
 }
 
-// Busy reports whether a door that this process started is not reaped yet: Follow must be called again.
+// Busy reports whether a door that this process started is not reaped yet. If so, Follow must be called again.
 func (c *Client) Busy() bool { return len(c.children) > 0 }
 
-// Close disconnects from the door, which goes on.
+// Close closes the connection to the door, which continues to run.
 func (c *Client) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// op is a request to a door. Doors outlive agents: numbers and fields are only added.
+// op is the kind of a request to a door. Doors outlive agents, so numbers and fields are only added, never changed.
 type op int
 
 const (
 	opStatus   op = 1 // answered with version and status
 	opSet      op = 2 // carries an Order; answered like opStatus
 	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
-	opTaken    op = 4 // from the next door, once it serves: this one stops listening
+	opTaken    op = 4 // from the next door, once it serves: the door that gets this stops listening
 )
 
 type request struct {
@@ -30,14 +30,14 @@ type request struct {
 }
 
 type reply struct {
-	Message   string   `cbor:"1,keyasint"` // "" = done
+	Message   string   `cbor:"1,keyasint"` // why the request failed; "" = done
 	Version   string   `cbor:"2,keyasint"`
 	Status    []Status `cbor:"3,keyasint"`
-	Order     Order    `cbor:"4,keyasint"` // opHandOver
-	Listeners int      `cbor:"5,keyasint"` // opHandOver: they follow as descriptors
+	Order     Order    `cbor:"4,keyasint"` // for opHandOver
+	Listeners int      `cbor:"5,keyasint"` // for opHandOver: the number of listeners, which follow as descriptors
 }
 
-// messageLimit bounds one message: some 100,000 backends.
+// messageLimit bounds one message, in bytes. It is enough for some 100,000 backends.
 const messageLimit = 16 << 20
 
 // control serves the control socket of a door.
@@ -51,7 +51,7 @@ type control struct {
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	last    time.Time // when the last request came
+	last    time.Time // when the last request arrived
 	handing bool      // another door is taking over
 	handed  bool
 }
@@ -70,7 +70,7 @@ func listenControl(dir, version string, relay *Relay) (*control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on the control socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // when this door ends, another door may have the name
+	l.SetUnlinkOnClose(false) // when this door exits, the name may belong to another door
 	c := &control{dir: dir, version: version, relay: relay, listener: l, given: make(chan struct{}), last: time.Now()}
 	own := filepath.Join(dir, name)
 	if c.socket, err = os.Stat(own); err == nil {
@@ -93,7 +93,7 @@ func (c *control) accept(ctx context.Context) {
 	for {
 		conn, err := c.listener.AcceptUnix()
 		if err != nil {
-			// The process may be out of descriptors, for instance.
+			// Other errors may pass, for example if the process is out of descriptors.
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) {
 				return
 			}
@@ -114,7 +114,7 @@ func (c *control) accept(ctx context.Context) {
 	}
 }
 
-// serve answers the requests of one connection in order.
+// serve answers the requests of one connection in order until the peer closes it. A hand-over is the last request.
 func (c *control) serve(conn *net.UnixConn) {
 	for {
 		var r request
@@ -146,7 +146,7 @@ func (c *control) serve(conn *net.UnixConn) {
 	}
 }
 
-// flaw returns why an order can't be carried out; "" if it can.
+// flaw returns why an order can't be carried out, or "" if it can.
 func (o Order) flaw() string {
 	names, ports := map[model.ServiceName]bool{}, map[int]bool{}
 	for _, s := range o.Services {

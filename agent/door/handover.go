@@ -16,16 +16,16 @@ import (
 const (
 	// handOverTimeout bounds each side of a hand-over.
 	handOverTimeout = 10 * time.Second
-	// descriptorsAtOnce is the number of descriptors in one message; the kernel takes 253.
+	// descriptorsAtOnce is how many descriptors are sent in one message; the kernel allows 253.
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the running door that this process replaces. It goes on listening until this process serves, so that
-// no connection is lost. If this process fails, it goes on as before. nil: no door runs.
+// predecessor is the connection to the running door that this process replaces; nil if no door runs. The old door
+// listens until this process serves, so that no connection is lost. If this process fails, the old door continues.
 type predecessor struct{ conn *net.UnixConn }
 
-// takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. A door
-// that does not answer is an error.
+// takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. It
+// returns an error if the door does not answer, or refuses.
 func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	conn, err := dial(dir)
 	if err != nil {
@@ -55,10 +55,10 @@ func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	return p, nil
 }
 
-// taken makes the earlier door stop listening.
+// taken makes the old door, if there is one, stop listening.
 func (p *predecessor) taken() {
 	if p != nil {
-		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // it may have ended already
+		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // the old door may have exited already
 		_ = p.conn.Close()
 	}
 }
@@ -105,8 +105,8 @@ func receive(conn *net.UnixConn, n int) (list []*net.TCPListener, err error) {
 	return list, nil
 }
 
-// handOver gives the listeners to the next door, and stops listening once that one serves. If the next door never
-// confirms, nothing changes.
+// handOver sends the order and the listeners to the next door. Once the next door confirms that it serves, this door
+// stops listening. Without a confirmation nothing changes. A second hand-over at the same time is refused.
 func (c *control) handOver(conn *net.UnixConn) {
 	c.mu.Lock()
 	busy := c.handing
@@ -165,7 +165,7 @@ func (r *Relay) descriptors() (fds []int) {
 		if err != nil {
 			continue
 		}
-		_ = raw.Control(func(fd uintptr) { // fails if it was closed meanwhile
+		_ = raw.Control(func(fd uintptr) { // fails if the listener was closed meanwhile
 			if dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
 				fds = append(fds, dup)
 			}
@@ -174,5 +174,5 @@ func (r *Relay) descriptors() (fds []int) {
 	return fds
 }
 
-// idle reports whether nothing is forwarded.
+// idle reports whether no connection is open.
 func (r *Relay) idle() bool { return r.open.Load() == 0 }

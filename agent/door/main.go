@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// forsaken is how long a door listens without requests from an agent: its backends get out of date meanwhile.
+	// forsaken is how long a door goes on listening without a request from an agent. Without requests its backends get out
+	// of date.
 	forsaken = time.Hour
-	// unused is how long a door without ports, connections and requests waits for an order.
+	// unused is how long a door without ports, connections and requests waits for an order before it exits.
 	unused = 10 * time.Second
 	// fdReady is the descriptor on which the door sends one byte to the agent that started it, once it serves.
 	fdReady = 3
@@ -26,19 +27,19 @@ const (
 	fileControl = "control"
 )
 
-// Main is the hidden subcommand `door DIR VERSION`. It takes over from the running door, and returns when it has
-// nothing left to do.
+// Main runs the hidden subcommand `door DIR VERSION`. It takes over from a running door, and returns the exit code once
+// the door has nothing left to do.
 func Main(args []string) int {
 	if len(args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: outspan door DIR VERSION (started by the agent only)")
 		return 2
 	}
 	driver.CloseInherited(fdReady)
-	// Caught, not ignored: signals that end an agent must not end its door.
+	// The door catches the signals that stop an agent, so that they don't stop the door too.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // otherwise ps shows "exe"
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // as for a shim; only root may do this
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // protects the door when memory runs out; needs root
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})
 	if err := serve(args[0], args[1], log); err != nil {
 		log.Error("the door could not open", "error", err)
@@ -61,14 +62,14 @@ func serve(dir, version string, log hclog.Logger) error {
 	}
 	before.taken()
 	if ready != nil {
-		_, _ = ready.Write([]byte{1}) // the agent may be gone; the next one finds the socket
+		_, _ = ready.Write([]byte{1}) // if the agent is gone, the next one finds the socket
 		_ = ready.Close()
 	}
 	c.run()
 	return nil
 }
 
-// run serves until there is nothing left to do.
+// run serves until the door has nothing left to do.
 func (c *control) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.wg.Go(func() { c.accept(ctx) })
@@ -86,9 +87,10 @@ func (c *control) run() {
 	c.relay.Close()
 }
 
-// over reports whether the door can end. First it makes the door stop listening if nobody is responsible for the door
-// any more: its directory was removed or belongs to another door, or no agent sent a request for the time forsaken.
-// Connections in flight go on to their end.
+// over reports whether the door can exit: it has no services and no connections, and it got no request for the time
+// unused or lost its directory. A door loses its directory when that is removed or belongs to another door. If the door
+// lost its directory, or got no request for the time forsaken, over first makes it stop listening. Open connections
+// continue.
 func (c *control) over() bool {
 	silent := time.Since(c.heard())
 	if silent > forsaken || !c.owns() {
@@ -98,7 +100,7 @@ func (c *control) over() bool {
 	return len(list) == 0 && c.relay.idle() && (silent > unused || !c.owns())
 }
 
-// owns reports whether the socket in the directory is still this door's.
+// owns reports whether the socket in the directory is still that of this door.
 func (c *control) owns() bool {
 	info, err := os.Stat(filepath.Join(c.dir, fileControl))
 	return err == nil && os.SameFile(info, c.socket)

@@ -22,8 +22,8 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
 
-// listen takes the service's port, from the earlier door or as soon as it is free, and forwards connections until ctx
-// ends.
+// listen opens the service's port as soon as it is free, and forwards connections until ctx ends. If l is not nil, it
+// is the listener of the old door, and listen uses it.
 func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	for ctx.Err() == nil {
 		if l == nil {
@@ -43,7 +43,7 @@ func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	s.tell(nil, "", "")
 }
 
-// tell notes the listener and what is wrong with it, and logs changes.
+// tell records the listener and the problem of the port, and logs changes.
 func (s *served) tell(l *net.TCPListener, code model.PortCode, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,11 +71,11 @@ func closedText(address string, err error) string {
 	return address + " can't be listened on: " + err.Error()
 }
 
-// accept forwards until ctx ends or the listener fails.
+// accept forwards connections until ctx ends. If it can't accept connections, it records the problem and tries again.
 func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	defer func() { _ = l.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	for s.place(ctx) { // before accepting: a connection without a place waits in the kernel
+	for s.place(ctx) { // before accepting, so that a connection without a place waits in the kernel
 		client, err := l.AcceptTCP()
 		if err != nil {
 			<-s.slots
@@ -96,7 +96,8 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	}
 }
 
-// place takes a place for one connection. While none is free it closes connections that were idle for too long.
+// place takes a place for one connection. While no place is free, it waits and closes connections that were idle for
+// too long. It returns false if ctx ends.
 func (s *served) place(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		select {
@@ -118,7 +119,7 @@ func (s *served) place(ctx context.Context) bool {
 	return false
 }
 
-// closeIdle resets the connections that carried nothing in either direction for the idle limit.
+// closeIdle resets the connections that carried no data in either direction for Limits.Idle.
 func (s *served) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +130,7 @@ func (s *served) closeIdle() {
 	}
 }
 
-// silence returns how long a connection has carried no data; 0 if that can't be known.
+// silence returns how long a connection has carried no data in either direction. It returns 0 if that can't be known.
 func silence(c *net.TCPConn) time.Duration {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -144,7 +145,7 @@ func silence(c *net.TCPConn) time.Duration {
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
 }
 
-// enter counts a connection, unless its source address has too many.
+// enter counts a connection. It returns false if the source address has too many connections.
 func (s *served) enter(client *net.TCPConn, source netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +166,8 @@ func (s *served) leave(client *net.TCPConn, source netip.Addr) {
 	}
 }
 
-// forward connects one client to a backend and copies until both have finished.
+// forward connects one client to a backend, and copies data until both have finished. If the client's address has too
+// many connections, or no backend can be reached, it resets the client's connection.
 func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
 	_ = client.SetKeepAliveConfig(keepAlive()) // without it, clients that vanished keep their places
@@ -196,15 +198,15 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 		}
 	}()
 	if copyHalf(client, backend) == nil && delivered(client, asked, s.relay.limits.Stalled) {
-		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // closed after that, not reset
+		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // then the client is closed, not reset
 	} else {
 		reset(client, backend)
 	}
 	<-asked
 }
 
-// delivered waits until the client has received all that was sent to it, however slowly it reads, or until done is
-// closed. It returns false if the client takes nothing for the time stalled.
+// delivered returns true once the client has received all that was sent to it, however slowly it reads, or once done is
+// closed. It returns false if the client receives nothing for the time stalled.
 func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration) bool {
 	raw, err := client.SyscallConn()
 	if err != nil {
@@ -216,7 +218,7 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 		if raw.Control(func(fd uintptr) {
 			left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		}) != nil || err != nil || left == 0 {
-			return true // it has everything, or it was closed
+			return true // the client has received everything, or its connection was closed
 		}
 		if left != before {
 			before, moved = left, time.Now()
@@ -232,8 +234,8 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 	}
 }
 
-// copyHalf copies one direction to its end, and then closes the other side for writing. The kernel moves the bytes
-// (splice), so no buffer grows here.
+// copyHalf copies one direction to its end, and then closes the receiving connection for writing. The kernel moves the
+// bytes (splice), so no buffer grows here.
 func copyHalf(to, from *net.TCPConn) error {
 	if _, err := io.Copy(to, from); err != nil {
 		return err
@@ -241,7 +243,7 @@ func copyHalf(to, from *net.TCPConn) error {
 	return to.CloseWrite()
 }
 
-// reset ends the connections with a TCP reset, so that neither side takes a part of the data for the whole.
+// reset closes the connections with a TCP reset, so that neither side mistakes a part of the data for the whole.
 func reset(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)

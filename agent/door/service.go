@@ -21,7 +21,7 @@ type Limits struct {
 	Places     int           // connections of one service; more wait in the kernel's queue
 	PerSource  int           // connections of one service from one address; more are reset
 	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed
-	HalfClosed time.Duration // how long a client may keep its half open after it has received everything
+	HalfClosed time.Duration // how long a client may go on sending after it has received everything
 	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }
 
@@ -37,7 +37,7 @@ type Order struct {
 	Services []transport.ServiceBackends `cbor:"3,keyasint"`
 }
 
-// place returns the address to listen on for a port, as the kernel writes it.
+// place returns the address to listen on for a port, in the form that the Addr of a listener has.
 func (o Order) place(port int) string {
 	if ip, err := netip.ParseAddr(o.Address); err == nil {
 		return netip.AddrPortFrom(ip, uint16(port)).String()
@@ -57,17 +57,17 @@ type Relay struct {
 	mu        sync.Mutex
 	order     Order
 	services  map[model.ServiceName]*served
-	inherited map[string]*net.TCPListener // from the earlier door, by address, until a service takes it
+	inherited map[string]*net.TCPListener // listeners of the old door by address, until Set uses or closes them
 }
 
-// NewRelay makes a relay that listens nowhere yet. Close ends it.
+// NewRelay makes a relay that does not listen yet. The caller must call Close.
 func NewRelay(limits Limits, log hclog.Logger) *Relay {
 	conns, hangUp := context.WithCancel(context.Background())
 	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[model.ServiceName]*served{},
 		inherited: map[string]*net.TCPListener{}}
 }
 
-// Set makes listeners and backends match the order. Connections in flight go on, also those of a removed service.
+// Set makes listeners and backends match the order. Open connections continue, also those of a removed service.
 func (r *Relay) Set(o Order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ func (r *Relay) ordered() Order {
 	return r.order
 }
 
-// inherit takes over listeners. The next Set decides which ones stay.
+// inherit takes over listeners. The next Set closes those that no service uses.
 func (r *Relay) inherit(listeners []*net.TCPListener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *Relay) inherit(listeners []*net.TCPListener) {
 	}
 }
 
-// stop ends every listener, gives connections a moment to finish, and cuts the rest.
+// stop closes every listener, waits for open connections for the time moment, and then resets the rest.
 func (r *Relay) stop(moment time.Duration) {
 	r.Set(Order{})
 	t := time.AfterFunc(moment, r.hangUp)
@@ -129,10 +129,10 @@ func (r *Relay) stop(moment time.Duration) {
 	r.hangUp()
 }
 
-// Close ends every listener and cuts what is not finished within a second.
+// Close closes every listener, and resets the connections that have not finished within a second.
 func (r *Relay) Close() { r.stop(time.Second) }
 
-// Status is one exposed service, for the agent's status page and metrics.
+// Status describes one exposed service, for the agent's status page and metrics.
 type Status struct {
 	Name        model.ServiceName `json:"name" cbor:"1,keyasint"`
 	Address     string            `json:"address" cbor:"2,keyasint"`
@@ -141,13 +141,13 @@ type Status struct {
 	Down        int               `json:"backends_down" cbor:"5,keyasint"`
 	Connections int               `json:"connections" cbor:"6,keyasint"`
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
-	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
+	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // connections that reached no backend
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
-	// Code is the kind of the problem; empty from a door of an older release.
+	// Code is the kind of the problem. A door of an older release leaves it empty.
 	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
-// Status returns each service, in order of name.
+// Status returns the status of each service, in order of name.
 func (r *Relay) Status() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// account is a user of this node with its numbers looked up.
+// account is a user of this node with its ids.
 type account struct {
 	Name   string `cbor:"1,keyasint"`
 	UID    int    `cbor:"2,keyasint"`
@@ -19,7 +19,8 @@ type account struct {
 	Switch bool   `cbor:"6,keyasint"` // the init step must change to this user; only root can
 }
 
-// resolveAccount turns the user of a Spec into an account that this agent may use.
+// resolveAccount returns the account that an instance runs as. An empty name stands for DefaultUser if the agent is
+// root, and otherwise for the agent's own user. Codes: user_unknown, user_not_allowed, root_not_allowed.
 func resolveAccount(name string, cfg Config) (account, error) {
 	root := os.Geteuid() == 0
 	if name == "" && !root {
@@ -50,8 +51,9 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	return a, nil
 }
 
-// Account returns the id and the groups, its own first, of the user that a Spec names; "" is the default user. Codes:
-// user_unknown, user_not_allowed, root_not_allowed.
+// Account returns the uid of the user that a Spec names, and its groups, the primary group first. An empty user stands
+// for DefaultUser if the agent is root, and otherwise for the agent's own user. Codes: user_unknown, user_not_allowed,
+// root_not_allowed.
 func (c Config) Account(user string) (uid int, groups []int, err error) {
 	a, err := resolveAccount(user, c)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c Config) Account(user string) (uid int, groups []int, err error) {
 	return a.UID, append([]int{a.GID}, a.Groups...), nil
 }
 
-// UIDRange is a range of user ids, both ends included. The zero value is none.
+// UIDRange is a range of user ids, both ends included. The zero value is the empty range.
 type UIDRange struct{ First, Last int }
 
 // String returns the range as it is written in a configuration.
@@ -69,7 +71,7 @@ func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
-// allows reports whether a Spec may name this account. For root it returns true, because AllowRoot decides.
+// allows reports whether a Spec may name this account. It returns true for root, because AllowRoot decides about root.
 func (c Config) allows(a account) bool {
 	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
 		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)
@@ -82,7 +84,7 @@ func (c Config) allows(a account) bool {
 	return len(c.AllowUsers) == 0
 }
 
-// ownAccount describes the agent's own user; a uid without an entry in the user database is fine.
+// ownAccount describes the agent's own user. The user database need not have an entry for that user.
 func ownAccount() account {
 	a := account{UID: os.Geteuid(), GID: os.Getegid()}
 	if u, err := user.LookupId(strconv.Itoa(a.UID)); err == nil {
@@ -115,11 +117,12 @@ func lookupAccount(name string) (account, error) {
 	return a, nil
 }
 
-// nogroup is the group of a uid without an account. The group with the number of the uid may have rights, such as
-// kmem.
+// nogroup is the group of a uid without an account. A group with the same number as the uid could have rights, as the
+// group kmem has.
 const nogroup = 65534
 
-// lookupNumber accepts a uid, known to the user database or not.
+// lookupNumber returns the account of a uid, which the user database need not have. It refuses a name that is no
+// number.
 func lookupNumber(name string) (account, error) {
 	uid, err := strconv.ParseUint(name, 10, 31)
 	if err != nil {

@@ -15,14 +15,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// adoptTimeout bounds the wait for a shim whose agent was killed right after it started the shim.
+// adoptTimeout bounds the wait for a shim whose agent was killed right after it had started the shim.
 const adoptTimeout = 5 * time.Second
 
-// Adopt finds what an earlier agent left on this node and returns it sorted by id. Running instances are watched again;
-// ended ones carry their Exit. Call it once, right after New. It deletes half-made and damaged state directories, after
-// killing what still runs of them. Instances whose shim died, or that ran before a reboot, come back as ended. unclear
-// lists the ids of instances that may run: see Readopt. CodeStateFailed if the directory can't be read; when ctx ends,
-// Adopt returns its error.
+// Adopt finds the instances that an earlier agent left on this node, and returns them sorted by id. Running instances
+// are watched again; ended ones have their Exit. An instance that ran before a reboot is returned as ended. An instance
+// whose shim died ends once the processes that the shim left are killed. Adopt deletes half-made state directories, and
+// damaged ones after it has killed their processes. unclear lists the ids of instances that may run; call Readopt for
+// them. CodeStateFailed means that the directory can't be read. If ctx ends, Adopt returns the error of ctx. Call it
+// once, right after New.
 func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
 	entries, err := os.ReadDir(d.stateRoot())
 	if err != nil {
@@ -50,10 +51,10 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 	return tasks, unclear, nil
 }
 
-// Readopt looks again at an instance that Adopt listed as unclear: its shim may run but could not be reached, or the
-// disk refused. It returns nil if nothing of the instance is left. CodeShimSilent says that this still can't be
-// determined; its message stays the same as long as the cause does. It blocks for about a second; for a damaged launch,
-// up to half a minute.
+// Readopt looks again at an instance that Adopt listed as unclear, because its shim could not be reached or a file
+// could not be read. It returns nil if nothing of the instance is left. CodeShimSilent means that it still can't be
+// determined whether the instance runs; the message is the same as long as the cause is. Readopt usually blocks for
+// about a second; for a damaged launch, up to half a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
@@ -67,7 +68,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// keepUnclear keeps the cgroup of an instance that may run from being swept.
+// keepUnclear keeps the cgroup of an instance that may run, so that the sweep does not remove it.
 func (d *Driver) keepUnclear(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)
@@ -76,7 +77,7 @@ func (d *Driver) keepUnclear(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one name in the state directory. It returns nil without an error if it removed the directory.
+// adoptEntry handles one entry of the directory of states. If it removed the entry, it returns nil without an error.
 // patience is how long a shim may take to begin.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
@@ -107,11 +108,11 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 	return t, err
 }
 
-// reopen decides what became of a launch.
+// reopen finds out what became of a launch. It returns nil without an error if the launch was given up and removed.
 func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience time.Duration) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
 		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
-			awaitEnd(shim, 5*time.Second) // its work is done: it only has to exit
+			awaitEnd(shim, 5*time.Second) // the shim has done its work and only has to exit
 		}
 		return newTask(d, dir, l, &e), nil
 	}
@@ -134,7 +135,7 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	if err != nil {
 		return nil, err
 	}
-	if e, ok := dir.readExit(l.Run); ok { // it ended while we looked, or was given up
+	if e, ok := dir.readExit(l.Run); ok { // the run has ended meanwhile, or was given up
 		return newTask(d, dir, l, &e), nil
 	}
 	if shim.PID == 0 {
@@ -145,9 +146,10 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	return t, nil
 }
 
-// otherBoot decides about a launch whose boot id differs from the present one. That alone proves no reboot, because
-// containers on one kernel can have different boot ids. If a shim holds the lock, it runs on this kernel, and the
-// launch gets the present boot id. Otherwise every process with the run's token is killed, and the exit is returned.
+// otherBoot handles a launch whose boot id differs from the present one. That alone proves no reboot, because
+// containers on one kernel can have different boot ids. If a shim holds the lock, it runs on this kernel: the launch
+// gets the present boot id, and otherBoot returns no exit. Otherwise it kills every process with the run's token, and
+// returns the exit.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -176,10 +178,13 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 	return &e, nil
 }
 
-// findShim returns the identities of the run's shim, dead or alive, and of its program. They are zero if there never
-// was a shim; then the run is given up. A shim takes its lock first, then writes its identity, then starts the program.
-// So a held lock means wait, and a free lock without an identity means that nothing was started. If the disk lost the
-// identities, findShim asks the shim for them. It looks at least once.
+// findShim returns the identities of the run's shim, dead or alive, and of its program. A shim takes its lock first,
+// then writes its identity, then starts the program.
+//
+// While the lock is held, findShim waits up to patience for both identities. It also asks the shim for them, since the
+// disk may have lost them. If the shim stays silent, findShim returns the identities on the disk, or an error if that
+// of the shim is missing. If the lock is free and there is no identity, nothing was started: findShim gives the run up,
+// and returns zero identities. It looks at least once.
 func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim,
 	main Identity, err error) {
 	for deadline := time.Now().Add(patience); ; {
@@ -198,7 +203,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 		if r, err := callShim(ctx, dir, request{Op: opWatch}, time.Second); err == nil && r.Shim.Alive() {
 			return r.Shim, r.Main, nil
 		}
-		if time.Now().After(deadline) && known { // the shim may be frozen; from now on it is watched
+		if time.Now().After(deadline) && known { // the shim may be frozen; the caller watches it
 			return shim, main, nil
 		}
 		if time.Now().After(deadline) {
@@ -210,8 +215,9 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 	}
 }
 
-// unshimmed looks again while the lock is held here, which proves that no shim is alive. If a disk lost the shim's
-// identity, the processes that the shim left are killed.
+// unshimmed continues findShim while this process holds the lock, which proves that no shim is alive. If the shim wrote
+// its identity meanwhile, unshimmed returns the identities. Otherwise it kills what a shim may have left whose identity
+// the disk lost, and gives the run up.
 func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim,
 	main Identity, err error) {
 	defer lock.Close()
@@ -225,9 +231,9 @@ func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l l
 	return Identity{}, Identity{}, d.giveUp(dir, l)
 }
 
-// giveUp ends a launch whose agent was killed before the shim began. It is called with the shim's lock held, so a shim
-// that comes late finds the directory renamed, or the exit. A first run leaves no trace. A later run counts as failed,
-// and its logs and working directory are kept.
+// giveUp gives up a launch whose agent was killed before the shim began. The caller holds the shim's lock. So a shim
+// that starts late finds the directory renamed, or the exit. A first run is removed without a trace. A later run counts
+// as failed, and its logs and working directory are kept.
 func (d *Driver) giveUp(dir stateDir, l launch) error {
 	if l.Run > 1 {
 		return WriteRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,

@@ -17,13 +17,13 @@ import (
 // Bind makes the directory Source appear at Target, only for one instance and the commands run beside it. It needs
 // Capabilities.Binds.
 type Bind struct {
-	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
+	Source string `cbor:"1,keyasint"` // absolute; an existing directory; the user need not have access to its parents
 	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links
-	// Make lets root make Target with mode 0755 when it is missing. The driver sets it, from Config.VolumePaths.
+	// Make allows root to make Target with mode 0755 if it is missing. The driver sets Make, from Config.VolumePaths.
 	Make bool `cbor:"3,keyasint,omitempty"`
 }
 
-// validateBinds checks the names only; the init step checks what is on the disk.
+// validateBinds checks the paths only; the init step checks what is on the disk.
 func (s Spec) validateBinds() error {
 	for i, b := range s.Binds {
 		bad := func(format string, args ...any) error {
@@ -52,7 +52,7 @@ func (s Spec) validateBinds() error {
 	return nil
 }
 
-// checkBinds refuses what this node can't do, and what would hide the instance's working directory.
+// checkBinds refuses binds if the agent can't mount, and targets that overlap with the directories of the driver.
 func (d *Driver) checkBinds(s Spec) error {
 	if len(s.Binds) > 0 && !d.caps.Binds {
 		return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount",
@@ -70,7 +70,7 @@ func (d *Driver) checkBinds(s Spec) error {
 	return nil
 }
 
-// mayMake returns the binds with Make set where the target may be made.
+// mayMake returns a copy of binds, with Make set where the target is below one of Config.VolumePaths.
 func (d *Driver) mayMake(binds []Bind) []Bind {
 	binds = slices.Clone(binds)
 	for i := range binds {
@@ -88,8 +88,8 @@ func within(path, dir string) bool {
 
 func overlap(a, b string) bool { return within(a, b) || within(b, a) }
 
-// probeBinds tries what Binds need in a child that never runs a program: the kernel gives the child its own mounts
-// before it finds that there is no such program.
+// probeBinds returns nil if the agent can make Binds. It forks a child with its own mount namespace and a program that
+// doesn't exist. If the kernel only complains about the program, it has made the namespace.
 func probeBinds() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root")
@@ -103,8 +103,9 @@ func probeBinds() error {
 	return err
 }
 
-// mount gives the calling thread, and so the program that it becomes, the plan's mounts. A command beside an instance
-// joins the mounts of the program; otherwise new mounts are made.
+// mount makes the plan's mounts for the calling thread, and so for the program that the thread becomes. Without binds
+// it does nothing. A command beside an instance enters the mount namespace of the program, unless joinMounts returns
+// false. In all other cases mount makes a new namespace.
 func (p plan) mount() error {
 	if len(p.Binds) == 0 {
 		return nil
@@ -117,7 +118,7 @@ func (p plan) mount() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// A mount may be shared with the rest of the node; from here on nothing propagates either way.
+	// A mount may be shared with the rest of the node. After this call, changes propagate neither way.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
@@ -129,22 +130,22 @@ func (p plan) mount() error {
 	return nil
 }
 
-// joinMounts enters the mount namespace of a process. It returns false if the program has entered a namespace that it
-// made on its own. Any user can make one inside a user namespace, and lay out any file system there, while this step
-// still has the agent's rights.
+// joinMounts enters the mount namespace of a process. It returns false if that namespace belongs to a user namespace
+// other than that of this process. Any user can make a mount namespace inside a user namespace, and lay out any file
+// system there, while this step still has the agent's rights.
 func joinMounts(beside Identity) (bool, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", beside.PID))
 	if err != nil {
 		return false, fmt.Errorf("find the mounts of the program: %w", err)
 	}
 	defer ns.Close()
-	if !beside.Alive() { // checked after opening: another process may have its number by now
+	if !beside.Alive() { // checked after opening, since another process may have the pid by now
 		return false, errors.New("enter the mounts of the program: it has ended")
 	}
 	if ours, err := ownedByUs(ns); err != nil || !ours {
 		return false, err
 	}
-	// Threads share their root and working directory; the kernel requires a thread that shares neither.
+	// Threads share their root and working directory; the kernel refuses setns for a thread that shares them.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return false, fmt.Errorf("part from the other threads: %w", err)
 	}
@@ -154,7 +155,7 @@ func joinMounts(beside Identity) (bool, error) {
 	return true, nil
 }
 
-// ownedByUs reports whether a namespace belongs to our own user namespace.
+// ownedByUs reports whether a namespace belongs to the user namespace of this process.
 func ownedByUs(ns *os.File) (bool, error) {
 	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
 	if errors.Is(err, unix.EPERM) {
@@ -174,8 +175,8 @@ func ownedByUs(ns *os.File) (bool, error) {
 	return owner.Dev == own.Dev && owner.Ino == own.Ino, nil
 }
 
-// mount works on open directories, so that nobody can put a symbolic link in its way. The descriptors are closed on
-// exec.
+// mount mounts Source at Target, with nosuid and nodev. It works on open directories, so that nobody can put a symbolic
+// link in its way. The descriptors are closed on exec.
 func (b Bind) mount() error {
 	source, err := unix.Open(b.Source, openDirectory, 0)
 	if err != nil {
@@ -192,8 +193,8 @@ func (b Bind) mount() error {
 	if err := unix.Mount(descriptorPath(source), descriptorPath(target), "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	// The kernel takes options only in a second call, which replaces all of them. So those of the source's own mount are
-	// set again.
+	// The kernel takes options only in a second call, which replaces all options. So read-only and noexec of the source's
+	// mount are set again.
 	mounted, err := unix.Openat(parent, filepath.Base(b.Target), openDirectory, 0)
 	if err != nil {
 		return fmt.Errorf("open the mount: %w", err)
@@ -210,15 +211,15 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// DefaultVolumePaths returns the directories below which targets for volumes may be made, unless the agent's
-// configuration says otherwise. Either the system keeps nothing there, or any user may make directories there. A new
-// directory elsewhere, such as /etc/cron.d, may mean something to a program that runs as root.
+// DefaultVolumePaths returns the directories below which missing targets of volumes are made, unless the agent's
+// configuration names others. Either the system keeps nothing there, or any user may make directories there. A new
+// directory elsewhere, such as in /etc, may mean something to a program that runs as root.
 func DefaultVolumePaths() []string {
 	return []string{"/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"}
 }
 
-// openTarget walks from the root to path, name by name. It makes missing directories if it may. It follows no symbolic
-// link, since a link could lead a root process anywhere. It returns the last two directories.
+// openTarget opens the directory path, name by name from the root, and returns it and its parent. If mayMake is true,
+// it makes missing directories. It follows no symbolic link, since a link could lead a root process anywhere.
 func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
 		return -1, -1, err

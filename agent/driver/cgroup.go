@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRef is the stored form of an instance's cgroup: where it is in each hierarchy. A shim or a later agent needs
-// nothing else to open it.
+// cgroupRef is the stored form of an instance's cgroup: its directory in each hierarchy. A shim or a later agent needs
+// nothing else to open the cgroup.
 type cgroupRef struct {
 	Version int               `cbor:"1,keyasint"` // 0 = none, 1 or 2
 	Dirs    map[string]string `cbor:"2,keyasint"` // controller -> directory; for v2 the only key is ""
@@ -29,10 +29,10 @@ type usage struct {
 	oomKills int64
 }
 
-// controllers hides what differs between the two versions.
+// controllers hides the differences between cgroup versions 1 and 2.
 type controllers interface {
 	limit(Limits) error
-	killAll(*cgroup) error // one pass; the next pass sees what forked in between
+	killAll(*cgroup) error // one pass; processes that forked meanwhile need another pass
 	usage() (usage, error)
 }
 
@@ -42,7 +42,7 @@ type cgroup struct {
 	ctrl controllers
 }
 
-// open returns nil for an instance that has no cgroup.
+// open returns the cgroup, or nil for an instance that has none.
 func (r cgroupRef) open() *cgroup {
 	switch r.Version {
 	case 1:
@@ -67,7 +67,7 @@ func (c *cgroup) dirs() []string {
 	return list
 }
 
-// create makes the cgroup with its limits, before anything is in it.
+// create makes the cgroup with its limits, before any process is in it.
 func (c *cgroup) create(l Limits) error {
 	for _, d := range c.dirs() {
 		if err := makeCgroupDir(d); err != nil {
@@ -88,7 +88,7 @@ func makeCgroupDir(dir string) error {
 	return err
 }
 
-// joinFiles returns the files into which a process writes "0" to enter.
+// joinFiles returns the files into which a process writes "0" to enter the cgroup.
 func (c *cgroup) joinFiles() []string {
 	var list []string
 	for _, d := range c.dirs() {
@@ -128,7 +128,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// empty reports whether no process is inside. An unreadable cgroup doesn't count as empty.
+// empty reports whether no process is in the cgroup. A nil cgroup is empty; one that can't be read is not.
 func (c *cgroup) empty() bool {
 	if c == nil {
 		return true
@@ -137,19 +137,19 @@ func (c *cgroup) empty() bool {
 	return err == nil && len(pids) == 0
 }
 
-// killEach sends SIGKILL to everything inside but this process.
+// killEach sends SIGKILL to every process in the cgroup except this one.
 func (c *cgroup) killEach() error {
 	pids, err := c.procs()
 	for _, pid := range pids {
 		if pid != os.Getpid() {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // an error means that it has ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // an error means that the process has ended
 		}
 	}
 	return err
 }
 
-// remove deletes the empty cgroup and those that the program made below it. The kernel may hold on to a cgroup for a
-// moment after its last process, so it tries for up to a second.
+// remove deletes the empty cgroup and the cgroups that the program made below it. The kernel may hold on to a cgroup
+// for a moment after its last process, so remove tries for up to a second per hierarchy.
 func (c *cgroup) remove() error {
 	var errs []error
 	for _, d := range c.dirs() {
@@ -170,7 +170,7 @@ func removeCgroupDir(dir string) error {
 	return nil
 }
 
-// removeCgroupTree removes children first. The files inside are the kernel's and need no removing.
+// removeCgroupTree removes a cgroup after its children. The files inside are the kernel's and need no removing.
 func removeCgroupTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -210,7 +210,7 @@ func readCgroupInt(dir, file string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }
 
-// readCgroupKey reads one number from a file of "key value" lines; 0 when the key is missing.
+// readCgroupKey reads one number from a file of "key value" lines. It returns 0 if the key is missing.
 func readCgroupKey(dir, file, key string) (int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -25,8 +25,8 @@ func (c cgroup1) limit(l Limits) error {
 	return nil
 }
 
-// limitMemory caps memory. Where the kernel counts swap, it caps memory plus swap at the same value, so that the cap
-// is hard. The kernel wants memsw >= memory at all times: memory goes first in a new cgroup.
+// limitMemory caps memory. Where the kernel counts swap, it caps memory plus swap at the same value, so that the cap is
+// hard. The kernel requires memsw >= memory at all times, so in a new cgroup memory is set first.
 func (c cgroup1) limitMemory(bytes int64) error {
 	dir, ok := c["memory"]
 	if !ok || bytes == 0 {
@@ -41,7 +41,8 @@ func (c cgroup1) limitMemory(bytes int64) error {
 	return writeCgroup(dir, "memory.memsw.limit_in_bytes", bytes)
 }
 
-// killAll freezes first, so that nothing can fork while it is killed; the kill takes effect at the thaw.
+// killAll freezes the cgroup before it kills, so that no process can fork meanwhile. The kills take effect at the thaw.
+// Without a freezer it only kills.
 func (c cgroup1) killAll(g *cgroup) error {
 	dir, ok := c["freezer"]
 	if !ok {
@@ -58,7 +59,8 @@ func (c cgroup1) killAll(g *cgroup) error {
 // freezeTimeout bounds the wait for a freeze before a kill.
 const freezeTimeout = 100 * time.Millisecond
 
-// freeze waits for at most freezeTimeout. A process in uninterruptible sleep can't be frozen; it can't fork either.
+// freeze freezes the cgroup, and waits for that at most freezeTimeout. A process in uninterruptible sleep can't be
+// frozen; it can't fork either.
 func (c cgroup1) freeze(dir string) {
 	if writeCgroupString(dir, "freezer.state", "FROZEN") != nil {
 		return

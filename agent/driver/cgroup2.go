@@ -42,7 +42,7 @@ func (c cgroup2) has(file string) bool {
 // cpuWeight maps cpu.shares (2..262144) to cpu.weight (1..10000), as systemd and the container runtimes do.
 func cpuWeight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
 
-// killAll uses cgroup.kill (Linux 5.14), which is atomic; older kernels get freeze, kill, thaw.
+// killAll uses cgroup.kill (Linux 5.14), which is atomic. On older kernels it calls killFrozen.
 func (c cgroup2) killAll(g *cgroup) error {
 	err := writeCgroup(string(c), "cgroup.kill", 1)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || !c.has("cgroup.procs") {
@@ -51,7 +51,7 @@ func (c cgroup2) killAll(g *cgroup) error {
 	return c.killFrozen(g)
 }
 
-// killFrozen keeps everything from forking while it is killed.
+// killFrozen freezes the cgroup while it kills, so that no process can fork meanwhile.
 func (c cgroup2) killFrozen(g *cgroup) error {
 	if writeCgroup(string(c), "cgroup.freeze", 1) == nil {
 		c.awaitFrozen()

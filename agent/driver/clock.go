@@ -10,15 +10,15 @@ import (
 )
 
 // BootTime is a point on CLOCK_BOOTTIME: nanoseconds since the machine started, time in suspend included. Every process
-// of the machine reads the same clock. No clock change moves it, and it goes on while a process is frozen. Therefore
-// leases are absolute points on it and not durations.
+// of the machine reads the same clock. Setting the wall clock does not move it, and it advances while a process is
+// frozen. Therefore the end of a lease is a BootTime and not a duration.
 type BootTime int64
 
-// BootNow returns the present time.
+// BootNow returns the present time on CLOCK_BOOTTIME.
 func BootNow() BootTime {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("read CLOCK_BOOTTIME: " + err.Error()) // there since Linux 2.6.39
+		panic("read CLOCK_BOOTTIME: " + err.Error()) // the clock exists since Linux 2.6.39
 	}
 	return BootTime(ts.Nano())
 }
@@ -26,7 +26,7 @@ func BootNow() BootTime {
 // Add returns b + d.
 func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
 
-// String implements fmt.Stringer: the time since the machine was started.
+// String returns the time since the machine started, as a duration.
 func (b BootTime) String() string { return time.Duration(b).String() }
 
 // poll checks cond every step until it holds, for at most limit, and reports whether it held.
@@ -44,7 +44,7 @@ func poll(limit, step time.Duration, cond func() bool) bool {
 	return true
 }
 
-// bootTimer fires at a point of BootTime. A time.Timer would stand still in suspend.
+// bootTimer fires at a BootTime. A time.Timer would stand still while the machine is suspended.
 type bootTimer struct {
 	C     chan struct{} // capacity 1
 	file  *os.File
@@ -81,7 +81,8 @@ func (t *bootTimer) run() {
 	}
 }
 
-// extend moves the end to until, never back. A point in the past fires at once.
+// extend makes the timer fire at until, unless it is set to that time or a later one. If until is in the past, the
+// timer fires at once.
 func (t *bootTimer) extend(until BootTime) error {
 	if until <= t.until {
 		return nil
@@ -94,7 +95,7 @@ func (t *bootTimer) extend(until BootTime) error {
 	return nil
 }
 
-// expired reports whether the end has passed; from then on no extension counts.
+// expired reports whether the time to fire has passed. It returns false if the timer was never set.
 func (t *bootTimer) expired() bool { return t.until != 0 && BootNow() >= t.until }
 
 func (t *bootTimer) close() {

@@ -7,17 +7,17 @@ import (
 // Codes of the errors that this package returns. A Reason is not among them: it says how an instance ended.
 const (
 	CodeInvalidSpec    model.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
-	CodeRootNotAllowed model.Code = "root_not_allowed" // uid 0 was asked for and Config.AllowRoot is false
-	CodeUserNotAllowed model.Code = "user_not_allowed" // another user was asked for and the agent is not root
+	CodeRootNotAllowed model.Code = "root_not_allowed" // the instance would run as uid 0, and Config.AllowRoot is false
+	CodeUserNotAllowed model.Code = "user_not_allowed" // Config excludes the user, or the agent would have to be root
 	CodeUserUnknown    model.Code = "user_unknown"     // no such user on this node
 	CodeStartFailed    model.Code = "start_failed"     // nothing of the instance runs; the message says which step failed
-	CodeStillRunning   model.Code = "still_running"    // the call needs an instance that has ended
+	CodeStillRunning   model.Code = "still_running"    // the instance runs, or is just being started or removed
 	CodeNotRunning     model.Code = "not_running"      // the call needs an instance that runs
-	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer in time; try again
+	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer, or its state is unclear; try again
 	CodeSignalFailed   model.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
 	CodeStateFailed    model.Code = "state_failed"     // the state directory can't be read or written
-	CodePortTaken      model.Code = "port_taken"
+	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
 
 // Reason names, in a closed set, why an instance ended.
@@ -25,16 +25,16 @@ type Reason string
 
 // The reasons. All but ReasonExited and ReasonStopped are failures, whatever the exit code is.
 const (
-	ReasonExited           Reason = "exited"             // the program ended on its own; see the exit code
-	ReasonSignaled         Reason = "signaled"           // a signal that this package did not send ended it
-	ReasonStopped          Reason = "stopped"            // asked to stop, and everything ended within the grace
-	ReasonKilled           Reason = "killed"             // asked to stop without grace
+	ReasonExited           Reason = "exited"             // the program exited by itself; see the exit code
+	ReasonSignaled         Reason = "signaled"           // a signal that this package did not send ended the program
+	ReasonStopped          Reason = "stopped"            // the instance was asked to stop, and ended within the grace
+	ReasonKilled           Reason = "killed"             // the instance was asked to stop without grace
 	ReasonKilledAfterGrace Reason = "killed_after_grace" // something had to be killed when the grace was over
-	ReasonOOMKilled        Reason = "oom_killed"         // the kernel killed it at its memory cap
-	ReasonFenced           Reason = "fenced"             // its lease ran out
+	ReasonOOMKilled        Reason = "oom_killed"         // the kernel killed the program at its memory cap
+	ReasonFenced           Reason = "fenced"             // the instance's lease ran out
 	ReasonStartFailed      Reason = "start_failed"       // the program could not be started
-	ReasonShimLost         Reason = "shim_lost"          // its shim died; what it left was killed
-	ReasonHostRebooted     Reason = "host_rebooted"      // the machine was restarted in the meantime
+	ReasonShimLost         Reason = "shim_lost"          // the shim died, and the processes that it left were killed
+	ReasonHostRebooted     Reason = "host_rebooted"      // the machine was restarted while the instance ran
 )
 
 // Valid reports whether r is one of the reasons above.
@@ -47,5 +47,5 @@ func (r Reason) Valid() bool {
 	return false
 }
 
-// String implements fmt.Stringer.
+// String returns the reason as it is stored and reported.
 func (r Reason) String() string { return string(r) }

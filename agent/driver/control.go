@@ -18,15 +18,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// op is a request to a shim. Shims outlive agents: numbers and fields are only added.
+// op is the kind of a request to a shim. Shims outlive agents, so numbers and fields are only added, never changed.
 type op int
 
 const (
-	opWatch  op = 1 // answered at once; the connection stays open until the shim has ended
-	opStop   op = 2 // Signal, GraceMS; grace 0 kills at once
-	opSignal op = 3 // Signal, to the process group
-	opLease  op = 4 // Until
-	opNote   op = 5 // Text
+	opWatch  op = 1 // answered at once; the connection stays open until the shim exits
+	opStop   op = 2 // uses Signal and GraceMS; a grace of 0 kills at once
+	opSignal op = 3 // sends Signal to the process group
+	opLease  op = 4 // moves the end of the lease to Until
+	opNote   op = 5 // writes Text into the stderr log of the program
 )
 
 type request struct {
@@ -38,9 +38,9 @@ type request struct {
 }
 
 type reply struct {
-	Code    model.Code `cbor:"1,keyasint"` // "" = done
+	Code    model.Code `cbor:"1,keyasint"` // why the request failed; "" = done
 	Message string     `cbor:"2,keyasint"`
-	Shim    Identity   `cbor:"3,keyasint"` // opWatch: the shim itself and the program
+	Shim    Identity   `cbor:"3,keyasint"` // for opWatch: the shim; Main is the program
 	Main    Identity   `cbor:"4,keyasint"`
 }
 
@@ -51,10 +51,10 @@ func (r reply) err() error {
 	return model.Refuse(r.Code, "%s", r.Message)
 }
 
-// frameLimit bounds what a shim or an agent reads at once.
+// frameLimit bounds what a shim or an agent reads at once, in bytes.
 const frameLimit = 64 << 10
 
-// WriteFrame writes v as CBOR with its length in front. It gives up after two seconds.
+// WriteFrame writes v as CBOR, after its length. It gives up after two seconds.
 func WriteFrame(c net.Conn, v any) error {
 	body, err := cbor.Marshal(v)
 	if err != nil {
@@ -67,7 +67,7 @@ func WriteFrame(c net.Conn, v any) error {
 	return err
 }
 
-// ReadFrame reads a length and that much CBOR into v; a frame above limit bytes is refused.
+// ReadFrame reads a length and that much CBOR into v. It returns an error if the length is above limit bytes.
 func ReadFrame(c io.Reader, v any, limit uint32) error {
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -84,8 +84,8 @@ func ReadFrame(c io.Reader, v any, limit uint32) error {
 	return cbor.Unmarshal(body, v)
 }
 
-// ShortSocket returns a short path for the socket called name in dir, and what to close after use. Socket addresses
-// hold 108 bytes and directories may be deeper, so the path leads through /proc/self/fd.
+// ShortSocket returns a short path for the socket called name in dir. The caller must close the io.Closer after use.
+// Socket addresses hold 108 bytes and directories may be deeper, so the path leads through /proc/self/fd.
 func ShortSocket(dir, name string) (string, io.Closer, error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -162,13 +162,13 @@ func (s *controlServer) accept() {
 	}
 }
 
-// serve answers the requests of one connection in order until the peer or the shim ends.
+// serve answers the requests of one connection in order until the peer closes it or the shim stops.
 func (s *controlServer) serve(c *net.UnixConn) {
 	defer func() { _ = c.Close() }()
 	stop := make(chan struct{})
 	defer close(stop)
 	s.wg.Add(1)
-	go func() { // ends the read below when the shim ends
+	go func() { // interrupts the read below when the shim stops
 		defer s.wg.Done()
 		select {
 		case <-s.done:
@@ -201,7 +201,8 @@ func (s *controlServer) serve(c *net.UnixConn) {
 	}
 }
 
-// PeerAllowed admits root and our own user. The directory is 0700; this check also holds if somebody opens it wider.
+// PeerAllowed reports whether the peer is root or the user of this process. The directory has mode 0700; this check
+// still protects the socket if somebody gives others access to the directory.
 func PeerAllowed(c *net.UnixConn) bool {
 	cred, err := peer(c)
 	return err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
@@ -227,7 +228,8 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(cerr, err)
 }
 
-// close ends every connection. Agents wait for that, because it shows that the shim has ended.
+// close closes every connection, and waits for the goroutines. The closed connections show agents that the instance has
+// ended.
 func (s *controlServer) close() {
 	close(s.done)
 	_ = s.ln.Close()
@@ -235,7 +237,8 @@ func (s *controlServer) close() {
 	s.closer.Close()
 }
 
-// callShim sends one request and waits for its answer, at most timeout. A refusal is an *model.Error.
+// callShim sends one request and waits for its answer, at most timeout. If the shim refuses, the error is a
+// *model.Error.
 func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
