@@ -49,7 +49,7 @@ func (d stateDir) path(name string) string { return filepath.Join(string(d), nam
 // launch is what a shim needs to know. The agent resolves everything that depends on the node (user, paths, cgroups),
 // so the shim decides nothing.
 type launch struct {
-	Run     int       `cbor:"1,keyasint"` // 1 for the first run, and 1 more for each restart; also in the files shim, main and exit
+	Run     int       `cbor:"1,keyasint"` // starts at 1; each restart adds 1; also in the files shim, main and exit
 	Token   string    `cbor:"2,keyasint"` // random; is in the environment of every process of this run
 	Boot    string    `cbor:"3,keyasint"` // boot id under which the run was started
 	Spec    Spec      `cbor:"4,keyasint"` // with defaults filled in
