@@ -61,8 +61,8 @@ func isAgentVariable(name string) bool {
 
 const wordRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// expand replaces the variables in text. "$${" stands for a literal "${". An unknown variable is an error with
-// CodeInvalid, in which where names the text.
+// expand replaces the variables in text. "$${" stands for a literal "${". It returns CodeInvalid for an unknown
+// variable; where says in the message which text has it.
 func (v values) expand(where, text string) (string, error) {
 	var out strings.Builder
 	for rest := text; ; {

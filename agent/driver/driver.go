@@ -31,13 +31,13 @@ type Config struct {
 	// are made. Two agents of one machine need different ones. "" turns cgroups off. Close removes the parent if it is
 	// empty.
 	CgroupParent string
-	// Executable is the binary that shims run; it must dispatch `shim` and `shim-init`. Default: the binary of this
-	// process, even if an upgrade has replaced its file.
+	// Executable is the binary from which shims are started; it must dispatch `shim` and `shim-init`. Default: the binary
+	// of this process, even if an upgrade has replaced its file.
 	Executable string
 	// AllowRoot lets instances run as uid 0. If it is false, they are refused with root_not_allowed.
 	AllowRoot bool
-	// If AllowUsers or MinUID is set, a Spec may name only users that are in AllowUsers (by name or uid) or, with MinUID,
-	// users whose uid is at least MinUID. Others are refused with user_not_allowed. Neither field applies to root or to
+	// If AllowUsers or MinUID is set, a Spec may name only the users in AllowUsers (by name or uid) and, if MinUID is set,
+	// those whose uid is at least MinUID. Others are refused with user_not_allowed. Neither field applies to root or to
 	// DefaultUser.
 	AllowUsers []string
 	MinUID     int
@@ -263,7 +263,7 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 	return l, nil
 }
 
-// Environment variables that every instance gets, beside those of its Spec.
+// Environment variables that every instance gets in addition to those of its Spec.
 const (
 	envInstance = "OUTSPAN_INSTANCE_ID"
 	envDir      = "OUTSPAN_DIR"

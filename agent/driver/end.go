@@ -85,8 +85,8 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 }
 
 // endRun kills the shim that holds the lock of a state directory, if one does, and every process with the token of its
-// run. It also removes the run's cgroup, and returns the lock, held. If the launch can't be read, the missing parts of
-// l are filled in from the other files and from the processes. After an error something may still run. It blocks for up
+// run. It also removes the run's cgroup, and returns the held lock. If the launch can't be read, the missing parts of l
+// are filled in from the other files and from the processes. After an error something may still run. It blocks for up
 // to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()

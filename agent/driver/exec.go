@@ -28,7 +28,7 @@ type Command struct {
 
 // Exec runs c as the instance's user, with the instance's directory, mounts, environment, cgroup and rlimits. It blocks
 // until c has ended, and returns the exit code of c, or 128 + signal if a signal ended c. When ctx ends, Exec kills c
-// and its process group, and returns the error of ctx about two seconds later at most.
+// and its process group, and returns the error of ctx within about two seconds.
 //
 // It returns CodeNotRunning if the program has ended, CodeInvalidSpec if c has no Argv, CodeStillRunning if earlier
 // commands were killed and have not ended, CodeStateFailed if Alone is true and an earlier command can't be killed, and

@@ -45,8 +45,8 @@ func (i Identity) stat() (procStat, bool) {
 }
 
 // signal sends sig to exactly this process, and returns an error if the process has ended. It opens a pidfd before it
-// checks the identity, so that it can't hit a later process with the same pid. Only where pidfds don't work, a short
-// moment remains in which it could.
+// checks the identity, so that it can't hit a later process with the same pid. Where pidfds don't work, a small risk of
+// that remains.
 func (i Identity) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if err == nil {
@@ -71,7 +71,7 @@ func (i Identity) Kill() error {
 	return err
 }
 
-// identify reads the identity of the process that has this pid now.
+// identify reads the identity of the process that has the pid now.
 func identify(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {

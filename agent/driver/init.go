@@ -32,7 +32,7 @@ type plan struct {
 	Beside Identity `cbor:"10,keyasint"`
 }
 
-// Descriptors that an init step inherits beside the three standard ones.
+// Descriptors that an init step inherits besides the three standard ones.
 const (
 	fdStatus = 3 // pipe to the parent: 'R' right before the exec, 'E' and a message after an error
 	fdPlan   = 4
@@ -133,7 +133,7 @@ func (p plan) enter() error {
 	return nil
 }
 
-// dropRights changes the user, if Account.Switch is set, and makes sure that the program can't gain rights.
+// dropRights changes the user, if Account.Switch is set, and makes sure that the program can't gain new rights.
 func (p plan) dropRights() error {
 	a := p.Account
 	if a.Switch {
@@ -194,8 +194,8 @@ func lookPath(name string, env []string) (string, error) {
 }
 
 // CloseInherited closes all descriptors above last that stay open across exec. Go closes its own descriptors on exec,
-// so these were open in the agent when it was started. A shim would keep such a pipe or file open for as long as the
-// instance runs.
+// so these were open in the agent when it was started. A shim or a door would keep such a pipe or file open for as long
+// as it runs.
 func CloseInherited(last int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

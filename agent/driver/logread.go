@@ -75,7 +75,7 @@ func (r *LogReader) seek(offset int64) error {
 }
 
 // Offset returns the position in the stream at which the next Read starts, unless the bytes there are rotated away
-// before.
+// before that.
 func (r *LogReader) Offset() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,8 +30,8 @@ type logClock struct {
 	stream Stream // the stream of the last write
 }
 
-// begin locks the clock and returns the time of a write. It reports in other whether the last write was not to stream
-// s. The caller must call end.
+// begin locks the clock and returns the time of a write. other is true unless the last write was to the same stream.
+// The caller must call end.
 func (c *logClock) begin(s Stream) (written int64, other bool) {
 	c.mu.Lock()
 	c.last = max(c.last+1, time.Now().UnixNano())

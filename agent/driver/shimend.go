@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.again.Reset(20 * time.Millisecond) // others joined the cgroup; their end sends no SIGCHLD
+			s.end.again.Reset(20 * time.Millisecond) // other processes are in the cgroup; their end sends no SIGCHLD
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -65,7 +65,7 @@ func (s *shim) mainEnded(ws syscall.WaitStatus) {
 }
 
 // signalRest sends sig to the processes that the program left. It skips the program's own process group if a stop has
-// sent it a signal before.
+// already signaled that group.
 func (s *shim) signalRest(sig syscall.Signal) {
 	list, err := s.members()
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // If an instance of this id has ended, Start runs it again: its logs continue, and its own working directory stays. If
 // it runs, or is just being started or removed, Start returns CodeStillRunning. Other codes are CodeInvalidSpec,
 // CodeRootNotAllowed, CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed, whose message names
-// the step that failed. After a failed start nothing of the instance runs, and a first start leaves nothing on disk.
-// Only if its processes can't be killed, they and the state directory remain for the next Adopt.
+// the step that failed. After a failed start nothing of the instance runs, and a first start leaves nothing on disk. If
+// its processes can't be killed, however, they and the state directory remain for the next Adopt.
 func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -211,17 +211,17 @@ func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 	}
 }
 
-// awaitEnd waits up to d until the process has ended. Then it reaps the process if that is a child of ours, which may
-// take up to d again.
+// awaitEnd waits up to d until the process has ended. Then it reaps the process if it is a child of this process, which
+// may take up to d again.
 func awaitEnd(id Identity, d time.Duration) {
 	if poll(d, 2*time.Millisecond, func() bool { return !id.Alive() }) {
 		reapChild(id, d)
 	}
 }
 
-// reapChild reaps the process if it is a zombie and a child of ours; otherwise it does nothing. It tries for up to d,
-// because a process shows as a zombie a moment before its last thread has ended, and can be reaped only after that. It
-// waits for no other pid, so it can't take a status that another part of the agent waits for.
+// reapChild reaps the process if it is a zombie and a child of this one; otherwise it does nothing. It tries for up to
+// d, because a process shows as a zombie a moment before its last thread has ended, and can be reaped only after that.
+// It waits for no other pid, so it can't take a status that another part of the agent waits for.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()
@@ -234,7 +234,7 @@ func reapChild(id Identity, d time.Duration) {
 }
 
 // reapLate reaps a child that may take long to end, for example on a busy machine. It returns when the process is gone,
-// when ctx ends, or at once if the process is not a child of ours.
+// when ctx ends, or at once if the process is not a child of this one.
 func reapLate(ctx context.Context, id Identity) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {
