@@ -23,7 +23,7 @@ const (
 )
 
 // facts are the answer of an instance's role check. The values are normalised: "true", "false", a decimal number, or a
-// short string. A nil map means that nothing is known. A map is never changed once it is made.
+// short string. A nil map means that nothing is known. A map is never changed once parseFacts has returned it.
 type facts = map[string]string
 
 func parseFacts(text []byte) (facts, error) {

@@ -61,7 +61,7 @@ func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run ru
 	if err != nil {
 		return nil, err
 	}
-	// Read one byte more than an answer may have, so that a longer answer is recognised.
+	// Keep one byte more than an answer may have, so that a longer answer is recognised.
 	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
 	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
 	switch {
