@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// A role check may answer one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer is
-// refused as a whole, because a half-understood answer could make an unsafe stop look safe.
+// A role check must answer with one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer
+// is refused as a whole, because a half-understood answer could make an unsafe stop look safe.
 const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
@@ -22,8 +22,8 @@ const (
 	maxFactValue = 64 // bytes, after normalisation
 )
 
-// facts are the answer of an instance's role check, as normalised scalars: "true", "false", a decimal number, or a
-// short text. Nil: nothing is known. A map is never changed once it is made.
+// facts are the answer of an instance's role check. The values are normalised: "true", "false", a decimal number, or a
+// short string. A nil map means that nothing is known. A map is never changed once parseFacts has returned it.
 type facts = map[string]string
 
 func parseFacts(text []byte) (facts, error) {
@@ -50,11 +50,11 @@ func parseFacts(text []byte) (facts, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the JSON object of the answer")
 	}
-	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // an empty text is no fact
+	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // an empty string is no fact
 	return found, nil
 }
 
-// parseFact reads one name and its value.
+// parseFact reads the name and value of one fact into found.
 func parseFact(d *json.Decoder, found facts) error {
 	t, err := d.Token()
 	name, ok := t.(string)
@@ -85,7 +85,8 @@ func validFactName(name string) bool {
 	}) < 0
 }
 
-// factValue returns the normalised text of a value: equal values get equal texts.
+// factValue returns a value as a normalised string: equal values get equal strings. Only booleans, numbers and short
+// ASCII strings are allowed.
 func factValue(t json.Token) (string, error) {
 	switch v := t.(type) {
 	case bool:
@@ -101,7 +102,8 @@ func factValue(t json.Token) (string, error) {
 	return "", errors.New("only true, false, numbers and texts are facts")
 }
 
-// numberValue keeps integers exactly; 1.50, 15e-1 and 1.5 give the same text.
+// numberValue normalises a number. Integers stay exact; 1.50, 15e-1 and 1.5 become the same string. It refuses numbers
+// that are too large or have too many digits.
 func numberValue(text string) (string, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10), nil
@@ -114,7 +116,7 @@ func numberValue(text string) (string, error) {
 		return "", fmt.Errorf("the number %.24s is too large", text)
 	}
 	if f == 0 {
-		return "0", nil // minus zero too
+		return "0", nil // minus zero becomes "0" too
 	}
 	short := strconv.FormatFloat(f, 'f', -1, 64)
 	if len(short) > maxFactValue {

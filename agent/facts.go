@@ -15,26 +15,26 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Defaults of a role check whose spec leaves them out.
+// Defaults for a role check whose spec names no interval or no timeout.
 const (
 	roleInterval = 5 * time.Second
 	roleTimeout  = 2 * time.Second
 )
 
 // How often changes of one instance's facts are reported. All instances of a node share one limit on reports, so one
-// instance must not use it up.
+// instance must not use up that limit.
 const (
 	factsEvery = time.Second
-	factsBurst = 5 // changes at once; as many again after factsBurst * factsEvery without one
+	factsBurst = 5 // changes reported at once; as many again after factsBurst * factsEvery without a change
 )
 
-// confirmations is the number of intervals after which a fact that no answer confirmed is withdrawn.
+// confirmations is how many intervals a fact stays known if no answer confirms it. Then it is withdrawn.
 const confirmations = 3
 
 // asker asks an instance's role check once, bounded by its timeout. It is nil for a group without a role check.
 type asker func(ctx context.Context) (facts, error)
 
-// newAsker makes the asker of one program; nil if its group has no role check.
+// newAsker returns the asker for one program. It returns nil if the group has no role check.
 func newAsker(v values, a transport.Assignment, run runner) asker {
 	if a.Spec == nil || a.Spec.RoleCheck == nil {
 		return nil
@@ -61,7 +61,7 @@ func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run ru
 	if err != nil {
 		return nil, err
 	}
-	// One byte more than an answer may have, so that a longer answer is recognised.
+	// Keep one byte more than an answer may have, so that a longer answer is recognised.
 	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
 	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
 	switch {
@@ -99,8 +99,9 @@ func orElse(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-// roleWatch asks the role check of one program again and again, and sends each change of its facts. A newer change
-// replaces one that was not taken yet, or that came too early to be sent. Safe for many goroutines.
+// roleWatch repeatedly asks the role check of one program, and sends each change of its facts to out. If a change was
+// not received yet, or is held back because changes come too often, a newer change replaces it. Safe for many
+// goroutines.
 type roleWatch struct {
 	out      chan facts // capacity 1
 	ask      asker
@@ -111,17 +112,17 @@ type roleWatch struct {
 
 	mu      sync.Mutex
 	known   facts
-	told    facts // what was put into out last
+	told    facts // the facts that were last put into out
 	pace    pace
-	late    *time.Timer // sends changes that came too early
+	late    *time.Timer // sends facts that were held back
 	asked   uint64      // number of questions begun
 	taken   uint64      // number of the newest question whose answer was used
 	expiry  *time.Timer
 	failure string // error of the last question; "" after an answer
 }
 
-// watchRole starts to ask. No fact is known before the first answer. If ask is nil, nothing is asked and no fact is
-// ever known. The caller must call stop.
+// watchRole starts a roleWatch. No fact is known before the first answer. If ask is nil, nothing is asked, and no fact
+// is ever known. The caller must call stop.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{
@@ -136,7 +137,7 @@ func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog
 	return w
 }
 
-// stop ends the watch and waits for it. It may be called again.
+// stop stops the watch and waits until its goroutine has returned. It may be called again.
 func (w *roleWatch) stop() {
 	w.cancel()
 	w.wg.Wait()
@@ -146,7 +147,8 @@ func (w *roleWatch) stop() {
 	}
 }
 
-// run asks often until there is a first answer, so that the interval doesn't delay it.
+// run asks once per interval. Before the first answer it asks more often, so that the interval doesn't delay that
+// answer.
 func (w *roleWatch) run(ctx context.Context) {
 	pause := min(firstProbe, w.interval)
 	for ctx.Err() == nil {
@@ -158,7 +160,8 @@ func (w *roleWatch) run(ctx context.Context) {
 	}
 }
 
-// fresh asks now. The watch uses the answer too.
+// fresh asks the role check now, and returns its facts. The watch uses this answer like the others. fresh returns an
+// error if the group has no role check, or if the check fails.
 func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	if w.ask == nil {
 		return nil, errors.New("the group has no role check")
@@ -175,7 +178,7 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	return found, err
 }
 
-// record records how a question ended, and uses its answer unless a later question was answered already.
+// record records the result of a question. It uses the answer unless a later question has been answered already.
 func (w *roleWatch) record(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +201,7 @@ func (w *roleWatch) record(number uint64, began time.Time, found facts, err erro
 	w.tell(found)
 }
 
-// withdraw forgets facts that were not confirmed for too long.
+// withdraw withdraws all facts, because no answer has confirmed them for too long.
 func (w *roleWatch) withdraw() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +211,8 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
-// tell makes the facts the newest ones, and sends them at once unless changes come too often. The caller holds w.mu.
+// tell makes found the known facts. If they differ from the last ones, it sends them, or holds them back if changes
+// come too often. The caller holds w.mu.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return
@@ -224,7 +228,8 @@ func (w *roleWatch) catchUp() {
 	w.deliver()
 }
 
-// deliver puts the newest facts into out, now or after a pause. The caller holds w.mu.
+// deliver puts the known facts into out, unless they were the last ones put there. If changes come too often, it sets a
+// timer instead, after which catchUp tries again. The caller holds w.mu.
 func (w *roleWatch) deliver() {
 	if maps.Equal(w.known, w.told) {
 		return
@@ -234,14 +239,15 @@ func (w *roleWatch) deliver() {
 		return
 	}
 	w.told = w.known
-	select { // newer facts replace those that were not taken
+	select { // newer facts replace those that were not received
 	case <-w.out:
 	default:
 	}
 	w.out <- w.known
 }
 
-// unmetGate asks again and returns why a gate doesn't hold; "" if all do. An unknown fact never satisfies a gate.
+// unmetGate asks the role check and returns why one of the gates doesn't hold. It returns "" if all gates hold, or if
+// there are none. An unknown fact never satisfies a gate.
 func unmetGate(ctx context.Context, gates []string, ask asker) string {
 	if len(gates) == 0 {
 		return ""

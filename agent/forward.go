@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// forwarder follows the services and makes the node's door forward the exposed ones, from their ports at the agent's
-// own address to ready backends. Safe for many goroutines.
+// forwarder polls the services from the servers, and makes the node's door forward connections from the exposed ports
+// at the node's address to ready backends. Safe for many goroutines.
 type forwarder struct {
 	node    model.NodeID
 	address string
@@ -26,38 +26,37 @@ type forwarder struct {
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
-	kick    chan struct{} // capacity 1: there is something new for the door
+	kick    chan struct{} // capacity 1; wakes keepDoor: wanted has changed
 	ports   *portWatch
 
 	mu       sync.Mutex
-	before   transport.Services          // as known by an earlier agent, until a server answers
-	lost     []transport.ServiceBackends // as known before a restore that is not confirmed
+	before   transport.Services          // last known by an earlier agent; empty once a server has answered
+	lost     []transport.ServiceBackends // known before a restore; nil once it is confirmed
 	unsure   bool                        // a restore is not confirmed
 	seen     model.Seen                  // the state that the services come from
-	known    bool                        // wanted is known
+	known    bool                        // wanted was set
 	round    int                         // grows with each change of wanted
 	wanted   []transport.ServiceBackends
 	statuses []door.Status
 }
 
-// backendTable is the node's door. It is a process of its own, or part of this process if the runtime has no
-// processes.
+// backendTable is the node's door: a process of its own, or a part of this process if the runtime has no processes.
 type backendTable interface {
-	// Follow carries out an order and returns the status of its services. news says that the order differs from the last
-	// one.
+	// Follow makes the door carry out an order, and returns the status of its services. If news is true, the order differs
+	// from the last one.
 	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
 	// Busy reports whether Follow must be called again although there are no services.
 	Busy() bool
 	Close()
 }
 
-// doorCheck is how often the door is asked for its health and counts.
+// doorCheck is the interval at which the door is asked for the status of its services.
 const doorCheck = time.Second
 
-// withdrawTimeout is how long the agent of a drained node waits at its end for the door to close the ports.
+// withdrawTimeout is how long an agent that has drained its node waits for the door to close the ports.
 const withdrawTimeout = 3 * time.Second
 
-// newForwarder makes a forwarder that keeps the services it knows in the file last; "" keeps nothing.
+// newForwarder makes a forwarder. It keeps the last known services in the file last, unless last is "".
 func newForwarder(node model.NodeID, address, last string, way backendTable, problem func(part, problem string),
 	log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
@@ -66,7 +65,7 @@ func newForwarder(node model.NodeID, address, last string, way backendTable, pro
 	return f
 }
 
-// innerDoor is a door without a process, for a runtime without processes: its ports close with the agent.
+// innerDoor is a door in this process, for a runtime without processes. Its ports close when the agent stops.
 type innerDoor struct{ *door.Relay }
 
 func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.Status, error) {
@@ -91,8 +90,8 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 	return ports
 }
 
-// run follows the services until ctx ends. If the servers don't answer soon, it begins with the services known last.
-// The door goes on after run has returned.
+// run polls the services and gives them to the door, until ctx ends. If no server answers within serversFirst, it
+// begins with the last known services. A door that is a process continues after run has returned.
 func (f *forwarder) run(ctx context.Context,
 	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
@@ -120,7 +119,8 @@ func (f *forwarder) run(ctx context.Context,
 			f.log.Log(retry.level(), "services could not be read", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
 		case seenOf(answer).Before(f.seen) && older < 3:
-			// A server that lags behind.
+			// The answer is older than what is known, so the server lags. Ask again up to three times; after that, an older
+			// answer is used too.
 			older++
 			sleep(ctx, time.Second, nil)
 		default:
@@ -144,7 +144,8 @@ func (f *forwarder) ask(ctx context.Context,
 		transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 }
 
-// recall applies the services that were known last, if no server has answered yet.
+// recall applies the services that an earlier agent knew last. It does nothing if there are none, or if a server has
+// answered meanwhile.
 func (f *forwarder) recall() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +159,8 @@ func seenOf(answer transport.Services) model.Seen {
 	return model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
 }
 
-// learn applies the services of a server's answer, and keeps them.
+// learn applies the services of a server's answer, and keeps them on disk. Until a restore is confirmed, it adds the
+// services known before the restore.
 func (f *forwarder) learn(answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,8 +179,8 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost adds the exposed services and backends that a restored state lacks. They stay until the restore is
-// confirmed.
+// withLost returns the services of now, with the exposed services and backends of lost that now lacks, because the
+// restored state may lack them. A lost service is not added if its port is exposed by another one.
 func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
 	all := slices.Clone(now)
 	for _, before := range lost {
@@ -199,7 +201,8 @@ func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends
 	return all
 }
 
-// want sets what the door must expose, and wakes keepDoor. f.mu is held.
+// want sets which services the door must expose, those of the answer with an exposed port, and wakes keepDoor. The
+// caller holds f.mu.
 func (f *forwarder) want(answer transport.Services) {
 	f.wanted = nil
 	for _, s := range answer.Services {
@@ -215,7 +218,7 @@ func (f *forwarder) want(answer transport.Services) {
 	}
 }
 
-// keepDoor gives the door its orders, and checks its health, until ctx ends.
+// keepDoor gives the door its orders, and checks its status, until ctx ends. It waits until the services are known.
 func (f *forwarder) keepDoor(ctx context.Context) {
 	defer f.door.Close()
 	told := 0
@@ -242,8 +245,8 @@ func (f *forwarder) keepDoor(ctx context.Context) {
 	}
 }
 
-// order returns the door's order. Services on ports that the cluster itself uses are left out; refused has a status for
-// each.
+// order returns the order for the door. It leaves out services on ports that the cluster itself uses; refused has a
+// status for each of them.
 func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order, refused []door.Status) {
 	order = door.Order{Node: f.node, Address: f.address}
 	for _, s := range wanted {
@@ -259,7 +262,8 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 	return order, refused
 }
 
-// closed lists the exposed ports that are not open. If the door does not work, these are all of them.
+// closed lists the exposed ports that are not open, with the reasons. If err is not nil, the door does not work, and
+// all ports are listed.
 func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status,
 	err error) []model.PortProblem {
 	var closed []model.PortProblem
@@ -281,7 +285,8 @@ func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []d
 	return closed
 }
 
-// note keeps the statuses from the door. After an error the last ones stay.
+// note stores the statuses from the door, and reports their problems. If err is not nil, it reports err and keeps the
+// last statuses.
 func (f *forwarder) note(list []door.Status, err error) {
 	if err != nil {
 		f.log.Error("exposed ports are not looked after", "error", err)
@@ -303,7 +308,8 @@ func (f *forwarder) note(list []door.Status, err error) {
 	}
 }
 
-// withdraw closes all ports: the node was drained and its agent ends. It waits a moment for the door.
+// withdraw makes the door close all ports, because the node was drained and the agent stops. It waits until they are
+// closed, until withdrawTimeout is over, or until ctx ends.
 func (f *forwarder) withdraw(ctx context.Context) {
 	f.mu.Lock()
 	f.want(transport.Services{})

@@ -20,35 +20,40 @@ import (
 
 // Config says where a Driver keeps its files and what it allows.
 type Config struct {
-	// Dir holds state/ (0700, one directory per instance) and, by default, the working directories. Required.
-	// One Driver at a time may use it. It must be on a local disk.
+	// Dir is required. It holds state/ (0700, one directory per instance) and, by default, the working directories. It
+	// must be an absolute path on a local disk, and only one Driver at a time may use it.
 	Dir string
-	// WorkDir holds the working directories of instances without a Dir of their own, each owned by the instance's user.
-	// Default Dir/work. If other users can't pass a parent directory, their programs still start in it, but reach it only
-	// as ".", not by its full path.
+	// WorkDir holds the working directories of instances whose Spec names no Dir; each belongs to its instance's user.
+	// Default Dir/work. If that user can't pass a parent of WorkDir, the program still starts in its directory, but
+	// reaches it only as ".", not by its full path.
 	WorkDir string
-	// CgroupParent is the path below each cgroup mount for this agent's instances, such as "outspan/n1"; two
-	// agents of one machine need different ones. "" turns cgroups off. It is removed by Close when empty.
+	// CgroupParent is a path below each cgroup mount, such as "outspan/n1", where the cgroups of this agent's instances
+	// are made. Two agents of one machine need different ones. "" turns cgroups off. Close removes the parent if it is
+	// empty.
 	CgroupParent string
-	// Executable is the binary that dispatches `shim` and `shim-init`. Default: this process's own, even if an upgrade
-	// replaced the file meanwhile.
+	// Executable is the binary from which shims are started; it must dispatch `shim` and `shim-init`. Default: the binary
+	// of this process, even if an upgrade has replaced its file.
 	Executable string
-	// AllowRoot lets instances whose Spec names root run as uid 0. Default: refused with root_not_allowed.
+	// AllowRoot lets instances run as uid 0. If it is false, they are refused with root_not_allowed.
 	AllowRoot bool
-	// A Spec may name the users in AllowUsers, by name or uid, and the users whose uid is at least MinUID. If neither is
-	// set, it may name any user. Others are refused with user_not_allowed. Neither restricts DefaultUser.
+	// If AllowUsers or MinUID is set, a Spec may name only the users in AllowUsers (by name or uid) and, if MinUID is set,
+	// those whose uid is at least MinUID. Others are refused with user_not_allowed. Neither field applies to root or to
+	// DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// OwnUIDs are user ids that the agent gives to instances: a Spec may also name them.
+	// OwnUIDs are the user ids that the agent itself gives to instances. A Spec may name them whatever AllowUsers and
+	// MinUID are.
 	OwnUIDs UIDRange
-	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
+	// DefaultUser is the user of instances whose Spec names none, if the agent runs as root. Default "nobody".
 	DefaultUser string
-	// VolumePaths are the directories below which missing targets of Binds are made; each may be missing itself. Targets
-	// that exist can be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
+	// VolumePaths are the directories at or below which the driver may make missing targets of Binds; they need not exist
+	// themselves. Targets that exist can be anywhere. If VolumePaths is nil, DefaultVolumePaths is used; if it is empty
+	// and not nil, no target is made.
 	VolumePaths []string
-	// StartTimeout bounds one start, from fork to exec. Default 20 s; a short one makes starts fail on a busy node.
+	// StartTimeout limits the time of one start, from the fork to the exec. Default 20 s. If it is short, starts fail on a
+	// busy node.
 	StartTimeout time.Duration
-	// Logger receives messages that belong to no single call. Default: none.
+	// Logger receives messages that belong to no single call. By default they are dropped.
 	Logger hclog.Logger
 }
 
@@ -75,26 +80,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Driver starts, adopts and knows the instances of one agent. Safe for many goroutines.
+// Driver starts, adopts and keeps track of the instances of one agent. Safe for many goroutines.
 type Driver struct {
 	cfg    Config
 	host   *cgroupHost // nil without cgroups
 	caps   Capabilities
 	lock   *os.File
-	ctx    context.Context // ends with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
 	tasks map[ID]*Task
-	busy  map[ID]bool // a start or removal is going on
-	// unclear has the cgroups of instances that Adopt listed as unclear.
+	busy  map[ID]bool // reserved by claim
+	// unclear has the cgroup of each instance that Adopt listed as unclear.
 	unclear map[ID]cgroupRef
 }
 
-// New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and starts
-// nothing; up to a second when Dir is in use. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that
-// Dir can't be used.
+// New prepares the directories and finds out what the node can enforce. It starts no instance. It blocks for some
+// milliseconds, or for up to a second if Dir is locked. It returns CodeInvalidSpec if Dir is not absolute,
+// CodeDriverLocked if another agent uses Dir, and CodeStateFailed if Dir or WorkDir can't be prepared.
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) {
 		return nil, model.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
@@ -118,8 +123,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// lockPatiently tries for a second: an agent that was killed while it forked leaves a child that holds the lock
-// until its exec.
+// lockPatiently tries to lock a file for up to a second. If an agent was killed while it forked, the child holds the
+// agent's lock until its exec.
 func lockPatiently(path string) (f *os.File, err error) {
 	poll(time.Second, 10*time.Millisecond, func() bool {
 		f, err = lockFile(path)
@@ -129,7 +134,7 @@ func lockPatiently(path string) (f *os.File, err error) {
 }
 
 func (d *Driver) makeDirs() error {
-	// Other users must be able to pass through, because the working directories are below it by default.
+	// Other users must be able to pass through Dir, because the working directories are below it by default.
 	if err := os.MkdirAll(d.cfg.Dir, 0o711); err != nil {
 		return err
 	}
@@ -146,17 +151,18 @@ func (d *Driver) stateRoot() string { return filepath.Join(d.cfg.Dir, "state") }
 
 func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot(), string(id))) }
 
-// Capabilities returns what this node enforces.
+// Capabilities returns what this node can enforce.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
-// CheckCgroups returns nil if cgroups can still be made, or if none could be made when the driver was created. It
-// blocks for about a second at most.
+// CheckCgroups returns an error if cgroups can't be made any more. It returns nil if the Driver uses none. It blocks
+// for about a second at most.
 func (d *Driver) CheckCgroups() error { return d.host.check() }
 
-// WorkDir returns the instance's own working directory, whether it exists yet or not; a Spec may name another one.
+// WorkDir returns the working directory that the instance has if its Spec names none. The directory need not exist.
 func (d *Driver) WorkDir(id ID) string { return filepath.Join(d.cfg.WorkDir, string(id)) }
 
-// Task returns the instance with that id, running or ended, if it was started or adopted and not yet removed.
+// Task returns an instance that was started or adopted, running or ended. It returns false if there is no such
+// instance, or if it was removed.
 func (d *Driver) Task(id ID) (*Task, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,19 +170,20 @@ func (d *Driver) Task(id ID) (*Task, bool) {
 	return t, ok
 }
 
-// Close stops watching; every instance goes on under its shim, to be adopted by the next Driver. It returns when the
-// Driver's goroutines have ended. Tasks of a closed Driver may be read, but Done never closes.
+// Close stops watching, waits for the Driver's goroutines, and removes cgroups that no instance uses. Running instances
+// continue under their shims, and the next Driver adopts them. Tasks of a closed Driver may still be read, but the Done
+// of a running one never closes.
 func (d *Driver) Close() error {
 	d.cancel()
 	d.wg.Wait()
 	d.host.sweep(d.cgroupsInUse())
 	d.host.removeParents(d.cfg.CgroupParent)
-	// Unlocked explicitly: a child that is just between fork and exec holds a copy of the descriptor.
+	// Closing the file alone might not unlock it: a child between fork and exec holds a copy of the descriptor.
 	_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	return d.lock.Close()
 }
 
-// cgroupsInUse lists the cgroup directories of all known instances, and of unclear ones where they are known.
+// cgroupsInUse returns the cgroup directories of all instances, running, ended or unclear, as far as they are known.
 func (d *Driver) cgroupsInUse() map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +200,8 @@ func (d *Driver) cgroupsInUse() map[string]bool {
 	return keep
 }
 
-// claim reserves id, so that a start, a restart and a removal of it can't overlap.
+// claim reserves id, so that starts and removals of one instance, and kills by End, can't overlap. It returns
+// CodeStillRunning if id is reserved already.
 func (d *Driver) claim(id ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,7 +218,7 @@ func (d *Driver) unclaim(id ID) {
 	delete(d.busy, id)
 }
 
-// add makes t known and watches it until it ends or the Driver is closed.
+// add registers t, and watches it until it ends or the Driver is closed.
 func (d *Driver) add(t *Task) {
 	d.mu.Lock()
 	d.tasks[t.ID()] = t
@@ -255,11 +263,11 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 	return l, nil
 }
 
-// Environment variables that every instance gets, beside those of its Spec.
+// Environment variables that every instance gets in addition to those of its Spec.
 const (
 	envInstance = "OUTSPAN_INSTANCE_ID"
 	envDir      = "OUTSPAN_DIR"
-	envRun      = "OUTSPAN_RUN" // random for each run; marks the processes that a lost shim left
+	envRun      = "OUTSPAN_RUN" // random for each run; identifies the processes that a lost shim left
 )
 
 func (l launch) fullEnv() map[string]string {
@@ -277,7 +285,8 @@ func (l launch) fullEnv() map[string]string {
 	return env
 }
 
-// makeInstanceDirs makes the working and log directories. The working directory belongs to the instance's user.
+// makeInstanceDirs makes the log directory and, if the Spec names no working directory, the instance's own, which
+// belongs to its user.
 func makeInstanceDirs(l launch) error {
 	if err := os.MkdirAll(l.LogDir, 0o700); err != nil {
 		return fmt.Errorf("make log directory: %w", err)

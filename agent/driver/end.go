@@ -19,8 +19,11 @@ import (
 )
 
 // End kills everything of an instance that Adopt listed as unclear, its shim first, even if the shim does not answer.
-// After that Readopt can determine what became of it, unless the disk refuses. CodeShimSilent: something may still run.
-// CodeStillRunning: the instance is adopted; use Task.Stop. It blocks for up to half a minute.
+// If the launch can be read, End also records an exit, so that Readopt then finds the instance ended. It does nothing
+// if the instance has no state directory.
+//
+// It returns CodeShimSilent if something of the instance may still run, and CodeStillRunning if the instance is adopted
+// (then use Task.Stop) or is just being started or removed. It blocks for up to half a minute.
 func (d *Driver) End(ctx context.Context, id ID) error {
 	if err := d.claim(id); err != nil {
 		return err
@@ -52,7 +55,8 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 			Ended:   time.Now().UnixMilli()})
 }
 
-// Launched returns the Spec that an instance was started with, also for an unclear one; false if it can't be read.
+// Launched returns the Spec that an instance was started with, even if the instance is unclear. It returns false if the
+// Spec can't be read.
 func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	l, err := d.dir(id).readLaunch()
 	if err != nil || l.Spec.ID != id {
@@ -61,7 +65,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// advise adds a hint for a person to an error about an instance that may run.
+// advise adds a hint to a refusal for an instance that may run. The hint depends on why, the cause of the refusal.
 func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
@@ -69,8 +73,8 @@ func advise(refused *model.Error, why error) *model.Error {
 	return refused.WithHint("stop the instance to end what may run of it")
 }
 
-// discard removes a directory whose launch is lost, after killing what runs of it. If the killing may have failed, it
-// returns an error and the directory stays.
+// discard kills what still runs of an instance whose launch is lost, and removes its state directory. If something may
+// still run, it keeps the directory and returns an error.
 func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	lock, err := d.endRun(ctx, dir, &launch{})
 	if err != nil {
@@ -80,15 +84,16 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and every process with the token of its run. It returns
-// the held lock. If the launch can't be read, the missing parts of l are filled in from the other files and from the
-// processes. After an error something may still run. It blocks for up to half a minute.
+// endRun kills the shim that holds the lock of a state directory, if one does, and every process with the token of its
+// run. It also removes the run's cgroup, and returns the held lock. If the launch can't be read, the missing parts of l
+// are filled in from the other files and from the processes. After an error something may still run. It blocks for up
+// to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
-	l.Boot = boot // a process with its token runs on this kernel, whatever the boot id was
+	l.Boot = boot // a process with the run's token runs on this kernel, whatever boot id was stored
 	shim, main := dir.traces(l)
 	lock, err := dir.lock()
 	if errors.Is(err, errLocked) {
@@ -134,8 +139,8 @@ func (e silentShim) Error() string {
 	return fmt.Sprintf("its shim, process %d, holds the lock, but does not answer", e.pid)
 }
 
-// traces returns the processes that the directory names for its newest run, if they are of this boot. It fills in the
-// token and cgroup of l from their files.
+// traces returns the shim and the program that the files of the run name. An identity is zero if its file can't be
+// read, or is of another run or boot. If l has no token, traces fills in the token and the cgroup from these files.
 func (d stateDir) traces(l *launch) (shim, main Identity) {
 	for file, id := range map[string]*Identity{fileShim: &shim, fileMain: &main} {
 		var r runIdentity
@@ -152,8 +157,9 @@ func (d stateDir) traces(l *launch) (shim, main Identity) {
 	return shim, main
 }
 
-// holder finds the shim that holds the directory's lock: the noted one, the one that listens at the control socket, or
-// the one started with the directory's name. It need not answer. Zero if none can be found.
+// holder finds the shim that holds the directory's lock, even if the shim does not answer. It returns noted if that
+// process is alive. Otherwise it returns the process that listens at the control socket, or else one that was started
+// with the directory's path. It returns zero if it finds none.
 func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	if noted.Alive() {
 		return noted
@@ -188,8 +194,8 @@ func ours(pid int) bool {
 	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// endShim ends a shim and the processes below it. It asks the shim first, which knows best what belongs to it. It
-// blocks for up to 12 s.
+// endShim kills a shim and its descendants. First it asks the shim to kill its instance, because the shim knows best
+// what belongs to it. It blocks for up to 12 s.
 func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	list, _ := processes()
 	below := descendants(list, shim.PID)
@@ -202,13 +208,14 @@ func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	}
 }
 
-// tokenOf reads the token of a run from the environment of processes that its shim started; "" if none has one.
+// tokenOf reads the token of a run from the environment of a process that its shim started. It returns "" if no such
+// process has a token.
 func tokenOf(shim Identity) string {
 	list, err := processes()
 	if err != nil {
 		return ""
 	}
-	for _, p := range descendants(list, shim.PID) { // the program itself comes first
+	for _, p := range descendants(list, shim.PID) { // the shim's own children come first, such as the program
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		if err != nil {
 			continue

@@ -15,21 +15,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Command is something to run once beside an instance's program: a check, a hook, a person's command.
+// Command is what Task.Exec runs beside an instance's program: a check, a hook, or a person's command.
 type Command struct {
-	Argv   []string          // looked up as Spec.Command is
+	Argv   []string          // the program, looked up like Spec.Command, and its arguments
 	Env    map[string]string // added to the instance's environment
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
-	// Alone first kills what still runs of an earlier command with the same Env. An agent that was killed may have left
-	// one.
+	// If Alone is true, what still runs of an earlier command with the same Env is killed first. An agent that was killed
+	// may have left such a command.
 	Alone bool
 }
 
-// Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits. It returns the exit
-// code of c, or 128 + signal if a signal ended it. It blocks until c has ended. When ctx ends, c and its process group
-// are killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not
-// be executed. CodeStillRunning: earlier commands were killed and have not ended.
+// Exec runs c as the instance's user, with the instance's directory, mounts, environment, cgroup and rlimits. It blocks
+// until c has ended, and returns the exit code of c, or 128 + signal if a signal ended c. When ctx ends, Exec kills c
+// and its process group, and returns the error of ctx within about two seconds.
+//
+// It returns CodeNotRunning if the program has ended, CodeInvalidSpec if c has no Argv, CodeStillRunning if earlier
+// commands were killed and have not ended, CodeStateFailed if Alone is true and an earlier command can't be killed, and
+// CodeStartFailed if c can't be executed.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
@@ -64,11 +67,11 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	return code, err
 }
 
-// commands counts the checks and hooks that run beside an instance, including those that were killed and have not
-// ended. Safe for many goroutines.
+// commands counts the commands that run beside an instance, including those that were killed and have not ended. Safe
+// for many goroutines.
 type commands struct {
 	mu              sync.Mutex
-	alive, followed int // processes; calls that wait for one
+	alive, followed int // number of processes; number of calls that wait for one
 }
 
 func (c *commands) add(alive, followed int) {
@@ -81,16 +84,16 @@ func (c *commands) begin() { c.add(1, 1) }
 func (c *commands) end()   { c.add(-1, 0) }
 func (c *commands) leave() { c.add(0, -1) }
 
-// stuck counts commands that nobody waits for any more.
+// stuck returns the number of running commands that no call waits for any more.
 func (c *commands) stuck() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(c.alive-c.followed, 0)
 }
 
-// killEarlier kills the processes of the instance that have all of env in their environment, with their descendants,
-// and returns when they are gone. All are stopped before the first is killed: otherwise a script would go on with its
-// next step when one step was killed.
+// killEarlier kills the processes of the instance that have all of env in their environment, with their descendants. It
+// returns when they are gone, or with an error after leftoverTimeout. It stops all of them before it kills the first: a
+// script of which only the current step is killed would go on with the next one.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {
@@ -111,7 +114,7 @@ func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, v := range victims {
-				_ = v.signal(sig) // an error means that it has ended
+				_ = v.signal(sig) // fails if the process has ended
 			}
 		}
 		switch {
@@ -134,8 +137,8 @@ func hasAllEnv(pid int, entries []string) bool {
 	return true
 }
 
-// runOnce runs the plan to its end. It calls ended once, when the process has ended, which may be after runOnce
-// returned.
+// runOnce runs the plan and returns the exit code. It calls ended once, when the process has ended or could not be
+// started. That may be after runOnce has returned.
 func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func()) (int, error) {
 	outR, outW, err := os.Pipe()
 	if err != nil {
@@ -177,13 +180,12 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 	return code, err
 }
 
-// abandonAfter is how long a killed command may take to end. One in uninterruptible sleep, as on a disk that does not
-// answer, takes longer.
+// abandonAfter is how long wait waits for a command that was killed. A command in uninterruptible sleep, for example on
+// a disk that does not answer, takes longer to end.
 const abandonAfter = time.Second
 
-// wait waits until a step has ended, and reaps it. When ctx ends, and in any case at the end of the step, it kills the
-// step's group. A step that does not end although it was killed is abandoned after abandonAfter, so that it can't
-// delay a stop of the instance. Such a step is reaped when it ends; only then ended is called.
+// wait is follow with a limit: if the step is still alive abandonAfter after the end of ctx, wait returns without it,
+// so that the step can't delay a stop of the instance. Whenever the step ends, it is reaped and ended is called.
 func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	type outcome struct {
 		code int
@@ -192,7 +194,7 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	done := make(chan outcome, 1)
 	go func() {
 		code, err := i.follow(ctx)
-		ended() // first: the receiver of the result may run the next command
+		ended() // before the result is sent: its receiver may run the next command
 		done <- outcome{code, err}
 	}()
 	select {
@@ -210,14 +212,15 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	}
 }
 
-// follow is wait without abandonAfter.
+// follow waits until the step has ended, reaps it and returns its exit code. It kills the step's process group when ctx
+// ends, if the program was not executed within initTimeout, and in any case when the step has ended.
 func (i initStep) follow(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	reaped := false
 	kill := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !reaped { // until it is reaped, no other group can have its number
+		if !reaped { // until the step is reaped, no other group can have its number
 			_ = syscall.Kill(-i.pid, syscall.SIGKILL)
 		}
 	}
@@ -227,10 +230,10 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 		kill()
 	}
 	waitNoReap(i.pid)
-	kill() // the rest of its group
+	kill() // the rest of the group
 	mu.Lock()
 	var ws syscall.WaitStatus
-	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // a zombie: does not block
+	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // does not block: the step is a zombie
 	reaped = true
 	mu.Unlock()
 	switch {
@@ -246,7 +249,7 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 	return ws.ExitStatus(), nil
 }
 
-// waitNoReap blocks until the child has ended and leaves it a zombie.
+// waitNoReap blocks until the child has ended, and does not reap it.
 func waitNoReap(pid int) {
 	for {
 		var info unix.Siginfo

@@ -13,27 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities says what this node can enforce. Notes has a line for a person about each thing that it can't, such as
-// "memory caps not enforced: no cgroup access (...)".
+// Capabilities says what this node can enforce. Notes has a line for people about each thing that the node can't do,
+// such as "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
-	CgroupVersion int  // 0 = none: only the shim, as subreaper, knows the processes
+	CgroupVersion int  // 1 or 2; 0 = no cgroups
 	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
-	CPUWeight     bool // Limits.CPUShares counts
-	PidsMax       bool // Limits.PidsMax counts
-	OtherUsers    bool // instances may run as another user than the agent
-	Binds         bool // Spec.Binds are possible
+	CPUWeight     bool // Limits.CPUShares has an effect
+	PidsMax       bool // Limits.PidsMax is enforced
+	OtherUsers    bool // instances may run as users other than the agent's
+	Binds         bool // Spec.Binds work
 	Notes         []string
 }
 
-// cgroupHost knows where the cgroups of this node's instances go: below parent, in the mount of each usable
-// controller. The base is the root of the mount, not the agent's own cgroup. In a container the mount starts at the
-// container's cgroup anyway, and version 2 allows no processes beside child cgroups with controllers.
+// cgroupHost knows where the cgroups of this agent's instances are: below Config.CgroupParent, in the mount of each
+// usable controller. That path begins at the root of the mount, not at the agent's own cgroup, because version 2 allows
+// no processes beside child cgroups with controllers. In a container the root of the mount is the container's cgroup.
 type cgroupHost struct {
 	version int
 	parents map[string]string // controller -> directory of parent; for v2 the only key is ""
 }
 
-// ref names the cgroup of one run. The token distinguishes it from another agent's instance with the same id.
+// ref returns the cgroup of a run, which may not exist yet; without cgroups it returns zero. The token in the name
+// distinguishes the cgroup from that of another agent's instance with the same id.
 func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	if h == nil {
 		return cgroupRef{}
@@ -45,7 +46,7 @@ func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	return cgroupRef{Version: h.version, Dirs: dirs}
 }
 
-// check makes and removes a cgroup in each hierarchy.
+// check makes a cgroup in each hierarchy and removes it again. It returns nil if h is nil.
 func (h *cgroupHost) check() error {
 	if h == nil {
 		return nil
@@ -62,7 +63,8 @@ func (h *cgroupHost) check() error {
 	return nil
 }
 
-// sweep removes the empty cgroups below the parent, except those in keep. rmdir refuses cgroups with processes.
+// sweep removes the cgroups below the parent, except those in keep. Cgroups with processes stay, because rmdir refuses
+// them.
 func (h *cgroupHost) sweep(keep map[string]bool) {
 	if h == nil {
 		return
@@ -80,7 +82,7 @@ func (h *cgroupHost) sweep(keep map[string]bool) {
 	}
 }
 
-// removeParents removes parent and the directories above it, as long as they are empty.
+// removeParents removes parent and the directories above it in each hierarchy, as long as they are empty.
 func (h *cgroupHost) removeParents(parent string) {
 	if h == nil {
 		return
@@ -95,7 +97,8 @@ func (h *cgroupHost) removeParents(parent string) {
 	}
 }
 
-// detectHost finds out what can be enforced by trying it on a cgroup made for the purpose.
+// detectHost finds out what this node can enforce, by trying it on a temporary cgroup. The host is nil if cgroups are
+// turned off or can't be used.
 func detectHost(parent string) (*cgroupHost, Capabilities) {
 	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
 	if !caps.OtherUsers {
@@ -136,7 +139,7 @@ func detectHost(parent string) (*cgroupHost, Capabilities) {
 type cgroupMount struct {
 	dir     string
 	version int
-	options []string // of the superblock: for v1 the controllers
+	options []string // of the superblock; for v1 they include the controllers
 }
 
 func findHost(parent string) (*cgroupHost, error) {
@@ -175,13 +178,13 @@ func cgroupMounts(path string) ([]cgroupMount, error) {
 	return list, nil
 }
 
-// lists reports whether the space separated words in a cgroup file contain word.
+// lists reports whether word is one of the space-separated words in a cgroup file.
 func lists(dir, file, word string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	return err == nil && slices.Contains(strings.Fields(string(b)), word)
 }
 
-// hostV1 takes each wanted controller in which the parent can be made.
+// hostV1 uses each wanted controller in whose hierarchy parent can be made. It fails if there is no such controller.
 func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 	h := &cgroupHost{version: 1, parents: make(map[string]string)}
 	err := errors.New("no controllers are mounted")
@@ -202,9 +205,9 @@ func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 	return h, nil
 }
 
-// hostV2 makes the parent and enables the controllers on the way down to it.
+// hostV2 makes parent, and enables the controllers on the way down to it.
 func hostV2(mount, parent string) (*cgroupHost, error) {
-	// Moving a process into a cgroup needs the right to write here too, which mkdir does not test.
+	// Moving a process into a cgroup also needs write access to this file, which mkdir does not test.
 	if err := unix.Access(filepath.Join(mount, "cgroup.procs"), unix.W_OK); err != nil {
 		return nil, fmt.Errorf("write %s/cgroup.procs: %w", mount, err)
 	}
@@ -221,19 +224,19 @@ func hostV2(mount, parent string) (*cgroupHost, error) {
 	return &cgroupHost{version: 2, parents: map[string]string{"": dir}}, nil
 }
 
-// enableControllers enables them one by one, so that a missing one doesn't prevent the others. probe finds out which
-// work.
+// enableControllers enables the controllers one by one, so that a missing one doesn't prevent the others. It ignores
+// errors; probe finds out which controllers work.
 func enableControllers(dir string) {
 	for _, c := range []string{"+memory", "+cpu", "+pids"} {
 		_ = writeCgroupString(dir, "cgroup.subtree_control", c)
 	}
 }
 
-// probe makes a cgroup, tries each limit, and removes the cgroup again.
+// probe makes a cgroup, tries each limit on it, and removes the cgroup again. It sets in caps which limits work.
 func (h *cgroupHost) probe(caps *Capabilities) error {
 	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
 	g := ref.open()
-	defer func() { _ = g.remove() }() // if this fails, Close removes it
+	defer func() { _ = g.remove() }() // if this fails, Close removes the cgroup
 	if err := g.create(Limits{}); err != nil {
 		return err
 	}

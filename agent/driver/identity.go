@@ -13,21 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names one process for all time. A pid alone can be used again. A pid with its start time is unique within
-// one boot, and the boot id distinguishes boots.
+// Identity names one process for all time. A pid alone can be reused. A pid with its start time is unique within one
+// boot, and the boot id distinguishes boots.
 type Identity struct {
 	PID   int    `cbor:"1,keyasint"`
 	Start uint64 `cbor:"2,keyasint"` // field 22 of /proc/PID/stat: clock ticks since boot
 	Boot  string `cbor:"3,keyasint"` // /proc/sys/kernel/random/boot_id
 }
 
-// Alive reports whether this very process still runs. A zombie has ended and only waits to be reaped: not alive.
+// Alive reports whether this very process still runs. A zombie does not count as alive.
 func (i Identity) Alive() bool {
 	st, ok := i.stat()
 	return ok && !st.dead()
 }
 
-// stat returns the process's present stat if it is still the same process, zombies included.
+// stat reads the stat of the process, which may be a zombie. It returns false if the process is gone or its pid belongs
+// to another process now.
 func (i Identity) stat() (procStat, bool) {
 	if i.PID <= 0 {
 		return procStat{}, false
@@ -43,8 +44,9 @@ func (i Identity) stat() (procStat, bool) {
 	return st, true
 }
 
-// signal sends sig to exactly this process. The pidfd is opened before the identity is checked, so a later process with
-// the same pid can't be hit.
+// signal sends sig to exactly this process, and returns an error if the process has ended. It opens a pidfd before it
+// checks the identity, so that it can't hit a later process with the same pid. Where pidfds don't work, a small risk of
+// that remains.
 func (i Identity) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if err == nil {
@@ -61,14 +63,15 @@ func (i Identity) signal(sig syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// Kill kills exactly this process, and waits up to 5 s until it has ended.
+// Kill kills exactly this process and waits up to 5 s until it has ended. It returns an error if the signal could not
+// be sent, for example because the process had ended before.
 func (i Identity) Kill() error {
 	err := i.signal(syscall.SIGKILL)
 	awaitEnd(i, 5*time.Second)
 	return err
 }
 
-// identify reads the identity of a process that exists now.
+// identify reads the identity of the process that has the pid now.
 func identify(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -112,7 +115,8 @@ func readStat(pid int) (procStat, error) {
 	return parseStat(b)
 }
 
-// parseStat cuts at the last ')': the command name before it may contain spaces and parentheses itself.
+// parseStat parses the content of /proc/PID/stat. It looks for the last ')', because the command name before it may
+// contain spaces and parentheses.
 func parseStat(b []byte) (procStat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -137,7 +141,7 @@ func parseStat(b []byte) (procStat, error) {
 	return p, err
 }
 
-// processes lists every process that can be seen. One that ends meanwhile is left out.
+// processes lists all processes that can be seen. Processes that end meanwhile are left out.
 func processes() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -161,7 +165,8 @@ func processes() ([]procStat, error) {
 	return list, nil
 }
 
-// descendants picks from list all processes below root, without root, zombies included.
+// descendants returns the processes of list that descend from root, without root itself. Zombies are included. Children
+// of root come before more distant descendants.
 func descendants(list []procStat, root int) []procStat {
 	children := make(map[int][]procStat, len(list))
 	for _, p := range list {
@@ -179,8 +184,8 @@ func descendants(list []procStat, root int) []procStat {
 	return found
 }
 
-// hasEnv reports whether the process was started with exactly this "KEY=value". It returns false if the environment
-// can't be read, as for another user's process.
+// hasEnv reports whether the process was started with exactly this environment entry, a "KEY=value". It returns false
+// if the environment can't be read, for example because the process is another user's.
 func hasEnv(pid int, entry string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

@@ -16,30 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan is what one init step does before it becomes the program. It comes in a memory file on descriptor 4.
+// plan has the instructions of an init step: what it does before it becomes the program. The step reads them from a
+// memory file at descriptor fdPlan.
 type plan struct {
 	Argv    []string          `cbor:"1,keyasint"`
 	Env     []string          `cbor:"2,keyasint"`
 	Dir     string            `cbor:"3,keyasint"`
 	Account account           `cbor:"4,keyasint"`
 	Rlimits map[string]Rlimit `cbor:"5,keyasint"`
-	Join    []string          `cbor:"6,keyasint"` // cgroup.procs files
-	Shim    int               `cbor:"7,keyasint"` // the shim, with which the program dies; 0 = it doesn't
+	Join    []string          `cbor:"6,keyasint"` // the cgroup.procs files of the cgroups to join
+	Shim    int               `cbor:"7,keyasint"` // pid of the shim whose death kills the program; 0 = none
 	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
 	Binds   []Bind            `cbor:"9,keyasint"`
-	// the process whose mounts the step joins; zero = it makes the Binds
+	// the process whose mounts the step joins; zero = none: the step makes the Binds itself
 	Beside Identity `cbor:"10,keyasint"`
 }
 
-// Descriptors that an init step inherits beside the three standard ones.
+// Descriptors that an init step inherits besides the three standard ones.
 const (
-	fdStatus = 3 // write end: 'R' right before the exec, or 'E' and a message; then the end of file
+	fdStatus = 3 // pipe to the parent: 'R' right before the exec, 'E' and a message after an error
 	fdPlan   = 4
 )
 
-// InitMain is the hidden subcommand `shim-init`. It enters the cgroup, mounts, gives up its rights and becomes the
-// program. Due to this order no instruction of the program runs outside its limits. It returns only if that failed,
-// after it sent the message to the shim.
+// InitMain implements the hidden subcommand `shim-init`. It enters the cgroup, makes the mounts, gives up its rights
+// and becomes the program. Due to this order no instruction of the program runs outside its limits. It returns only
+// after an error, which it has then sent to its parent.
 func InitMain([]string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
@@ -51,7 +52,7 @@ func InitMain([]string) int {
 	return 125
 }
 
-// becomeProgram returns only if it failed.
+// becomeProgram carries out the plan and executes the program. It returns only after an error.
 func becomeProgram(status io.Writer) error {
 	p, err := readPlan()
 	if err != nil {
@@ -60,8 +61,8 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	// The driver made this directory for the user, but its parents may be closed to the user. So the step enters it
-	// before it drops its rights. A directory that somebody named must be reachable with the user's own rights.
+	// If the driver made the directory, its parents may be closed to the user. So the step enters it before it drops its
+	// rights. A directory that a Spec names must be reachable with the user's own rights.
 	if p.OwnDir {
 		if err := os.Chdir(p.Dir); err != nil {
 			return fmt.Errorf("enter the working directory: %w", err)
@@ -103,7 +104,7 @@ func readPlan() (plan, error) {
 	return p, nil
 }
 
-// enter does what needs the agent's rights.
+// enter carries out the parts of the plan that need the agent's rights.
 func (p plan) enter() error {
 	if err := dieWith(p.Shim); err != nil {
 		return err
@@ -113,7 +114,8 @@ func (p plan) enter() error {
 			return fmt.Errorf("join the cgroup: %w", err)
 		}
 	}
-	// The out-of-memory killer spares the shim; it must not spare the program. Raising the score is always allowed.
+	// The step inherits a score with which the out-of-memory killer spares the shim; it must not spare the program.
+	// Raising the score is always allowed.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	unix.Umask(0o022)
 	if err := p.mount(); err != nil {
@@ -131,11 +133,11 @@ func (p plan) enter() error {
 	return nil
 }
 
-// dropRights changes the user and makes sure that rights can't be gained again.
+// dropRights changes the user, if Account.Switch is set, and makes sure that the program can't gain new rights.
 func (p plan) dropRights() error {
 	a := p.Account
 	if a.Switch {
-		// Programs that reopen /dev/stdout need to own its pipe.
+		// A program that reopens /dev/stdout or /dev/stderr must own the pipe behind it.
 		_ = unix.Fchown(1, a.UID, a.GID)
 		_ = unix.Fchown(2, a.UID, a.GID)
 		if err := syscall.Setgroups(a.Groups); err != nil {
@@ -151,11 +153,12 @@ func (p plan) dropRights() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return dieWith(p.Shim) // changing the user cleared the signal
+	return dieWith(p.Shim) // changing the user has cleared the parent death signal
 }
 
-// dieWith asks the kernel to kill this process when its shim dies. Without a shim nobody counts, logs or fences the
-// process, and the agent that would clean up may not run.
+// dieWith asks the kernel to kill this process when its parent, the shim, dies. It does nothing if shim is 0, and
+// returns an error if the shim has died already. Without a shim nobody counts, logs or fences the process, and the
+// agent that would clean up may not run.
 func dieWith(shim int) error {
 	if shim == 0 {
 		return nil
@@ -169,7 +172,8 @@ func dieWith(shim int) error {
 	return nil
 }
 
-// lookPath finds the program as the instance's user, in the PATH of its own environment.
+// lookPath finds a program in the PATH of env, with the rights of the instance's user. It returns a name with a slash
+// unchanged.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -189,9 +193,9 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
 }
 
-// CloseInherited closes the descriptors above last that the parent of the agent left open in it. A shim would keep such
-// a pipe or file open for as long as the instance runs. Go's own descriptors are closed on exec, so one that isn't came
-// from outside.
+// CloseInherited closes all descriptors above last that stay open across exec. Go closes its own descriptors on exec,
+// so these were open in the agent when it was started. A shim or a door would keep such a pipe or file open for as long
+// as it runs.
 func CloseInherited(last int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -208,13 +212,13 @@ func CloseInherited(last int) {
 	}
 }
 
-// resetSignals gives the program default handlers and an empty mask. Otherwise a signal that a parent ignores would
-// stay ignored across execve (nohup, or the two signals that the C library reserves). Package signal can't reset all of
-// them, so this calls the kernel.
+// resetSignals gives every signal its default action and empties the signal mask. Otherwise signals that a parent
+// ignores, as under nohup, would stay ignored across execve. Package os/signal can't reset all of them (not the two
+// that the C library reserves), so this calls the kernel.
 func resetSignals() {
 	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
 	for sig := uintptr(1); sig <= 64; sig++ {
-		// SIGKILL and SIGSTOP answer with an error; they can't be ignored anyway.
+		// The call fails for SIGKILL and SIGSTOP, which can't be ignored anyway.
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&fallback)), 0, 8, 0,
 			0) //nolint:gosec // see above
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// followInterval is how often a following reader looks for more. It bounds the delay of `logs -f`.
+// followInterval is how often a following reader looks for new bytes. It bounds the delay of `logs -f`.
 const followInterval = 100 * time.Millisecond
 
-// LogReader reads one stream across its files. Read is for one goroutine at a time; Close may come from another.
+// LogReader reads one stream of an instance across its files. Only one goroutine at a time may call Read; another may
+// call Close.
 type LogReader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -23,17 +24,20 @@ type LogReader struct {
 	stream Stream
 	follow bool
 	ended  <-chan struct{} // closed when nothing more will be written
-	mu     sync.Mutex      // guards what follows; not held while waiting
+	mu     sync.Mutex      // guards the fields below; not held while Read waits
 	file   *os.File
 	base   int64 // position of file's first byte in the stream
-	offset int64 // of the next byte, in the stream
+	offset int64 // position of the next byte in the stream
 	marks  logMarks
 }
 
-// OpenLog opens a stream for reading at offset, counted in bytes from the beginning of the stream; a negative offset
-// counts from its present end. If that part was rotated away, reading starts at the oldest byte left: compare with
-// Offset. Read returns io.EOF at the end of the stream. With follow it blocks there until the instance has ended; if
-// ctx ends first, it returns the error of ctx. OpenLog works on ended instances until Remove.
+// OpenLog opens a stream for reading. The offset counts bytes from the beginning of the stream; a negative one counts
+// from its present end. If the bytes at offset were rotated away, reading starts at the oldest byte that is left:
+// compare with Offset. OpenLog works on ended instances until Remove. It returns CodeInvalidSpec for an unknown stream,
+// and CodeStateFailed if the log can't be opened.
+//
+// At the end of the stream Read returns io.EOF. If follow is true, Read waits there for more bytes, and returns io.EOF
+// only when the instance has ended. After ctx has ended, Read returns the error of ctx.
 func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool) (*LogReader, error) {
 	if !s.Valid() {
 		return nil, model.Refuse(CodeInvalidSpec, "log stream %q does not exist", s).WithHint("use stdout or stderr")
@@ -46,7 +50,8 @@ func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool)
 	return r, nil
 }
 
-// seek resolves a negative offset; the file itself is opened by the first Read.
+// seek sets the position: it resolves a negative offset, and skips bytes that were rotated away. The first Read opens
+// the file.
 func (r *LogReader) seek(offset int64) error {
 	r.offset = offset
 	files, err := logFiles(r.dir, r.stream)
@@ -69,14 +74,15 @@ func (r *LogReader) seek(offset int64) error {
 	return nil
 }
 
-// Offset returns the position in the stream of the byte that the next Read returns first.
+// Offset returns the position in the stream at which the next Read starts, unless the bytes there are rotated away
+// before that.
 func (r *LogReader) Offset() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.offset
 }
 
-// Close frees the reader and ends a blocked Read. Later Reads return context.Canceled.
+// Close closes the files. A waiting Read and later ones return context.Canceled.
 func (r *LogReader) Close() error {
 	r.cancel()
 	r.mu.Lock()
@@ -89,7 +95,7 @@ func (r *LogReader) Close() error {
 // Read implements io.Reader.
 func (r *LogReader) Read(b []byte) (int, error) {
 	for len(b) > 0 {
-		ended := !r.follow || closed(r.ended) // asked before reading, so that the last lines are read too
+		ended := !r.follow || closed(r.ended) // checked before reading, so that the last bytes are read too
 		n, more, err := r.step(b)
 		if n > 0 || err != nil {
 			return n, err
@@ -105,7 +111,7 @@ func (r *LogReader) Read(b []byte) (int, error) {
 	return 0, nil
 }
 
-// step reads from the present file or moves on to the next one; more means that it should be called again.
+// step reads from the present file. At its end, it opens the next file; more is true if step should be called again.
 func (r *LogReader) step(b []byte) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +126,8 @@ func (r *LogReader) step(b []byte) (n int, more bool, err error) {
 	return 0, more, err
 }
 
-// readOnce reads what the present file has at offset; 0 and no error at its end.
+// readOnce reads from the present file at offset. It returns 0 and no error at the end of the file, or if no file is
+// open.
 func (r *LogReader) readOnce(b []byte) (int, error) {
 	if r.file == nil {
 		return 0, nil
@@ -133,7 +140,8 @@ func (r *LogReader) readOnce(b []byte) (int, error) {
 	return n, err
 }
 
-// next opens the file that holds offset. It returns false if that is the present file, or there is none.
+// next opens the file that holds offset, or the oldest file if offset was rotated away. It returns true if step should
+// be called again, and false if that file is open already or there is none.
 func (r *LogReader) next() (bool, error) {
 	files, err := logFiles(r.dir, r.stream)
 	if err != nil {
@@ -161,7 +169,7 @@ func (r *LogReader) open(f logFile) (bool, error) {
 	}
 	file, err := os.Open(f.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return true, nil // rotated away since it was listed: list again
+		return true, nil // the file was rotated away meanwhile: list the files again
 	}
 	if err != nil {
 		return false, fmt.Errorf("open log: %w", err)

@@ -27,9 +27,10 @@ func (s Stream) Valid() bool { return s == Stdout || s == Stderr }
 // String implements fmt.Stringer.
 func (s Stream) String() string { return string(s) }
 
-// A stream is a sequence of bytes counted from 0 over all runs of the instance. It is cut into files named
-// STREAM.OFFSET, where OFFSET (20 digits) is the position of the file's first byte. So a name never changes, the end is
-// offset + size, and no index exists that a crash could leave stale.
+// logFile is one file of a stream. A stream is a sequence of bytes, counted from 0 over all runs of the instance. Its
+// files are named STREAM.OFFSET, where OFFSET (20 digits) is the position of the file's first byte in the stream. So
+// names never change, the stream ends at the offset + size of its last file, and there is no index that a crash could
+// leave stale.
 type logFile struct {
 	path string
 	base int64
@@ -39,7 +40,7 @@ func logPath(dir string, s Stream, base int64) string {
 	return filepath.Join(dir, fmt.Sprintf("%s.%020d", s, base))
 }
 
-// logFiles lists the files of a stream in order. No directory means no files.
+// logFiles lists the files of a stream in order. It returns none if the directory does not exist.
 func logFiles(dir string, s Stream) ([]logFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -59,7 +60,7 @@ func logFiles(dir string, s Stream) ([]logFile, error) {
 	return list, nil
 }
 
-// logWriter appends to a stream and keeps its newest MaxFiles files. It is used by one goroutine.
+// logWriter appends to a stream and keeps its newest MaxFiles files. Only one goroutine may use it.
 type logWriter struct {
 	dir    string
 	stream Stream
@@ -68,9 +69,9 @@ type logWriter struct {
 	base   int64
 	size   int64
 
-	clock  *logClock // of both streams
-	marks  *os.File  // times of the bytes in file; nil: they can't be written
-	marked int64     // the time of the last mark in file
+	clock  *logClock // shared by both streams
+	marks  *os.File  // the marks of file; nil = they can't be written
+	marked int64     // time of the newest mark that this writer made for file; 0 = none
 }
 
 // openLogWriter opens a stream to append to what an earlier run wrote, or makes its first file.
@@ -118,7 +119,8 @@ func (w *logWriter) closeMarks() {
 	}
 }
 
-// Write appends all of b, to as many files as needed. A file ends at a line end if it is then at least half full.
+// Write appends b, to as many files as needed. A full file ends at the end of a line if it is then at least half full.
+// After an error Write returns how many bytes it wrote.
 func (w *logWriter) Write(b []byte) (int, error) {
 	written, other := w.clock.begin(w.stream)
 	defer w.clock.end()
@@ -141,7 +143,7 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// fit returns how much of b goes into the present file, and whether the file is full after it.
+// fit returns how many bytes of b go into the present file, and whether the file is full after them.
 func (w *logWriter) fit(b []byte) (int, bool) {
 	room := max(0, w.policy.MaxBytes-w.size)
 	if int64(len(b)) <= room {
@@ -153,7 +155,8 @@ func (w *logWriter) fit(b []byte) (int, bool) {
 	return int(room), true
 }
 
-// rotate makes the next file before it closes this one, so that a failure leaves a usable writer.
+// rotate makes the next file before it closes the present one, so that the writer stays usable after an error. It also
+// removes the oldest files above MaxFiles.
 func (w *logWriter) rotate() error {
 	old := w.file
 	if err := w.create(w.base + w.size); err != nil {
@@ -168,7 +171,7 @@ func (w *logWriter) rotate() error {
 		if err := os.Remove(files[0].path); err != nil {
 			return err
 		}
-		_ = os.Remove(files[0].path + marksSuffix) // there may be none
+		_ = os.Remove(files[0].path + marksSuffix) // the file may not exist
 		files = files[1:]
 	}
 	return nil
@@ -179,8 +182,9 @@ func (w *logWriter) close() {
 	w.closeMarks()
 }
 
-// pumpLog copies from the program's pipe until no process holds its other end. If the disk is full, bytes are lost; the
-// log says how many once there is room again. The program is never stopped.
+// pumpLog copies from the program's pipe to w until no process holds the other end of the pipe, and then closes w.
+// Bytes that can't be written, for example to a full disk, are lost; the log says how many as soon as it can be written
+// again. The program is never stopped for that.
 func pumpLog(pipe io.Reader, w *logWriter) {
 	defer w.close()
 	buf := make([]byte, 16<<10)

@@ -10,26 +10,28 @@ import (
 	"time"
 )
 
-// Each log file has a second file of marks beside it. A mark says when the bytes from a position on were written. The
-// time of a line is that of its first byte. Logs of older versions have no marks, so their lines have no times.
+// Each log file has a file of marks beside it. A mark has a position in the log file, and the time at which the bytes
+// from there to the next mark were written. The time of a line is that of its first byte. Logs of older versions have
+// no marks, so their lines have no times.
 const (
 	marksSuffix = ".times"
-	markSize    = 16                      // bytes: place in the file, Unix ns
-	markEvery   = int64(time.Millisecond) // a mark for each write of a busy program would cost as much as its lines
+	markSize    = 16                      // bytes: position in the log file, Unix ns
+	markEvery   = int64(time.Millisecond) // marks of each write of a busy program would take as much room as its lines
 )
 
 type logMark struct{ at, written int64 }
 
-// logClock gives times to the writes of a program's two streams. Its times only grow, whatever the machine's clock
-// does. The lock is held until the stamped bytes are in their file, so a reader finds everything older than what it has
-// read.
+// logClock gives a time to each write of a program's two streams. Each time is later than the one before, whatever the
+// machine's clock does. The lock is held until the bytes are in their file. So a reader who has read some bytes can
+// find all bytes with earlier times in the files.
 type logClock struct {
 	mu     sync.Mutex
 	last   int64
-	stream Stream // that wrote last
+	stream Stream // the stream of the last write
 }
 
-// begin stamps a write; other says that the previous write was of the other stream.
+// begin locks the clock and returns the time of a write. other is true unless the last write was to the same stream.
+// The caller must call end.
 func (c *logClock) begin(s Stream) (written int64, other bool) {
 	c.mu.Lock()
 	c.last = max(c.last+1, time.Now().UnixNano())
@@ -39,7 +41,8 @@ func (c *logClock) begin(s Stream) (written int64, other bool) {
 
 func (c *logClock) end() { c.mu.Unlock() }
 
-// openMarks opens the marks of a log file, and cuts off one that a crash left torn.
+// openMarks opens the marks of a log file for appending, and makes the file if it is missing. It cuts off a mark that a
+// crash left incomplete.
 func openMarks(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+marksSuffix, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -56,8 +59,8 @@ func openMarks(path string) (*os.File, error) {
 	return f, nil
 }
 
-// mark notes when the next byte is written, unless the last mark is recent enough. A mark that can't be written is left
-// out.
+// mark adds a mark for the next byte, unless the last mark is recent and the other stream was not written meanwhile. A
+// mark that can't be written is left out.
 func (w *logWriter) mark(written int64, other bool) {
 	if w.marks == nil || w.marked != 0 && !other && written-w.marked < markEvery {
 		return
@@ -73,13 +76,14 @@ func (w *logWriter) mark(written int64, other bool) {
 // logMarks are the marks of the log file that begins at base.
 type logMarks struct {
 	base int64
-	end  int64 // where the next file begins; 0: it was the newest when it was opened
+	end  int64 // where the next log file begins; 0 = there was none when the marks were opened
 	file *os.File
-	read int64 // bytes
+	read int64 // how many bytes of file were read
 	list []logMark
 }
 
-// holds reports whether the byte at an offset is in this file; newest is where the newest known file begins.
+// holds reports whether the byte at offset is in the log file of these marks. newest is where the newest known log file
+// begins. holds returns false if no marks are open.
 func (m *logMarks) holds(offset, newest int64) bool {
 	switch {
 	case m.file == nil || offset < m.base:
@@ -110,7 +114,8 @@ func (m *logMarks) more() {
 	}
 }
 
-// at returns when the byte at a position in the file was written; zero if that is unknown.
+// at returns when the byte at place, a position in the log file, was written. It returns the zero time if that is
+// unknown.
 func (m *logMarks) at(place int64) time.Time {
 	if n := len(m.list); n == 0 || m.list[n-1].at < place {
 		m.more()
@@ -129,8 +134,8 @@ func (m *logMarks) close() {
 	*m = logMarks{base: -1}
 }
 
-// WrittenAt returns when the byte at an offset was written, as the program's shim noted it. It is zero if the shim did
-// not, or if the byte is not kept any more. Call it from the goroutine that reads.
+// WrittenAt returns when the byte at offset was written, according to the shim. It returns the zero time if the shim
+// noted none, if the byte is not kept any more, or if the reader is closed. Call it from the goroutine that reads.
 func (r *LogReader) WrittenAt(offset int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +148,7 @@ func (r *LogReader) WrittenAt(offset int64) time.Time {
 	return r.marks.at(offset - r.marks.base)
 }
 
-// openMarks opens the marks of the file that holds offset.
+// openMarks closes the open marks, and opens those of the log file that holds offset, if there are any.
 func (r *LogReader) openMarks(offset int64) {
 	files, err := logFiles(r.dir, r.stream)
 	i := sort.Search(len(files), func(i int) bool { return files[i].base > offset }) - 1

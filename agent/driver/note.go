@@ -11,17 +11,19 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NoteLimit is the largest note in bytes: the kernel writes up to this many to a pipe in one piece.
+// NoteLimit is the size of the largest note, in bytes. The kernel writes up to this many bytes to a pipe in one piece.
 const NoteLimit = 4096
 
-// noteTimeout bounds how long a shim waits for room in the pipe: its reader may wait for a disk, and the shim has
-// leases to watch.
+// noteTimeout is how long a shim waits for room in the stderr pipe. The reader of the pipe may wait for a disk, and the
+// shim has leases to watch.
 const noteTimeout = 20 * time.Millisecond
 
-// Note writes text, whole lines of at most NoteLimit bytes together, into the instance's stderr log, between what the
-// program writes. Hooks use it. It blocks for a moment at most; what can't be written is lost. CodeNotRunning: the
-// instance has ended. CodeInvalidSpec: the text is too long, or the instance's shim is of an older release without
-// notes.
+// Note writes text into the instance's stderr log, between what the program writes. Hooks use it. The text must consist
+// of whole lines, of at most NoteLimit bytes together. Note blocks for some milliseconds, or for up to four seconds if
+// the shim does not answer. What can't be written is lost.
+//
+// It returns CodeNotRunning if the instance has ended, CodeStateFailed if the shim can't write the text, and
+// CodeInvalidSpec if the text is too long or the shim is of an older release without notes.
 func (t *Task) Note(ctx context.Context, text string) error {
 	if len(text) > NoteLimit {
 		return model.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
@@ -33,8 +35,8 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe a second time, as a separate file description. So the program's own
-// end stays blocking.
+// openNotes opens the write end of the stderr pipe a second time, as a separate file description that does not block.
+// So the program's own end stays blocking.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,7 +45,7 @@ func openNotes(pipe *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "notes"), nil
 }
 
-// note writes the agent's text into the stderr pipe.
+// note writes text into the stderr pipe for the agent. It waits for noteTimeout at most.
 func (s *shim) note(text string) reply {
 	if len(text) > NoteLimit {
 		return reply{Code: CodeInvalidSpec, Message: "the note is too long"}

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ports records which instance has which TCP ports of one address, one owner each. The servers hand them out. It keeps
-// nothing on disk: after a restart the agent calls Claim for the ports of its instances. Safe for many goroutines.
+// Ports records which instance owns which TCP ports of one address. The servers choose the ports. Nothing is kept on
+// disk: after a restart the agent calls Claim for the ports of its instances. Safe for many goroutines.
 type Ports struct {
 	addr netip.Addr
 
@@ -17,10 +17,11 @@ type Ports struct {
 	owner map[uint16]ID
 }
 
-// NewPorts manages the ports of addr.
+// NewPorts returns the record of the ports of addr. No port has an owner yet.
 func NewPorts(addr netip.Addr) *Ports { return &Ports{addr: addr, owner: make(map[uint16]ID)} }
 
-// Reserve gives owner a port. CodePortTaken if it has another owner or can't be bound.
+// Reserve gives a port to owner. It does nothing if owner has the port already. It returns CodePortTaken if the port
+// has another owner or can't be bound.
 func (p *Ports) Reserve(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,8 +39,8 @@ func (p *Ports) Reserve(owner ID, port uint16) error {
 	return nil
 }
 
-// Claim gives owner a port that the journal says is its own. It doesn't bind the port, since the owner may be
-// listening. CodePortTaken if it has another owner.
+// Claim gives owner a port that it has according to the journal. Unlike Reserve, it doesn't try to bind the port,
+// because the owner may be listening on it. It returns CodePortTaken if the port has another owner.
 func (p *Ports) Claim(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +51,7 @@ func (p *Ports) Claim(owner ID, port uint16) error {
 	return nil
 }
 
-// Release takes all ports from owner. Call it when its last process is gone.
+// Release takes all ports from owner. Call it when the owner's last process is gone.
 func (p *Ports) Release(owner ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +62,8 @@ func (p *Ports) Release(owner ID) {
 	}
 }
 
-// bindable tries to bind the port. Another process may take it before the instance does; the instance then fails and is
-// started again.
+// bindable reports whether the port can be bound now. Another process may still bind it before the instance does; the
+// instance then fails and is started again.
 func (p *Ports) bindable(port uint16) bool {
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.addr, port)))
 	if err != nil {

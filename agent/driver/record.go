@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole (temporary file, fsync,
-// rename, fsync of the directory), so a reader sees the old value or the new one. The checksum detects bytes that the
-// disk changed. Unknown fields are ignored on purpose: shims of one release are adopted by agents of another.
+// A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole, by a temporary file and a
+// rename, so a reader sees the old value or the new one. The checksum detects bytes that the disk changed. Unknown
+// fields are ignored on purpose, because agents adopt the shims of other releases.
 const (
 	recordMagic = "OSR1"
 	recordLimit = 8 << 20
@@ -54,7 +54,7 @@ func decodeRecord(b []byte, v any) error {
 }
 
 // WriteRecord replaces the file at path by v, encoded as CBOR with a checksum. When it returns nil, the value survives
-// a power cut. A crash at any byte leaves the old value or the new one.
+// a power cut. A crash at any moment leaves the old value or the new one.
 func WriteRecord(path string, v any) error {
 	if err := replaceRecord(path, v, (*os.File).Sync); err != nil {
 		return err
@@ -62,8 +62,8 @@ func WriteRecord(path string, v any) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// writeVolatile is WriteRecord for data that means nothing after a reboot, such as the identity of a process. Readers
-// see the old value or the new one, but it is not forced to the disk, which makes a start cheaper.
+// writeVolatile is WriteRecord without forcing the value to the disk, which makes a start cheaper. It is for data that
+// means nothing after a reboot, such as the identity of a process.
 func writeVolatile(path string, v any) error {
 	return replaceRecord(path, v, func(*os.File) error { return nil })
 }
@@ -96,8 +96,8 @@ func replaceRecord(path string, v any, sync func(*os.File) error) error {
 	return nil
 }
 
-// ReadRecord fills v with what WriteRecord wrote. The error is os.ErrNotExist if there is no such file; after any other
-// error the file can't be trusted.
+// ReadRecord reads into v the value that WriteRecord wrote to path. It returns os.ErrNotExist if there is no such file.
+// Any other error means that the file can't be read or is damaged.
 func ReadRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 // fdReport is the descriptor on which the shim sends its startReport to the agent that started it.
 const fdReport = 3
 
-// initTimeout bounds the init step: longer than any healthy exec, shorter than Config.StartTimeout.
+// initTimeout is how long an init step may take: longer than any healthy exec, and shorter than the default of
+// Config.StartTimeout.
 const initTimeout = 10 * time.Second
 
 // shim is the process that owns one run of an instance. One goroutine, that of ShimMain, makes all decisions.
@@ -34,10 +35,11 @@ type shim struct {
 	end     ending
 }
 
-// ShimMain is the hidden subcommand `shim STATEDIR`. It returns when no process of the instance is left and its
-// exit is on disk.
+// ShimMain implements the hidden subcommand `shim STATEDIR` and returns its exit code. It starts the program, and
+// returns 0 when no process of the instance is left and the exit is on disk, unless the disk refuses it. It returns 1
+// if the start failed, and 2 for wrong arguments.
 func ShimMain(args []string) int {
-	// The program gets a signal when the thread that forked it ends, so this thread is kept.
+	// The kernel sends the parent death signal when the thread that forked the program ends, so this thread is kept.
 	runtime.LockOSThread()
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
@@ -74,7 +76,7 @@ func openReport() reportPipe {
 	return reportPipe{os.NewFile(fdReport, "report")}
 }
 
-// send sends the report. If the agent is gone, the shim goes on without it.
+// send sends the report and closes the pipe. If the agent is gone, the shim goes on without it.
 func (r reportPipe) send(rep startReport) {
 	if r.file == nil {
 		return
@@ -86,14 +88,15 @@ func (r reportPipe) send(rep startReport) {
 	r.file.Close()
 }
 
-// newShim makes this process the only shim of the directory.
+// newShim makes this process the only shim of the directory, and reads the launch. It returns an error if an agent has
+// given up the directory or the run.
 func newShim(dir stateDir) (*shim, error) {
 	sigchld := shieldProcess()
 	lock, err := lockPatiently(dir.path(fileLock))
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	// An agent may have given the directory up, and renamed it, before the lock was ours.
+	// An agent may have given up and renamed the directory before this process got the lock.
 	named, err1 := os.Stat(dir.path(fileLock))
 	locked, err2 := lock.Stat()
 	if err1 != nil || err2 != nil || !os.SameFile(named, locked) {
@@ -117,16 +120,16 @@ func newShim(dir stateDir) (*shim, error) {
 }
 
 // shieldProcess makes this process survive the signals that may end the agent, and makes it the parent of every orphan
-// among its descendants.
+// among its descendants. It returns a channel that receives SIGCHLD.
 func shieldProcess() chan os.Signal {
-	// Caught, not ignored: an ignored signal would be ignored by the program as well.
+	// These signals are caught and not ignored, because the program would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM)
 	sigchld := make(chan os.Signal, 1)
 	signal.Notify(sigchld, unix.SIGCHLD)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // otherwise ps shows "exe"
-	// When memory runs out, the kernel kills the program first. Only root may do this.
+	// With this score, the kernel kills the program first when memory runs out. Only root may lower the score.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	return sigchld
 }
@@ -162,7 +165,7 @@ func (s *shim) start() error {
 	return s.spawn()
 }
 
-// spawn forks the init step and waits until it has become the program.
+// spawn forks the init step and waits until it has become the program. If that fails, the step is killed and reaped.
 func (s *shim) spawn() error {
 	p := s.launch.plan(append([]string{s.launch.Spec.Command}, s.launch.Spec.Args...))
 	p.Shim = os.Getpid()
@@ -171,7 +174,7 @@ func (s *shim) spawn() error {
 	if err != nil {
 		return err
 	}
-	// The child is reaped only by the loop in run, so its identity can be read even if it has ended.
+	// The child has not been reaped, so its identity can be read even if it has ended.
 	if s.main, err = identify(step.pid); err == nil {
 		err = s.writeIdentity(fileMain, s.main)
 	}
@@ -237,13 +240,14 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
-	if err := syscall.Kill(-s.main.PID, sig); err != nil { // not reaped: no other group can have its number
+	if err := syscall.Kill(-s.main.PID, sig); err != nil { // it is not reaped, so no other group has this number
 		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}
 }
 
-// renew moves the end of the lease. Once the lease has ended, it refuses, even if the timer was not handled yet.
+// renew moves the end of the lease. It refuses once the lease has ended, even if the timer was not handled yet, and
+// while the instance is being killed.
 func (s *shim) renew(until BootTime) reply {
 	if s.lease.expired() || s.end.killing != "" {
 		return reply{Code: CodeNotRunning, Message: "the lease has ended and the instance is being killed"}

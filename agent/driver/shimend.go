@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ending is what a shim knows about the end of its instance, so far.
+// ending is what a shim knows so far about the end of its instance.
 type ending struct {
 	started    time.Time
 	exited     bool // the main process was reaped; status and ended are set
 	status     syscall.WaitStatus
 	ended      time.Time
-	stopAsked  bool
+	stopAsked  bool      // an agent asked for a stop before the main process was reaped
 	beforeKill bool      // the program had ended before the kill began
-	deadline   time.Time // of the grace
-	killing    Reason    // why everything is being killed; "" = it isn't
+	deadline   time.Time // end of the grace; zero = none was set
+	killing    Reason    // why everything is being killed; "" = nothing is
 	graceTimer *time.Timer
 	again      *time.Timer // the next pass of a kill, or the next look for other processes in the cgroup
 }
@@ -28,7 +28,7 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// reap collects every child that ended and reports whether nothing of the instance is left: no child, which for a
+// reap reaps every child that has ended, and reports whether nothing of the instance is left: no child, which for a
 // subreaper means no descendant, and no process in the cgroup.
 func (s *shim) reap() bool {
 	for {
@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.again.Reset(20 * time.Millisecond) // processes that are no descendants joined it; their end sends no signal
+			s.end.again.Reset(20 * time.Millisecond) // other processes are in the cgroup; their end sends no SIGCHLD
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -50,7 +50,8 @@ func (s *shim) reap() bool {
 	}
 }
 
-// mainEnded sends the stop signal to what the program left behind, which gets the grace too.
+// mainEnded records the end of the main process. Unless everything is being killed, it sends the stop signal to the
+// processes that the program left, and starts their grace if none is set.
 func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	s.end.exited, s.end.status, s.end.ended = true, ws, time.Now()
 	s.end.beforeKill = s.end.killing == ""
@@ -63,8 +64,8 @@ func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	}
 }
 
-// signalRest signals the processes that the program left. The program's own group is skipped if it got the signal
-// already.
+// signalRest sends sig to the processes that the program left. It skips the program's own process group if a stop has
+// already signaled that group.
 func (s *shim) signalRest(sig syscall.Signal) {
 	list, err := s.members()
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *shim) signalRest(sig syscall.Signal) {
 	}
 }
 
-// members lists the living processes of the instance, by descent and by cgroup.
+// members lists the living processes of the instance: descendants of the shim, and processes in the cgroup.
 func (s *shim) members() ([]procStat, error) {
 	list, err := processes()
 	if err != nil {
@@ -107,7 +108,9 @@ func (s *shim) members() ([]procStat, error) {
 	return found, nil
 }
 
-// stop begins the end that an agent asked for. When it is asked again, the earlier deadline counts.
+// stop carries out an agent's request to stop. The first request starts the grace and, if the program still runs, sends
+// sig to its process group. A later request can only shorten the grace. If grace is not positive, everything is killed
+// at once. If a kill has begun, stop does nothing.
 func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	if s.end.killing != "" {
 		return
@@ -120,7 +123,7 @@ func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	}
 	if first && !s.end.exited {
 		_ = syscall.Kill(-s.main.PID, sig)
-		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // a stopped one could not react
+		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // a stopped process could not react
 	}
 	s.setGrace(grace)
 }
@@ -133,7 +136,7 @@ func (s *shim) setGrace(grace time.Duration) {
 	}
 }
 
-// kill kills everything. It is repeated until reap finds nothing.
+// kill kills everything, and records why unless a kill has begun before. The kill is repeated until reap finds nothing.
 func (s *shim) kill(why Reason) {
 	if s.end.killing == "" {
 		s.end.killing = why
@@ -141,6 +144,8 @@ func (s *shim) kill(why Reason) {
 	s.killAgain()
 }
 
+// killAgain makes one pass of a kill that has begun, and sets the timer for the next one. If only the program has
+// ended, the timer makes run look again for other processes.
 func (s *shim) killAgain() {
 	if s.end.killing == "" && !s.end.exited {
 		return
@@ -154,7 +159,8 @@ func (s *shim) killAgain() {
 	s.end.again.Reset(20 * time.Millisecond)
 }
 
-// killDescendants first stops all members, until no new one shows up, so that none can fork while it is killed.
+// killDescendants kills all members. First it stops them, until no new one shows up or after ten rounds, so that none
+// can fork while it is killed.
 func (s *shim) killDescendants() {
 	seen := make(map[int]bool)
 	for range 10 {
@@ -178,8 +184,8 @@ func (s *shim) killDescendants() {
 	}
 }
 
-// finish records the end, in this order: logs, exit, cgroup. Then it closes the connections, which shows agents that
-// the instance has ended.
+// finish drains the logs, writes the exit and removes the cgroup, in this order. Then it closes the connections, which
+// shows agents that the instance has ended.
 func (s *shim) finish() {
 	s.logs.drain(2 * time.Second)
 	s.writeExit(s.verdict())
@@ -226,7 +232,7 @@ func (s *shim) verdict() exitRecord {
 	return r
 }
 
-// writeExit tries for a while: without this file the next agent would have to call the shim lost.
+// writeExit writes the exit. It tries for up to 5 s, because without the exit the next agent would report shim_lost.
 func (s *shim) writeExit(r exitRecord) {
 	r.Run, r.Ended = s.launch.Run, time.Now().UnixMilli()
 	var err error

@@ -28,7 +28,7 @@ type initStep struct {
 	status *os.File
 }
 
-// fork starts the init step, from this very binary, in a process group of its own. The caller reaps it.
+// fork starts the init step, from this very binary, in a process group of its own. The caller must reap it.
 func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 	mem, err := p.memory()
 	if err != nil {
@@ -58,11 +58,11 @@ func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 	return initStep{pid: pid, status: r}, nil
 }
 
-// initEnv keeps the init step to few threads, since it may enter a tight process limit.
+// initEnv returns the init step's environment, which keeps it to few threads, since it may enter a tight process limit.
 func initEnv() []string { return []string{"GOMAXPROCS=1", "GOTRACEBACK=none"} }
 
-// marks returns the entries of the program's environment that identify processes of a run. The init step has them from
-// its first instruction.
+// marks returns the entries of the program's environment that identify the processes of a run. The init step has these
+// entries from its first instruction.
 func (p plan) marks() []string {
 	var list []string
 	for _, e := range p.Env {
@@ -75,7 +75,7 @@ func (p plan) marks() []string {
 	return list
 }
 
-// memory puts the plan into a memory file: a pipe could fill up, and a disk file would hold secrets.
+// memory writes the plan to a memory file. A pipe could fill up, and a file on disk would leave secrets there.
 func (p plan) memory() (*os.File, error) {
 	body, err := cbor.Marshal(p)
 	if err != nil {
@@ -93,7 +93,8 @@ func (p plan) memory() (*os.File, error) {
 	return f, nil
 }
 
-// await returns nil once the program has been executed.
+// await returns nil once the program has been executed. It returns an error if the init step fails or takes longer than
+// timeout.
 func (i initStep) await(timeout time.Duration) error {
 	defer i.status.Close()
 	if err := i.status.SetReadDeadline(time.Now().Add(timeout)); err != nil {
@@ -109,8 +110,8 @@ func (i initStep) await(timeout time.Duration) error {
 	return initResult(string(b))
 }
 
-// initResult interprets all output of an init step. "R" and the end of file mean that execve closed the pipe. An error
-// follows "R" if execve failed.
+// initResult interprets the whole output of an init step. "R" alone means that execve succeeded and closed the pipe.
+// "E" and a message, also after "R", mean an error. Anything else means that the step died.
 func initResult(said string) error {
 	ready := len(said) > 0 && said[0] == 'R'
 	if ready {
@@ -125,10 +126,10 @@ func initResult(said string) error {
 	return errors.New("the init step died before it could execute the program")
 }
 
-// logPumps are the two pipes of the program and the goroutines that empty them.
+// logPumps has the program's two output pipes, and follows the goroutines that copy them to the logs.
 type logPumps struct {
-	stdout, stderr *os.File // write ends, until started
-	notes          *os.File // write end of the stderr pipe for notes of the agent, until drain
+	stdout, stderr *os.File // write ends; started closes them
+	notes          *os.File // a second write end of the stderr pipe, for notes; drain closes it
 	readers        []*os.File
 	done           chan struct{}
 	running        int
@@ -166,14 +167,15 @@ func openLogPumps(l launch) (*logPumps, error) {
 	return p, nil
 }
 
-// started closes our copies of the write ends: the pipes end with the last process that holds them.
+// started closes the shim's copies of the write ends, which only the program and its descendants need. The pipes then
+// close with the last process that holds them and, for stderr, with notes.
 func (p *logPumps) started() {
 	p.stdout.Close()
 	p.stderr.Close()
 }
 
-// drain waits until everything that was written is in the files. The limit is for a pipe that was handed to a process
-// outside of the instance.
+// drain waits until everything that was written to the pipes is in the files, or until limit is over. A process outside
+// of the instance may hold a pipe open.
 func (p *logPumps) drain(limit time.Duration) {
 	p.notes.Close()
 	timer := time.AfterFunc(limit, func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ID names an instance on this node. It is a file name too: letters, digits, '.', '_' and '-', at most 96 of
-// them, not starting with a dot.
+// ID names an instance on this node. It is a file name too: letters, digits, '.', '_' and '-', at most 96 of them, and
+// no dot at the beginning.
 type ID string
 
 // Valid reports whether id may be used as a directory and cgroup name.
@@ -33,39 +33,38 @@ func (id ID) Valid() bool {
 // String implements fmt.Stringer.
 func (id ID) String() string { return string(id) }
 
-// The smallest limits with which the init step still works: it runs inside the cgroup for a moment.
+// The smallest limits with which the init step works, since it runs inside the cgroup for a moment.
 const (
 	MinMemoryBytes = 4 << 20
 	MinPids        = 16
 )
 
-// Spec is what one instance runs. Its stored form is read by shims and agents of other releases: fields are only
-// added.
+// Spec says what an instance runs. Shims and agents of other releases read its stored form, so fields are only added.
 type Spec struct {
 	ID      ID                `cbor:"1,keyasint"`
-	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the PATH of Env
+	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the instance's PATH
 	Args    []string          `cbor:"3,keyasint"` // without the command itself
 	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
-	// name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
+	// name or uid; "" = Config.DefaultUser, or the agent's own user if the agent isn't root
 	User string `cbor:"5,keyasint"`
-	// working directory, must exist; "" = one of its own, which Remove deletes
+	// working directory, which must exist; "" = one of the instance's own, which Remove deletes
 	Dir    string     `cbor:"6,keyasint"`
 	Limits Limits     `cbor:"7,keyasint"`
 	Stop   StopPolicy `cbor:"8,keyasint"`
 	Logs   LogPolicy  `cbor:"9,keyasint"`
-	// LeaseUntil fences the instance: when the clock of BootNow reaches it, the shim kills everything. 0 = no
-	// lease. Task.Renew moves it.
+	// LeaseUntil is the end of the instance's lease. When BootNow reaches it, the shim kills everything. Task.Renew moves
+	// it. 0 means no lease.
 	LeaseUntil BootTime `cbor:"10,keyasint"`
-	// directories that the instance finds at other paths; none overlaps with another
+	// directories that the instance sees at other paths; no target overlaps with another target or a source
 	Binds []Bind `cbor:"11,keyasint"`
 }
 
-// Limits bound what an instance may use. Memory, CPU and processes need cgroups: see Driver.Capabilities.
+// Limits bound what an instance may use. The limits of memory, CPU and processes need cgroups: see Driver.Capabilities.
 type Limits struct {
 	MemoryBytes int64             `cbor:"1,keyasint"` // hard cap, swap included; 0 = none; at least MinMemoryBytes
-	CPUShares   int64             `cbor:"2,keyasint"` // soft weight as in cpu.shares, 2..262144; 0 = 1024
+	CPUShares   int64             `cbor:"2,keyasint"` // soft weight as in cpu.shares, 2..262144; 0 = the kernel's default
 	PidsMax     int64             `cbor:"3,keyasint"` // processes and threads; 0 = no limit; at least MinPids
-	Rlimits     map[string]Rlimit `cbor:"4,keyasint"` // by the names of ulimit: nofile, core, nproc, ...
+	Rlimits     map[string]Rlimit `cbor:"4,keyasint"` // by their names in limits.conf: nofile, core, nproc, ...
 }
 
 // Rlimit is one resource limit. Unlimited is ^uint64(0).
@@ -74,21 +73,21 @@ type Rlimit struct {
 	Hard uint64 `cbor:"2,keyasint"`
 }
 
-// StopPolicy says how an instance is stopped when Stop names nothing else, and how processes that outlive the program
-// are ended.
+// StopPolicy says how an instance is stopped unless the call of Task.Stop says otherwise, and how processes that
+// outlive the program are stopped.
 type StopPolicy struct {
 	Signal syscall.Signal `cbor:"1,keyasint"` // 0 = SIGTERM
-	Grace  time.Duration  `cbor:"2,keyasint"` // 0 = 10 s; for "at once" call Stop with grace 0
+	Grace  time.Duration  `cbor:"2,keyasint"` // 0 = 10 s; to kill at once, call Task.Stop with grace 0
 }
 
-// LogPolicy bounds the logs of each of the two streams to MaxBytes * MaxFiles.
+// LogPolicy limits the logs. Each of the two streams keeps at most MaxBytes * MaxFiles bytes.
 type LogPolicy struct {
-	Dir      string `cbor:"1,keyasint"` // "" = inside the state directory, deleted by Remove; otherwise the caller's
+	Dir      string `cbor:"1,keyasint"` // "" = in the state directory; Remove deletes the logs only there
 	MaxBytes int64  `cbor:"2,keyasint"` // per file; 0 = 10 MiB; at least 1 KiB
 	MaxFiles int    `cbor:"3,keyasint"` // per stream; 0 = 3
 }
 
-// withDefaults returns s with every zero replaced by its documented default.
+// withDefaults returns s with the defaults of Stop and Logs filled in.
 func (s Spec) withDefaults() Spec {
 	if s.Stop.Signal == 0 {
 		s.Stop.Signal = syscall.SIGTERM
@@ -171,7 +170,7 @@ func (l Limits) validate(id ID) error {
 	return nil
 }
 
-// rlimitNumber maps the names of ulimit and limits.conf to the kernel's numbers.
+// rlimitNumber maps a name of limits.conf to the kernel's number. It returns false if the name is unknown.
 func rlimitNumber(name string) (int, bool) {
 	switch name {
 	case "as":
@@ -196,7 +195,8 @@ func rlimitNumber(name string) (int, bool) {
 	return 0, false
 }
 
-// ParseSignal turns "SIGTERM", "TERM" or "term" into a signal; CodeInvalidSpec when there is none of that name.
+// ParseSignal turns "SIGTERM", "TERM" or "term" into a signal. It returns CodeInvalidSpec if there is no signal of that
+// name.
 func ParseSignal(name string) (syscall.Signal, error) {
 	upper := strings.ToUpper(name)
 	if !strings.HasPrefix(upper, "SIG") {

@@ -15,13 +15,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Start runs spec under a new shim and returns when the program itself has been executed, within Config.StartTimeout.
-// The instance outlives ctx and the agent.
+// Start runs spec under a new shim. It returns when the program has been executed, or with an error when
+// Config.StartTimeout is over or ctx ends. The instance outlives ctx and the agent.
 //
-// An ended instance of this id is started again: its logs go on, its own working directory stays. A running one is
-// refused with CodeStillRunning. Other codes: CodeInvalidSpec, CodeRootNotAllowed, CodeUserNotAllowed, CodeUserUnknown,
-// CodeStateFailed, and CodeStartFailed with the step that failed. After an error nothing of the instance runs, and a
-// first start leaves nothing on disk.
+// If an instance of this id has ended, Start runs it again: its logs continue, and its own working directory stays. If
+// it runs, or is just being started or removed, Start returns CodeStillRunning. Other codes are CodeInvalidSpec,
+// CodeRootNotAllowed, CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed, whose message names
+// the step that failed. After a failed start nothing of the instance runs, and a first start leaves nothing on disk. If
+// its processes can't be killed, however, they and the state directory remain for the next Adopt.
 func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -85,7 +86,8 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 	return err
 }
 
-// prepareAgain replaces the launch. Files of the earlier run have a lower run number and are ignored from now on.
+// prepareAgain replaces the launch of an instance that has ended. Files of the earlier run have a lower run number, so
+// they are ignored from now on.
 func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	if err := makeInstanceDirs(l); err != nil {
 		return err
@@ -93,12 +95,13 @@ func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	return WriteRecord(dir.path(fileLaunch), l)
 }
 
-// undo removes what a failed start left. After a first start it removes everything. After a later one it records the
-// run as failed, so that logs stay readable and the instance may be tried again.
+// undo removes what a failed start left. If processes may be left, it does nothing. After a first start it removes
+// everything. After a later one it records the run as failed, so that the logs stay readable and the instance can be
+// started again.
 func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 	c := l.Cgroup.open()
 	if left, err := leftovers(l, Identity{}, Identity{}); err != nil || len(left) > 0 || !c.empty() {
-		return // it can't be killed now: the next Adopt finds the directory and tries again
+		return // the next Adopt finds the directory and tries again to kill them
 	}
 	if c != nil {
 		if err := c.remove(); err != nil {
@@ -163,14 +166,14 @@ type startReport struct {
 	Main    Identity `cbor:"2,keyasint"`
 }
 
-// shimEnv keeps a shim small: one thread of Go code, and a garbage collector that runs often. It passes on nothing of
-// the agent's environment, which may hold secrets.
+// shimEnv returns a shim's environment, which keeps the shim small: one thread of Go code, and a garbage collector that
+// runs often. It has nothing of the agent's environment, which may hold secrets.
 func shimEnv() []string {
 	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
 }
 
 // forkShim starts the shim in a session of its own, so that signals of a terminal or of the agent's process group don't
-// reach it. Its output goes to shim.log.
+// reach it. The output of the shim goes to shim.log.
 func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -191,7 +194,7 @@ func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("start the shim %s: %w", d.cfg.Executable, err)
 	}
-	id, err := identify(pid) // our child is not reaped, so it can be identified even if it has ended
+	id, err := identify(pid) // works even if the shim has ended, because it is not reaped yet
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify the shim: %w", err)
 	}
@@ -208,16 +211,17 @@ func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 	}
 }
 
-// awaitEnd waits, at most d, until the process is gone or a zombie, and reaps it if it is our child.
+// awaitEnd waits up to d until the process has ended. Then it reaps the process if it is a child of this process, which
+// may take up to d again.
 func awaitEnd(id Identity, d time.Duration) {
 	if poll(d, 2*time.Millisecond, func() bool { return !id.Alive() }) {
 		reapChild(id, d)
 	}
 }
 
-// reapChild reaps a zombie child, within d. A process shows as a zombie a moment before its last thread has ended; it
-// can be reaped only after that. reapChild waits for exactly this pid, after checking that the process is this zombie
-// and our child. So it can't take the status that another part of the agent waits for.
+// reapChild reaps the process if it is a zombie and a child of this one; otherwise it does nothing. It tries for up to
+// d, because a process shows as a zombie a moment before its last thread has ended, and can be reaped only after that.
+// It waits for no other pid, so it can't take a status that another part of the agent waits for.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()
@@ -229,8 +233,8 @@ func reapChild(id Identity, d time.Duration) {
 	})
 }
 
-// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until the process is gone
-// or ctx ends.
+// reapLate reaps a child that may take long to end, for example on a busy machine. It returns when the process is gone,
+// when ctx ends, or at once if the process is not a child of this one.
 func reapLate(ctx context.Context, id Identity) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {
@@ -242,7 +246,7 @@ func reapLate(ctx context.Context, id Identity) {
 	}
 }
 
-// tail returns the last n bytes of a file for an error message.
+// tail returns the last n bytes of a file for an error message, or "nothing" if there are none.
 func tail(path string, n int64) string {
 	f, err := os.Open(path)
 	if err != nil {

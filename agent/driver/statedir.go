@@ -18,10 +18,10 @@ import (
 //	lock      held (flock) by the shim for as long as it lives
 //	shim      identity of the shim
 //	main      identity of the program
-//	exit      how it ended; written by the shim, or by the agent when the shim is lost
+//	exit      how the run ended; written by the shim, or by the agent if the shim can't do so
 //	control   unix socket of the shim
 //	shim.log  output of the shim itself (normally none)
-//	logs/     stdout.<offset>, stderr.<offset>
+//	logs/     stdout.<offset> and stderr.<offset>, with their marks, unless the Spec names a log directory
 const (
 	fileLaunch  = "launch"
 	fileLock    = "lock"
@@ -39,19 +39,19 @@ const (
 
 type stateDir string
 
-// removedName returns the name of the directory while it is being deleted.
+// removedName returns the path to which the directory is renamed before it is deleted.
 func (d stateDir) removedName() string {
 	return filepath.Join(filepath.Dir(string(d)), prefixRemoved+filepath.Base(string(d)))
 }
 
 func (d stateDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// launch is what the shim needs to know. Everything that depends on the node (user, paths, cgroups) is resolved
-// by the agent, so the shim decides nothing.
+// launch is what a shim needs to know. The agent resolves everything that depends on the node (user, paths, cgroups),
+// so the shim decides nothing.
 type launch struct {
-	Run     int       `cbor:"1,keyasint"` // from 1, plus 1 with each restart; also in the files shim, main and exit
-	Token   string    `cbor:"2,keyasint"` // random; stands in the environment of every process of this run
-	Boot    string    `cbor:"3,keyasint"` // boot in which it was started
+	Run     int       `cbor:"1,keyasint"` // starts at 1; each restart adds 1; also in the files shim, main and exit
+	Token   string    `cbor:"2,keyasint"` // random; is in the environment of every process of this run
+	Boot    string    `cbor:"3,keyasint"` // boot id under which the run was started
 	Spec    Spec      `cbor:"4,keyasint"` // with defaults filled in
 	Account account   `cbor:"5,keyasint"`
 	Dir     string    `cbor:"6,keyasint"` // working directory
@@ -61,7 +61,7 @@ type launch struct {
 	Cgroup  cgroupRef `cbor:"10,keyasint"`
 }
 
-// marker returns an environment entry that every process of this run has. A process is recognised by it when no other
+// marker returns an environment entry that every process of this run has. It identifies a process even when no other
 // trace of the run is left.
 func (l launch) marker() string { return envRun + "=" + l.Token }
 
@@ -69,7 +69,7 @@ func (l launch) marker() string { return envRun + "=" + l.Token }
 type runIdentity struct {
 	Run int      `cbor:"1,keyasint"`
 	ID  Identity `cbor:"2,keyasint"`
-	// Copies from the launch, for killing the run when the launch can't be read.
+	// Copies from the launch, with which the run can be killed if the launch is unreadable.
 	Token  string    `cbor:"3,keyasint"`
 	Cgroup cgroupRef `cbor:"4,keyasint"`
 }
@@ -106,7 +106,8 @@ func (d stateDir) readLaunch() (launch, error) {
 	return l, nil
 }
 
-// readIdentity returns the identity in file; false if there is none, if it is damaged, or if it is of another run.
+// readIdentity returns the identity in file. It returns false if the file is missing or damaged, or if it is of another
+// run.
 func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	var r runIdentity
 	if err := ReadRecord(d.path(file), &r); err != nil || r.Run != run {
@@ -115,12 +116,12 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	return r.ID, true
 }
 
-// writeBoot writes l to the file launch, and its boot id to the files shim and main.
+// writeBoot writes l to the file launch, and the boot id of l to the files shim and main of the same run.
 func (d stateDir) writeBoot(l launch) error {
 	for _, file := range []string{fileShim, fileMain} {
 		var r runIdentity
 		if err := ReadRecord(d.path(file), &r); err != nil || r.Run != l.Run {
-			continue // missing or damaged: the shim will be asked
+			continue // if it is missing or damaged, findShim asks the shim
 		}
 		r.ID.Boot = l.Boot
 		if err := WriteRecord(d.path(file), r); err != nil {
@@ -138,7 +139,8 @@ func (d stateDir) readExit(run int) (Exit, bool) {
 	return r.exit(), true
 }
 
-// lock takes the shim's lock without waiting. The file is closed on exec, so no child keeps the lock.
+// lock takes the shim's lock without waiting. It returns errLocked if another process holds the lock. The file is
+// closed on exec, so no program keeps the lock.
 func (d stateDir) lock() (*os.File, error) { return lockFile(d.path(fileLock)) }
 
 var errLocked = errors.New("locked by another process")

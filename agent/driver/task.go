@@ -15,11 +15,11 @@ import (
 // Exit says how an instance ended. Nothing of the instance runs any more.
 type Exit struct {
 	Reason    Reason
-	Code      int            // of the program; 128 + signal when one ended it; -1 when nobody saw its end
-	Signal    syscall.Signal // that ended the program; 0 = none
-	OOMKilled bool           // the kernel killed at least one of its processes at the memory cap
+	Code      int            // of the program; 128 + Signal if a signal ended it; -1 = nobody saw its end
+	Signal    syscall.Signal // the signal that ended the program; 0 = none
+	OOMKilled bool           // the kernel killed at least one of the instance's processes at the memory cap
 	Message   string         // for people; may be empty
-	StartedAt time.Time      // wall clock; zero when unknown
+	StartedAt time.Time      // wall clock; zero = unknown
 	EndedAt   time.Time      // wall clock
 }
 
@@ -56,10 +56,10 @@ func newTask(d *Driver, dir stateDir, l launch, exit *Exit) *Task {
 // ID returns the instance's id.
 func (t *Task) ID() ID { return t.launch.Spec.ID }
 
-// Spec returns what runs, with defaults filled in.
+// Spec returns what the instance runs, with defaults filled in.
 func (t *Task) Spec() Spec { return t.launch.Spec }
 
-// Run returns the number of starts of this instance on this node, from 1.
+// Run returns the number of the present or last run on this node. The first start is run 1.
 func (t *Task) Run() int { return t.launch.Run }
 
 // Dir returns the working directory.
@@ -68,18 +68,18 @@ func (t *Task) Dir() string { return t.launch.Dir }
 // User returns the uid that the program runs as.
 func (t *Task) User() int { return t.launch.Account.UID }
 
-// Process returns the identity of the program's main process; zero if it was never known.
+// Process returns the identity of the program's main process. It returns zero if that is not known.
 func (t *Task) Process() Identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.main.PID == 0 { // adopted while it was still being started
+	if t.main.PID == 0 { // the instance was adopted while it was being started
 		t.main, _ = t.dir.readIdentity(fileMain, t.launch.Run)
 	}
 	return t.main
 }
 
 // Alive reports whether the main process runs: same pid, same start time, same boot, not a zombie. Descendants may
-// outlive it during the grace; only Done says that nothing is left.
+// outlive the main process; only Done says that nothing is left.
 func (t *Task) Alive() bool { return !closed(t.done) && t.Process().Alive() }
 
 // Done is closed when no process of the instance is left and Exit is known.
@@ -96,7 +96,7 @@ func (t *Task) Wait(ctx context.Context) (Exit, error) {
 	}
 }
 
-// Exit returns how the instance ended; false while it runs.
+// Exit returns how the instance ended. It returns false while the instance runs.
 func (t *Task) Exit() (Exit, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,8 +115,8 @@ func (t *Task) finish(e Exit) {
 	}
 }
 
-// record writes the exit for a later agent, then finishes. If the disk refuses, only the record is lost: this agent
-// knows the end, and a later agent would find the shim gone.
+// record writes the exit to the disk for a later agent, and then finishes the task. If the disk refuses, only that file
+// is missing: this agent knows the exit, and a later agent finds the shim gone.
 func (t *Task) record(e Exit) {
 	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled,
 		Message: e.Message, Ended: e.EndedAt.UnixMilli()}
@@ -129,14 +129,16 @@ func (t *Task) record(e Exit) {
 	t.finish(e)
 }
 
-// Signal sends sig to the program's process group. It blocks up to two seconds. CodeNotRunning: the program has
-// ended; CodeShimSilent: try again.
+// Signal sends sig to the program's process group. It blocks for up to two seconds. It returns CodeNotRunning if the
+// program has ended, CodeSignalFailed if the kernel refuses the signal, and CodeShimSilent if the shim does not answer;
+// then try again.
 func (t *Task) Signal(ctx context.Context, sig syscall.Signal) error {
 	return t.ask(ctx, request{Op: opSignal, Signal: int(sig)})
 }
 
-// Renew moves the end of the lease to until; an end before the present one is ignored. A renewal that arrives after the
-// end is refused with CodeNotRunning: the shim has begun to kill. Other codes as for Signal.
+// Renew moves the end of the lease to until, unless the lease ends later already. It blocks for up to two seconds. It
+// returns CodeNotRunning if the lease or the instance has ended, or if the instance is being killed. It returns
+// CodeShimSilent if the shim does not answer; then try again. CodeStateFailed means that the timer could not be set.
 func (t *Task) Renew(ctx context.Context, until BootTime) error {
 	return t.ask(ctx, request{Op: opLease, Until: until})
 }
@@ -158,14 +160,15 @@ func (t *Task) ask(ctx context.Context, req request) error {
 	return model.Refuse(CodeShimSilent, "the shim of instance %s did not answer: %v", t.ID(), err)
 }
 
-// Stats is what an instance uses at present.
+// Stats is what an instance uses now.
 type Stats struct {
-	CPU         time.Duration // since its start; without cgroups only of processes that still run
+	CPU         time.Duration // used since the start; without cgroups only by processes that still run
 	MemoryBytes int64         // without droppable page cache; without cgroups the sum of resident sets
 	Processes   int
 }
 
-// Stats reads the present use. CodeNotRunning after the end.
+// Stats reads what the instance uses now. It returns CodeNotRunning if the instance has ended, and CodeStateFailed if
+// the kernel's numbers can't be read.
 func (t *Task) Stats() (Stats, error) {
 	if closed(t.done) {
 		return Stats{}, model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
@@ -199,9 +202,9 @@ func (t *Task) stats() (Stats, error) {
 	return s, nil
 }
 
-// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory.
-// CodeStillRunning: the instance has not ended. CodeStateFailed: something could not be deleted; it may be called
-// again.
+// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory. It returns
+// CodeStillRunning if the instance has not ended or is started again, and CodeStateFailed if something can't be
+// deleted; it may be called again.
 func (t *Task) Remove() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -223,8 +226,9 @@ func (t *Task) Remove() error {
 	return nil
 }
 
-// RemoveWork deletes the instance's own working directory and keeps its logs. Call it for an ended instance
-// (CodeStillRunning otherwise) that will not be started again. It may be called again.
+// RemoveWork deletes the instance's own working directory, if it has one, and keeps the logs. Call it for an ended
+// instance that will not be started again. It returns CodeStillRunning if the instance has not ended or is just being
+// started or removed, and CodeStateFailed if the directory can't be deleted. It may be called again.
 func (t *Task) RemoveWork() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -246,7 +250,8 @@ func (t *Task) removeWork() error {
 	return nil
 }
 
-// remove deletes the state directory last, and under another name, so that Adopt can finish after a crash.
+// remove deletes what is left of the instance. It renames and deletes the state directory last, so that Adopt can
+// finish after a crash.
 func (t *Task) remove() error {
 	if c := t.launch.Cgroup.open(); c != nil {
 		if err := c.remove(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch waits for the end of the instance. It holds a connection to the shim, which breaks when the shim ends for any
-// reason. It returns when the task is finished or ctx ends.
+// watch waits until the instance has ended, and finishes the task. It holds a connection to the shim, which breaks when
+// the shim exits for any reason. If ctx ends first, watch returns and leaves the task as it is.
 func (t *Task) watch(ctx context.Context) {
 	pause := 5 * time.Millisecond
 	for ctx.Err() == nil {
@@ -23,7 +23,7 @@ func (t *Task) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		alive := t.shim.Alive() // before the exit is read: what a dead shim wrote is final
+		alive := t.shim.Alive() // checked before the exit is read: what a dead shim wrote is final
 		if e, ok := t.dir.readExit(t.launch.Run); ok {
 			awaitEnd(t.shim, 5*time.Second)
 			t.finish(e)
@@ -35,7 +35,7 @@ func (t *Task) watch(ctx context.Context) {
 			t.lost(ctx)
 			return
 		}
-		// The shim lives but does not listen: it is starting, ending, or stopped by a signal. Look again, ever more rarely.
+		// The shim lives but does not listen: it is starting, exiting, or stopped by a signal. Look again, ever more rarely.
 		if !sleep(ctx, pause) {
 			return
 		}
@@ -43,7 +43,7 @@ func (t *Task) watch(ctx context.Context) {
 	}
 }
 
-// holdConnection returns when the shim has gone or can't be reached, or when ctx ends.
+// holdConnection connects to the shim. It returns when the connection can't be opened or breaks, or when ctx ends.
 func (t *Task) holdConnection(ctx context.Context) {
 	c, err := dialControl(ctx, t.dir)
 	if err != nil {
@@ -57,7 +57,8 @@ func (t *Task) holdConnection(ctx context.Context) {
 	_, _ = io.Copy(io.Discard, c) // one answer, then nothing until the shim has ended
 }
 
-// lost ends an instance whose shim was killed. First it kills everything that the shim left, however long that takes.
+// lost handles the death of a shim that wrote no exit. It kills everything that the shim left, however long that takes,
+// and then records shim_lost. If ctx ends, it returns without recording.
 func (t *Task) lost(ctx context.Context) {
 	log := t.driver.cfg.Logger
 	log.Warn("shim lost, killing what it left", "instance", t.ID(), "shim", t.shim.PID)
@@ -80,10 +81,12 @@ func (t *Task) lost(ctx context.Context) {
 		EndedAt: time.Now()})
 }
 
-// leftoverTimeout bounds one attempt of killLeftovers. Only a process in uninterruptible sleep takes longer.
+// leftoverTimeout is how long killLeftovers and killEarlier try. Only a process in uninterruptible sleep takes longer
+// to end.
 const leftoverTimeout = 10 * time.Second
 
-// killLeftovers kills what a dead shim left behind and returns when nothing of it is alive.
+// killLeftovers kills what a dead shim left, and returns nil when nothing of it is alive. It returns an error after
+// leftoverTimeout, or when ctx ends.
 func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 	c := l.Cgroup.open()
 	deadline := time.Now().Add(leftoverTimeout)
@@ -107,10 +110,10 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 	}
 }
 
-// leftovers finds the living processes of a run whose shim is dead. They have its token in their environment. Without a
-// cgroup it also finds those in the session or group of the shim or the program. All their descendants count too.
-// Without a cgroup one case is missed: a process that cleaned its environment, left the session and lost its parent
-// before the shim died.
+// leftovers returns the living processes of a run whose shim is dead. These are the processes with the run's token in
+// their environment and, without a cgroup, those in the session or group of the shim or the program. All their
+// descendants count too. For a run of another boot it returns none. Without a cgroup one case is missed: a process that
+// cleaned its environment, left the session and lost its parent before the shim died.
 func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 	if boot, err := bootID(); err != nil || boot != l.Boot {
 		return nil, err
@@ -142,9 +145,9 @@ func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 	return found, nil
 }
 
-// memberOf returns a test for processes in the session or process group of one of the leaders. The kernel reuses a
-// number only when no process, group or session has it. So as long as no younger process has the leader's number, the
-// members are the leader's.
+// memberOf returns a function that reports whether a process is in the session or process group of one of the leaders.
+// The kernel reuses a number only when no process, group or session has it. So unless another process has a leader's
+// pid now, all processes in the session or group of that number belong to the leader.
 func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	var valid []Identity
 	for _, id := range leaders {
@@ -160,16 +163,16 @@ func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	}
 }
 
-// shimPatience is how long a shim may take to answer a stop before it counts as hung. It is long enough for a busy
-// node, because a hung shim is killed in the end.
+// shimPatience is how long a shim may take to answer Stop or Note. It is long enough for a busy node, because Stop
+// kills a shim that does not answer.
 const shimPatience = 4 * time.Second
 
-// Stop ends the instance: sig to its process group, then after grace SIGKILL to everything that is left. It blocks
-// until nothing is left and then returns nil. When ctx ends first, it returns the error of ctx, and the shim goes on
-// alone. sig 0 means the Spec's signal. A negative grace means the Spec's grace; 0 kills at once. It may be called
-// again: the earlier of the two deadlines counts.
+// Stop sends sig to the program's process group and, after grace, SIGKILL to everything that is left. It blocks until
+// nothing is left, and then returns nil. If ctx ends first, it returns the error of ctx, and the shim goes on alone. If
+// sig is 0, the signal of the Spec is used. If grace is negative, the grace of the Spec is used; if it is 0, everything
+// is killed at once. Stop may be called again: the earliest deadline counts.
 //
-// If the shim is dead or hangs, the agent does all this itself; the reason of the exit is then shim_lost.
+// If the shim is dead or does not answer, the agent does all this itself. The reason of the exit is then shim_lost.
 func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
 	if sig == 0 {
 		sig = t.launch.Spec.Stop.Signal
@@ -187,7 +190,7 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 		if errors.As(err, &silent) && silent.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 			t.stopWithoutShim(ctx, sig, grace)
 		}
-		// The shim needs no more help. If it hangs later, the loop asks again and finds out.
+		// The shim goes on alone from here. If it hangs later, the next round finds that out.
 		select {
 		case <-t.done:
 		case <-ctx.Done():
@@ -198,8 +201,9 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	return nil
 }
 
-// stopWithoutShim handles a shim that lives but does not answer. It kills the shim in the end, after which watch kills
-// the rest.
+// stopWithoutShim stops an instance whose shim lives but does not answer. It sends sig to the program's process group,
+// waits until the program has ended or the grace is over, and kills the shim. Then watch kills the rest. If ctx ends,
+// it returns without killing the shim.
 func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace time.Duration) {
 	t.driver.cfg.Logger.Warn("shim does not answer, stopping without it", "instance", t.ID(), "shim", t.shim.PID)
 	if main := t.Process(); grace > 0 && main.Alive() {
