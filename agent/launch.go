@@ -128,8 +128,8 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 	return nil
 }
 
-// claim takes the volumes and ports of a program that was found running, or that may run. A conflict is only logged,
-// because the program runs already.
+// claim takes the volumes and ports of a program that was found running, or that may run. It only logs a conflict,
+// because the program was started before.
 func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)

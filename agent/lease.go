@@ -34,7 +34,7 @@ type lease struct {
 	mu          sync.Mutex
 	beats       Heartbeats      // nil: no lease is held
 	now         registration    // the newest registration
-	told        registration    // the newest registration whose assignments are known; zero while a restore is not confirmed
+	told        registration    // the newest registration with known assignments; zero while a restore is not confirmed
 	incarnation uint64          // the incarnation of the servers' state to which sure belongs
 	sure        time.Time       // the latest time at which the restore may have been confirmed; zero: no restore was
 	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: there is none
