@@ -25,7 +25,7 @@ const CodeAgentRuns model.Code = "agent_running"
 //	lock         held (flock) by the agent
 //	node         the node's id
 //	servers      host:port of each server that the last registration named
-//	peers/       lists of the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable by all
+//	peers/       for each group with an instance here, the list of its instances: JOB/GROUP and JOB/GROUP.json, mode 0644
 //	services     the last known exposed services and their backends
 //	cluster      the cluster and the lineage that the node follows
 //	refused      exists while the servers refuse this agent because another agent runs its node
@@ -199,8 +199,8 @@ func (h *home) refused() bool {
 	return err == nil
 }
 
-// KnownServers returns the servers that the last registration of the agent with this data directory named, as
-// host:port. It returns nil before the first registration, or if the file can't be read.
+// KnownServers returns the last known servers of the agent whose data directory is dataDir, each as host:port. It
+// returns nil before the agent's first registration, or if the file can't be read.
 func KnownServers(dataDir string) []string {
 	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
 	if err != nil {

@@ -182,8 +182,8 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 	return result
 }
 
-// awaitGates checks the gates again and again until all hold, the deadline is less than gateAgain away, or ctx ends. It
-// checks at least once. It returns "" if all gates hold, and otherwise why one does not.
+// awaitGates checks the gates again and again until all hold, the deadline is too near for another check, or ctx ends.
+// It checks at least once. It returns "" if all gates hold, and otherwise why one does not.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
 		why := unmetGate(ctx, gates, ask)
@@ -222,7 +222,7 @@ func (i *instance) conclude(r model.HookResult) {
 
 // declinePreparation reports that a requested preparation has failed, if the program does not run or can't be reached.
 // The servers try again later. It does nothing if the outcome of the preparation is known, the instance is to stop, or
-// it was never started.
+// the instance was never started.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
 	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning ||

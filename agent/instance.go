@@ -48,7 +48,7 @@ type instance struct {
 
 	mu   sync.Mutex
 	want transport.Assignment
-	task Task // the latest, running or ended; nil before the first start
+	task Task // the latest, running or ended; nil if none is known
 	// unclear is true while the runtime can't tell whether a program of an earlier agent runs.
 	unclear bool
 
@@ -174,7 +174,7 @@ func (i *instance) start(ctx context.Context) {
 	if !ok || !i.awaitPeers(ctx, want) {
 		return
 	}
-	if i.entry.Host != "" { // it ran before, so its volumes must exist
+	if i.entry.Host != "" { // an earlier start made its volumes, so they must exist
 		want.Held = volumeNames(want)
 	}
 	var spec driver.Spec
@@ -190,7 +190,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// The journal must have this before the process exists.
+	// The journal must have these fields before the process exists. observe writes them.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)
@@ -369,7 +369,8 @@ func (i *instance) report(s model.InstanceStatus) {
 
 // lastWord reports that an instance that must not run twice has stopped. The servers may then start another instance of
 // the slot. The journal must have the status first, or this agent could start the instance again after a restart. If
-// the journal refuses it, lastWord reports why, with the previous state, and run tries again.
+// the journal refuses the status, lastWord reports why as the reason of an instance that has not stopped yet, and run
+// tries again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1

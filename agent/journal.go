@@ -31,8 +31,8 @@ type entry struct {
 	// AfterStart is set before the program is started, and cleared once its after_start hook has ended. An agent that
 	// starts in between runs the hook again. An agent also repeats a preparation whose outcome is not in Status.Hook.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. If Host has changed, the agent asks the
-	// servers before it restarts an instance that must not run twice.
+	// Host is the boot and the machine on which the program was last started. On another boot or machine, the agent asks
+	// the servers before it restarts an instance that must not run twice.
 	Host string `cbor:"8,keyasint,omitempty"`
 	// UID is the instance's user id from the node's range, or 0 if it has none.
 	UID int `cbor:"9,keyasint,omitempty"`
@@ -45,7 +45,7 @@ func (e entry) over() bool {
 
 // Keys of the journal.
 const (
-	keySeen     = "seen"
+	keySeen     = "seen"      // the value is the model.Seen of the newest assignments that were acted on
 	keyInstance = "instance/" // followed by the instance's id; the value is its entry
 	keyStopped  = "stopped/"  // followed by the id of a forgotten instance; the value is when it was forgotten, in Unix ms
 )

@@ -54,7 +54,7 @@ func (h *home) endRun() error {
 	return nil
 }
 
-// noteRun records that this run begins, and logs whether the run before it ended without a shutdown. If the disk
+// noteRun records that this run begins. It logs a warning if the run before it ended without a shutdown. If the disk
 // refuses, the agent runs anyway.
 func (a *Agent) noteRun() {
 	before, err := a.home.beginRun(a.identity.BootID)

@@ -25,7 +25,7 @@ const (
 type lineSource struct {
 	log  Log
 	buf  []byte
-	have int   // bytes in buf
+	have int   // number of bytes in buf
 	at   int64 // offset in the log of the first byte in buf
 	end  int   // end of the first line in buf; 0 while that line is not complete
 	fail error // the error of the log, if it is not io.EOF
@@ -114,9 +114,9 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest returns the source whose line was written first, or nil if there is no line now. A source without a line is
-// read again, after the last read of the lines that the other sources have. If that finds nothing, the next line of
-// that source will be newer than those lines.
+// oldest returns the source whose line was written first, or nil if there is no line now. Before that, it reads each
+// source without a line once more, after the lines of the other sources were read. If that read finds nothing, the next
+// line of that source will be newer than the lines of the others.
 func (m *lineMerge) oldest(over bool) *lineSource {
 	begin := m.reads // if no stream has a line, all are read once
 	for looked := true; looked; {

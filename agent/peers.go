@@ -31,14 +31,14 @@ const (
 	peersMissing = 5 * time.Second
 )
 
-// peers keeps two files for each group that has an instance here, a text for shells (OUTSPAN_PEERS) and JSON. They list
-// all instances of the group, ready or not. They stay unchanged while no server answers, and when the agent restarts.
-// They are removed with the group's last instance here. Safe for many goroutines.
+// peers keeps two files for each group that has an instance here: a text file for shells, which OUTSPAN_PEERS names,
+// and a JSON file. They list all instances of the group, ready or not. They stay unchanged while no server answers, and
+// when the agent restarts. They are removed with the group's last instance here. Safe for many goroutines.
 type peers struct {
 	node    model.NodeID
 	dir     string
 	log     hclog.Logger
-	changed func(model.GroupID) // called when the group's instances, their addresses or ports changed. It must not block
+	changed func(model.GroupID) // called when a group's instances, their addresses or ports changed; it must not block
 	kick    chan struct{}       // capacity 1; has a token when the set of groups changed
 
 	mu          sync.Mutex // never held during disk access, because instances need what it guards

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portWatch knows the ports on which the cluster itself listens on this machine, and reports ports that can't be
+// portWatch knows the ports on which this agent and the servers of this machine listen, and reports ports that can't be
 // opened. Safe for many goroutines.
 type portWatch struct {
 	host string                    // the node's own address

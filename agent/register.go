@@ -44,8 +44,8 @@ func (s *session) current() (registration, <-chan struct{}) {
 	return s.now, s.changed
 }
 
-// set stores a new registration, which reported the labels sent. It drops a pending request to register, unless the
-// labels have changed since.
+// set stores a new registration. sent are the labels that it reported. A pending request to register is dropped, unless
+// the labels have changed since.
 func (s *session) set(t registration, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt
 	reportBatch    = 2000                  // most statuses in one report, except the full inventory
-	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger full inventory leaves out the facts
+	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger inventory leaves out the facts
 )
 
 // reporter sends changes to the servers, in batches, until they acknowledge them. A status is identified by its

@@ -16,8 +16,8 @@ import (
 // startFailed is the reason of an instance whose program could not be started. Details may follow it.
 const startFailed = string(driver.ReasonStartFailed)
 
-// maxRestartDelay is the limit up to which the delay between restarts doubles. If the group's own delay is longer, that
-// is the limit.
+// maxRestartDelay is the limit up to which the delay between restarts doubles. A group's own delay above the limit is
+// used as it is.
 const maxRestartDelay = time.Minute
 
 // failure is the end of a program that should run, or a failed start.
@@ -95,7 +95,7 @@ func restartDelay(delay time.Duration, failures int) time.Duration {
 	return min(delay, most)
 }
 
-// ended handles the end of a program. If the instance should run, failed decides how it goes on.
+// ended handles the end of a program. If the instance should run, failed decides whether it is restarted.
 func (i *instance) ended(task Task) {
 	exit, _ := task.Exit()
 	i.entry.Live = false
@@ -115,13 +115,13 @@ func (i *instance) ended(task Task) {
 		f.free = true
 	case driver.ReasonStartFailed:
 		f.detail = exit.Message
-	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent stopped it
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent stopped the program
 		f.free = true
 	}
 	i.failed(f)
 }
 
-// endedItself reports whether the program's last end is known, and nobody stopped the program.
+// endedItself reports whether the program is known to have ended on its own: nobody stopped it.
 func (i *instance) endedItself() bool {
 	task := i.current()
 	if task == nil {
@@ -173,7 +173,7 @@ func (i *instance) abandon(ctx context.Context, task Task, why error) {
 // own.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
-	i.judge(verdict{reason: why}) // withdraws it from its service before the stop
+	i.judge(verdict{reason: why}) // withdraws the instance from its services before the stop
 	i.stopAsFailed(ctx, task, failure{code: string(model.CauseCheckFailed), detail: why})
 }
 

@@ -47,7 +47,7 @@ type Task interface {
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
-	// Renew moves the end of a fenced instance's lease to until.
+	// Renew moves the end of a fenced instance's lease to the time until.
 	Renew(ctx context.Context, until driver.BootTime) error
 	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns the
 	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are

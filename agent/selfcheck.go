@@ -204,7 +204,7 @@ const (
 )
 
 // roomIn returns why the file system of dir counts as full. It returns "" if it does not, or can't be asked. was is
-// true if it counted as full in the last round.
+// true if it counted as full at the last call.
 func roomIn(dir string, was bool) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 {
