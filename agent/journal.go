@@ -43,7 +43,6 @@ func (e entry) over() bool {
 	return e.Status.Observed == model.ObservedStopped || e.Status.Observed == model.ObservedFailed && !e.Live
 }
 
-// Keys of the journal.
 const (
 	keySeen     = "seen"      // the value is the model.Seen of the newest assignments that were acted on
 	keyInstance = "instance/" // followed by the instance's id; the value is its entry

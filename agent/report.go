@@ -16,7 +16,6 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How reports are sent.
 const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt

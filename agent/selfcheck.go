@@ -14,7 +14,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
 	// A check becomes a trouble after selfBad failures in a row. The trouble is over after selfGood passes in a row.
