@@ -177,8 +177,8 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. With SyncEach it returns when the value is on disk. After CodeFailed the journal has the
-// earlier value; a later write may succeed.
+// Put sets key to value. With SyncEach it returns when the value is on disk. After CodeFailed, Get still returns the
+// earlier value, but a crash may leave either of the two. A later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
