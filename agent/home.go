@@ -22,18 +22,19 @@ const CodeAgentRuns model.Code = "agent_running"
 
 // home is the agent's data directory, locked for this process.
 //
-//	lock       held (flock) by the agent
-//	node       the node's id
-//	servers    host:port of each server of the last registration
-//	peers/     the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable for all
-//	services   the exposed services and their backends as they were known last
-//	cluster    the cluster and the lineage that the node follows
-//	refused    exists while the servers refuse this agent because another agent runs its node
-//	run        exists while the agent runs; it stays when the agent is killed
-//	journal    what is known of each instance, and the newest assignments that were acted on
-//	door/      the control socket of the process that listens on exposed ports, and what it printed
-//	driver/    what the driver keeps of each instance: its shim, exit status, logs
-//	volumes/   local volumes: job/group/slot/name
+//	lock         held (flock) by the agent
+//	node         the node's id
+//	servers      host:port of each server that the last registration named
+//	peers/       for each group with an instance here, the list of its instances: JOB/GROUP and JOB/GROUP.json, mode 0644
+//	services     the last known exposed services and their backends
+//	cluster      the cluster and the lineage that the node follows
+//	refused      exists while the servers refuse this agent because another agent runs its node
+//	run          exists while the agent runs; it stays when the agent is killed
+//	self-check   test file of the disk check
+//	journal      what is known of each instance, and which assignments were acted on last
+//	door/        the door's control socket and its log
+//	driver/      what the driver keeps of each instance: its shim, exit status, logs and working directory
+//	volumes/     local volumes: JOB/GROUP/SLOT/NAME
 type home struct {
 	dir     string
 	lock    *os.File
@@ -41,8 +42,9 @@ type home struct {
 	node    model.NodeID
 }
 
-// openHome makes the directory, takes other users' access to it away, and locks it. Codes: agent_running, internal (the
-// disk refused), those of openRecords.
+// openHome opens the data directory dir, or creates it. It makes the directory private and locks it, reads or creates
+// the node's id, and opens the journal. Codes: agent_running, internal (the disk refused, or the id is damaged), those
+// of openRecords.
 func openHome(dir string, log hclog.Logger) (*home, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, diskError("make "+dir, err)
@@ -82,7 +84,7 @@ func (h *home) takeLock() error {
 	return nil
 }
 
-// makePrivate takes read and write access from other users. They may still pass through: see letThrough.
+// makePrivate sets mode 0700 if other users can read or write dir. It keeps mode 0711, which letThrough sets.
 func makePrivate(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Mode().Perm()&0o066 != 0 {
@@ -94,9 +96,9 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// letThrough allows other users to pass through the data directory to a directory of their own, without listing or
-// reading it. It is called only when an instance runs as another user. Everything that is not for instances is 0700 or
-// 0600 anyway.
+// letThrough sets mode 0711, so that other users can pass through the data directory to their own directories below it,
+// but can't list or read it. It is called only when an instance runs as another user. All files and directories that
+// are not for instances have mode 0600 or 0700 anyway.
 func (h *home) letThrough() error {
 	if err := os.Chmod(h.dir, 0o711); err != nil {
 		return diskError("let instances of other users pass through "+h.dir, err)
@@ -104,8 +106,8 @@ func (h *home) letThrough() error {
 	return nil
 }
 
-// identify reads the node's id, or makes one at the first start. A damaged id is not replaced: the cluster would see a
-// new node, and consider the old one dead.
+// identify reads the node's id. At the first start it creates one. It refuses a damaged id, because with a new id the
+// cluster would see a new node and consider the old one dead. Code: internal.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +128,8 @@ func (h *home) identify() error {
 	return nil
 }
 
-// cluster returns the history that this node follows (model.History as text); "" before the first registration.
+// cluster returns the cluster and the lineages that this node follows, as written by model.History.String. It returns
+// "" before the first registration, or if the file can't be read.
 func (h *home) cluster() string {
 	known, err := readLine(h.path("cluster"))
 	if err != nil {
@@ -136,8 +139,9 @@ func (h *home) cluster() string {
 }
 
 // followCluster makes the node follow the cluster of its first registration. Later it accepts only that cluster, with
-// the same lineage or one that replaces it. So the node never follows servers of a replaced lineage again. Code:
-// conflict.
+// the same lineage or one that replaces it. So the node never follows servers of a replaced lineage again. answered is
+// the cluster in the servers' answer, in the same form as the result of cluster. Codes: conflict, invalid (answered is
+// malformed), internal (the disk refused).
 func (h *home) followCluster(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -170,8 +174,9 @@ func (h *home) followCluster(answered string) error {
 	return nil
 }
 
-// noteAnswer makes the file refused when the servers refuse this agent because another agent runs its node. It removes
-// the file when they accept this agent. Other failures change nothing.
+// noteAnswer records how the servers answered a registration. If they refuse this agent because another agent runs its
+// node, it creates the file refused. If they accept this agent, it removes the file. Other errors change nothing. Code:
+// internal.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -194,8 +199,8 @@ func (h *home) refused() bool {
 	return err == nil
 }
 
-// KnownServers returns host:port of each server that the agent of a data directory knew last; none before its first
-// registration.
+// KnownServers returns the last known servers of the agent whose data directory is dataDir, each as host:port. It
+// returns nil before the agent's first registration, or if the file can't be read.
 func KnownServers(dataDir string) []string {
 	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
 	if err != nil {
@@ -204,7 +209,8 @@ func KnownServers(dataDir string) []string {
 	return strings.Fields(string(text))
 }
 
-// keepServers keeps the servers for the next start: those in the configuration may be gone by then.
+// keepServers saves the servers' addresses for the next start, because the servers in the configuration may be gone by
+// then. It writes nothing if no server has an address or nothing changed.
 func (h *home) keepServers(servers []transport.ServerInfo) error {
 	var addresses []string
 	for _, s := range servers {
@@ -218,7 +224,8 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 	return durable.ReplaceBytes(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }
 
-// close unlocks explicitly: a child between fork and exec has a copy of the descriptor, and with it the lock.
+// close closes the journal and unlocks the directory. It unlocks explicitly, because a child process between fork and
+// exec has a copy of the descriptor, which would keep the lock.
 func (h *home) close() {
 	if h.records != nil {
 		if err := h.records.Close(); err != nil {
@@ -231,7 +238,8 @@ func (h *home) close() {
 	}
 }
 
-// born returns when the directory was made, in ns since 1970; 0 if its file system does not record it.
+// born returns when the data directory was created, in ns since 1970. It returns 0 if the file system does not record
+// that.
 func (h *home) born() int64 {
 	var s unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, h.dir, 0, unix.STATX_BTIME, &s); err != nil || s.Mask&unix.STATX_BTIME == 0 {
@@ -247,7 +255,7 @@ func readLine(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeLine writes a file of one line. After a power cut the file has either the old or the new content.
+// writeLine replaces a file with one line. After a power cut the file has either the old or the new content.
 func writeLine(path, line string) error { return durable.ReplaceBytes(path, []byte(line+"\n"), 0o600) }
 
 func diskError(what string, err error) error {

@@ -19,13 +19,14 @@ const (
 	// hookTimeout bounds a hook whose spec sets no timeout.
 	hookTimeout = 30 * time.Second
 	// settleGates is how long the gates of an instance may take to hold after its hook: a leader that resigned is not yet
-	// a follower. The servers wait for ten seconds more than the hook's timeout.
+	// a follower. The servers allow ten seconds more than the hook's timeout for a preparation.
 	settleGates = 5 * time.Second
-	// gateAgain is the pause between two looks at gates that don't hold.
+	// gateAgain is the pause between two checks of gates that don't hold.
 	gateAgain = time.Second
-	// lastGrace is the least grace that a program gets after its gates delayed the stop signal.
+	// lastGrace is how much of the grace is left to the program when its gates delay the stop signal. Of a grace below two
+	// seconds, half is left.
 	lastGrace = time.Second
-	// hookOutput is how many bytes of a hook's output go to the instance's log.
+	// hookOutput is how many bytes of a hook's stdout, and of its stderr, go to the instance's log.
 	hookOutput = 64 << 10
 )
 
@@ -40,7 +41,7 @@ func hookOf(a transport.Assignment, name model.HookName) (model.HookSpec, bool) 
 	return a.Spec.Hooks[n], true
 }
 
-// hookRun is one run of a hook of a running program.
+// hookRun is one run of a hook beside a running program.
 type hookRun struct {
 	hook  model.HookSpec
 	task  Task
@@ -49,7 +50,8 @@ type hookRun struct {
 	alone bool // an earlier agent may have left the hook running
 }
 
-// newHookRun prepares a run. Code: invalid, for an unknown variable.
+// newHookRun prepares a run of hook for the running program task. Code: invalid (the hook's command has an unknown
+// variable).
 func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.HookSpec) (hookRun, error) {
 	argv, err := i.shared.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
 	if err != nil {
@@ -62,8 +64,8 @@ func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.H
 	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
 }
 
-// run runs the hook to its end, and kills it after its timeout. It returns nil if the hook exited with 0. The hook's
-// output goes to the program's log.
+// run runs the hook until it exits, and kills it after its timeout or when ctx ends. It returns nil if the hook exited
+// with 0. The hook's output goes to the program's log.
 func (h hookRun) run(ctx context.Context) error {
 	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -86,18 +88,18 @@ func (h hookRun) run(ctx context.Context) error {
 	return nil
 }
 
-// hookLog writes the lines of one of a hook's outputs into the program's log, each with the hook's name in front. One
-// goroutine uses it.
+// hookLog writes one output of a hook, stdout or stderr, to the program's log. Each line begins with the hook's name.
+// One goroutine uses it.
 type hookLog struct {
 	name    model.HookName
 	note    func(text string) error
-	left    int // bytes that it may still write
+	left    int // bytes of output that may still be written
 	partial []byte
 	last    string // the last line that isn't empty
 	broken  bool   // a write to the log failed
 }
 
-// lineLimit is how many bytes of a line are kept, so that several lines fit in one note.
+// lineLimit is how many bytes of a line are kept. It is small, so that several lines fit in one note.
 const lineLimit = 1000
 
 func (l *hookLog) Write(b []byte) (int, error) {
@@ -119,7 +121,7 @@ func (l *hookLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line ends the current line and adds it to text.
+// line completes the current line and appends it to text, unless the limit of the output is reached.
 func (l *hookLog) line(text *strings.Builder) {
 	line := strings.ToValidUTF8(string(l.partial), "?")
 	l.partial = l.partial[:0]
@@ -135,12 +137,12 @@ func (l *hookLog) flush(text *strings.Builder) {
 	if text.Len() == 0 || l.broken {
 		return
 	}
-	// on a full disk, or with a shim of an older release, only the output is lost
+	// If the write fails, only this output is lost. It fails on a full disk, or with a shim of an older release.
 	l.broken = l.note(text.String()) != nil
 	text.Reset()
 }
 
-// finish writes a last line without a line end.
+// finish writes the last line, if it has no line end.
 func (l *hookLog) finish() {
 	if len(l.partial) > 0 {
 		var text strings.Builder
@@ -149,8 +151,9 @@ func (l *hookLog) finish() {
 	}
 }
 
-// prepare does what comes before a planned stop: the before_stop hook, then another look at the instance's own gates.
-// The program serves meanwhile. When ctx ends, it returns early, and the result is not reported.
+// prepare runs the before_stop hook, if there is one, and then checks the instance's own gates again. A failed hook
+// ends the preparation, unless its on_failure is continue. The program serves meanwhile. If ctx ends, prepare returns
+// early, and the caller drops the result.
 func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) model.HookResult {
 	result := model.HookResult{Seq: want.Prepare}
 	hook, has := hookOf(want, model.HookBeforeStop)
@@ -179,8 +182,8 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 	return result
 }
 
-// awaitGates checks the gates until all hold or the deadline is reached, and returns why one doesn't; "" if all do. It
-// checks at least once.
+// awaitGates checks the gates again and again until all hold, the deadline is too near for another check, or ctx ends.
+// It checks at least once. It returns "" if all gates hold, and otherwise why one does not.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
 		why := unmetGate(ctx, gates, ask)
@@ -194,7 +197,7 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short cuts a text to a length that the servers accept.
+// short cuts text to a length that the servers accept.
 func short(text string) string {
 	if len(text) > 240 { // servers cut at 256 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."
@@ -202,13 +205,14 @@ func short(text string) string {
 	return text
 }
 
-// prepared reports whether the outcome of a preparation is known.
+// prepared reports whether the outcome of the preparation seq is known.
 func (i *instance) prepared(seq uint64) bool {
 	h := i.entry.Status.Hook
 	return h != nil && h.Seq == seq
 }
 
-// conclude reports the outcome of a preparation. It writes the journal first, so that no later agent prepares again.
+// conclude reports the outcome of a preparation. The journal has the outcome first, so that no later agent prepares
+// again.
 func (i *instance) conclude(r model.HookResult) {
 	i.log.Info("prepared to stop", "preparation", r.Seq, "ok", r.OK, "message", r.Message)
 	s := i.entry.Status
@@ -216,8 +220,9 @@ func (i *instance) conclude(r model.HookResult) {
 	i.report(s)
 }
 
-// declinePreparation reports that a preparation can't be done, because the program doesn't run or can't be reached. The
-// servers try again later.
+// declinePreparation reports that a requested preparation has failed, if the program does not run or can't be reached.
+// The servers try again later. It does nothing if the outcome of the preparation is known, the instance is to stop, or
+// the instance was never started.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
 	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning ||
@@ -231,10 +236,11 @@ func (i *instance) declinePreparation(want transport.Assignment) {
 	i.conclude(model.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
-// lastLook checks the instance's own gates once more, right before the stop signal: the program may have become
-// something that must not be stopped since the servers decided. While a gate doesn't hold, the signal is delayed until
-// a second of the grace is left (for a short grace, half of it); then the servers' decision stands. It returns how much
-// of the grace was used.
+// lastLook checks the instance's own gates once more, right before the stop signal. The program may have changed since
+// the servers decided: for example, it may have become the leader of its group. While a gate does not hold, the signal
+// is delayed until a second of the grace is left (for a grace below two seconds, half of it). Then the servers'
+// decision stands. lastLook returns how much of the grace was used. It returns 0 without a delay if there is nothing to
+// check, and stops waiting with 0 if the program ends or must be killed, or if ctx ends.
 func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	want := i.wanted()
 	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// shared is what all instances of a node share.
+// shared has what all instances of a node use.
 type shared struct {
 	node       func() nodeFacts
 	runtime    Runtime
@@ -25,7 +25,7 @@ type shared struct {
 	ports      *driver.Ports
 	lease      *lease
 	host       string                           // this boot of this machine; see hostID
-	acceptance atomic.Int32                     // an acceptance (see slot.go)
+	acceptance atomic.Int32                     // holds an acceptance; see slot.go
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
 	prepare    func(transport.Assignment) error
@@ -33,48 +33,49 @@ type shared struct {
 	log        hclog.Logger
 }
 
-// instance supervises one assignment for as long as the node has it. One goroutine runs it; set, wake, wanted, current
-// and isUnclear may be called from others.
+// instance supervises one assignment for as long as the node has it. One goroutine calls run. The methods set, wake,
+// wanted, current and isUnclear may be called from other goroutines.
 //
-// The states that it reports change as docs/model.md, "Instances", says: booting -> ready <-> unready -> draining ->
-// stopped, and any -> failed. A program that ended and waits for its restart stays booting, or unready once it was
-// ready, with the reason of its end.
+// The states that it reports change as docs/model.md describes under "Instances": booting -> ready <-> unready ->
+// draining -> stopped, and any -> failed. While a program that ended waits for its restart, the instance is booting, or
+// unready if it was ready before. Its reason is then that of the end.
 type instance struct {
 	id     model.InstanceID
 	shared *shared
 	log    hclog.Logger
-	// changed has a token when want changed. Capacity 1.
+	// changed has a token when run must look at the assignment again. Capacity 1.
 	changed chan struct{}
 
 	mu   sync.Mutex
 	want transport.Assignment
-	task Task // the latest, running or ended; nil before the first start
-	// unclear says that the runtime can't tell yet whether a program of an earlier agent runs.
+	task Task // the latest, running or ended; nil if none is known
+	// unclear is true while the runtime can't tell whether a program of an earlier agent runs.
 	unclear bool
 
-	// Only the goroutine uses these.
+	// Only the goroutine of run uses the fields below, except adopted.
 	entry   entry
 	retryAt time.Time
-	told    int  // the peers.version that the program began with, or was last signalled about
-	adopted bool // an earlier agent started the program; written only while no other goroutine reads it
-	// pendingFinal is a final status that the journal refused. It is reported once the journal has taken it.
+	told    int  // peers.version when the program was started, or when it was last signalled
+	adopted bool // an earlier agent started the program; it is written only while no other goroutine reads it
+	// pendingFinal is a final status that the journal refused. It is reported once it is in the journal.
 	pendingFinal *model.InstanceStatus
 }
 
 // journalRetry is the pause before a final status that the journal refused is written again.
 const journalRetry = time.Second
 
-// newInstance makes the supervisor of the instance in e. task is what the runtime knows of it, or nil. unclear says
-// that the runtime can't tell yet whether it runs.
+// newInstance makes the supervisor of the instance that e describes, and reports its status. task is what the runtime
+// found of the instance, or nil. If unclear is true, the runtime can't tell yet whether the instance runs. newInstance
+// claims the volumes and ports of an instance that runs or may run.
 func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	i := &instance{
 		id: e.Status.ID, shared: with, entry: e, want: e.Assignment, task: task, unclear: unclear,
 		log: with.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
-	if len(e.Status.Facts) > 0 { // facts of an earlier agent may be out of date
+	if len(e.Status.Facts) > 0 { // drop them: an earlier agent recorded them, and they may be out of date
 		i.entry.Status.Facts = nil
 		i.entry.Status.Generation++
-		_ = with.records.save(i.id, i.entry) // a failure is logged; the next change writes it again
+		_ = with.records.save(i.id, i.entry) // a failure is logged; the next change writes the entry again
 	}
 	with.reports.set(i.entry.Status)
 	with.uids.keep(e.Assignment, e.UID)
@@ -82,13 +83,13 @@ func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	if runs || unclear && !e.over() {
 		i.adopt()
 	}
-	if runs || unclear { // before any other instance is started
+	if runs || unclear { // claim before any other instance is started
 		with.claim(e.Assignment)
 	}
 	return i
 }
 
-// set replaces what the servers want. If a has no spec, the known one stays: stopping needs it. It does not block.
+// set replaces the assignment. If a has no spec, the known spec stays, because stopping needs it. It does not block.
 func (i *instance) set(a transport.Assignment) {
 	i.mu.Lock()
 	if a.Spec == nil {
@@ -99,7 +100,7 @@ func (i *instance) set(a transport.Assignment) {
 	i.wake()
 }
 
-// wake makes the goroutine look at the assignment again. It does not block.
+// wake makes run look at the assignment again. It does not block.
 func (i *instance) wake() {
 	select {
 	case i.changed <- struct{}{}:
@@ -120,7 +121,7 @@ func (i *instance) current() Task {
 	return i.task
 }
 
-// run supervises until ctx ends. A running program goes on after that.
+// run supervises the instance until ctx ends. A running program continues after that.
 func (i *instance) run(ctx context.Context) {
 	i.recover(ctx)
 	for ctx.Err() == nil {
@@ -137,7 +138,7 @@ func (i *instance) run(ctx context.Context) {
 			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedStopped:
-			// the servers' state is a restored one; an instance that has stopped never starts again
+			// The servers' state was restored, and wants this instance to run. But a stopped instance never starts again.
 			i.observe(model.ObservedStopped, model.ReasonEnded, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
@@ -151,15 +152,16 @@ func (i *instance) run(ctx context.Context) {
 // wait blocks until the assignment changes, ctx ends, or d is over; it reports whether d is over.
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
-// start runs the program once, or notes why it could not. It returns early, with nothing done, when the assignment
-// changes.
+// start starts the program, or records why that failed. First it waits for the restart delay, the servers' acceptance,
+// the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile, it returns,
+// and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {
-		i.wait(ctx, maxWait) // the journal was lost: the servers will send the spec
+		i.wait(ctx, maxWait) // the journal was lost; the servers will send the spec
 		return
 	}
-	if want.RestartSeq > i.entry.RestartSeq { // a person asked: old failures don't count
+	if want.RestartSeq > i.entry.RestartSeq { // an operator requested a restart, so earlier failures don't count
 		i.entry.RestartSeq, i.entry.Failures, i.retryAt = want.RestartSeq, nil, time.Time{}
 	}
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
@@ -172,7 +174,7 @@ func (i *instance) start(ctx context.Context) {
 	if !ok || !i.awaitPeers(ctx, want) {
 		return
 	}
-	if i.entry.Host != "" { // it ran before: the volumes were made then
+	if i.entry.Host != "" { // an earlier start made its volumes, so they must exist
 		want.Held = volumeNames(want)
 	}
 	var spec driver.Spec
@@ -188,7 +190,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// The journal must have this before there is a process.
+	// The journal must have these fields before the process exists. observe writes them.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)
@@ -206,7 +208,8 @@ func (i *instance) start(ctx context.Context) {
 	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
 }
 
-// holdVolumes claims the volumes. If another instance uses one, it waits for a change and returns false.
+// holdVolumes claims the instance's volumes. If another instance uses one of them, it waits until a volume is released,
+// the assignment changes or ctx ends, and returns false.
 func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
 	holder, freed := i.shared.volumes.claim(want)
 	if holder == "" {
@@ -221,8 +224,8 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run, and returns when its lease ends; ok is false if the assignment
-// changed meanwhile. An instance without a lease gets 0 at once.
+// holdLease waits until a fenced instance may run, and returns when its lease ends. ok is false if the assignment
+// changed meanwhile or ctx ended. For an instance without a lease, it returns 0 and true at once.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
 	if !fenced(want) {
 		return 0, true
@@ -241,11 +244,12 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 			return 0, false
 		}
 	}
-	// The assignment that made the lease valid may be the one that stops this instance.
+	// The assignment that ended the wait may also stop this instance.
 	return until, i.wanted().Desired == model.DesiredRunning
 }
 
-// oversee follows a running program until it has ended or was stopped, or until ctx ends.
+// oversee supervises a running program until it has ended, or was stopped for good or for a restart. It also returns
+// when ctx ends, or when the assignment changes while the spec is unknown.
 func (i *instance) oversee(ctx context.Context) {
 	task := i.current()
 	side := i.attend(ctx, task)
@@ -290,14 +294,14 @@ func (i *instance) oversee(ctx context.Context) {
 				return
 			}
 		case <-i.changed:
-			if want.Spec == nil { // run calls oversee again, which now knows the checks
+			if want.Spec == nil { // the spec may be known now: run calls oversee again, which starts the checks
 				return
 			}
 		}
 	}
 }
 
-// keepLease renews the lease of a fenced program until the returned function is called.
+// keepLease renews the lease of a fenced program until stop is called. stop waits until the renewals have ended.
 func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	want := i.wanted()
 	if !fenced(want) {
@@ -309,7 +313,7 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// judge turns the checks' verdict into a reported state.
+// judge reports the state that follows from the checks' verdict.
 func (i *instance) judge(v verdict) {
 	switch {
 	case v.ready:
@@ -322,7 +326,8 @@ func (i *instance) judge(v verdict) {
 	}
 }
 
-// observe reports a state if it changed. Facts of a program that doesn't run are dropped.
+// observe reports a state if it changed. Otherwise it only saves the entry. It drops the facts of a program that does
+// not run.
 func (i *instance) observe(o model.Observed, reason string, code *int) {
 	s := i.entry.Status
 	if !i.entry.Live {
@@ -330,7 +335,7 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	}
 	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts &&
 		len(s.Facts) == len(i.entry.Status.Facts) {
-		_ = i.save() // a failure is logged; the next change writes it again
+		_ = i.save() // a failure is logged; the next change writes the entry again
 		return
 	}
 	s.Observed, s.Reason, s.ExitCode, s.Restarts = o, reason, code, i.entry.Restarts
@@ -338,7 +343,7 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	i.report(s)
 }
 
-// learn reports new facts of the role check. Nil: nothing is known any more.
+// learn reports the facts of the role check if they changed. nil means that no fact is known any more.
 func (i *instance) learn(found facts) {
 	s := i.entry.Status
 	if maps.Equal(s.Facts, found) {
@@ -349,7 +354,8 @@ func (i *instance) learn(found facts) {
 	i.report(s)
 }
 
-// report reports a change to the servers, after it was written to the journal.
+// report writes a changed status to the journal, and reports it to the servers even if the write failed. Only the stop
+// of an instance that must not run twice, or whose spec is unknown, must be in the journal first: see lastWord.
 func (i *instance) report(s model.InstanceStatus) {
 	if s.Observed == model.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
 		i.lastWord(s)
@@ -357,13 +363,14 @@ func (i *instance) report(s model.InstanceStatus) {
 	}
 	s.Generation++
 	i.entry.Status = s
-	_ = i.save() // a failure is logged; the next change writes it again
+	_ = i.save() // a failure is logged; the next change writes the entry again
 	i.shared.reports.set(s)
 }
 
-// lastWord reports that an instance which must not run twice has stopped; the servers may then start another one. The
-// journal must have it first, or this agent could start the instance again after a restart. If the journal refuses,
-// lastWord reports the reason instead, and run tries again.
+// lastWord reports that an instance that must not run twice has stopped. The servers may then start another instance of
+// the slot. The journal must have the status first, or this agent could start the instance again after a restart. If
+// the journal refuses the status, lastWord reports why as the reason of an instance that has not stopped yet, and run
+// tries again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1
@@ -400,7 +407,7 @@ func (i *instance) setLive(live bool) {
 	if !live {
 		i.learn(nil)
 	}
-	_ = i.save() // a failure is logged; the next change writes it again
+	_ = i.save() // a failure is logged; the next change writes the entry again
 }
 
 func ended(t Task) bool {

@@ -17,24 +17,24 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// entry is the journal's record of one instance: enough to go on supervising it without a server.
+// entry is the journal's record of one instance. It has all that the agent needs to supervise the instance without a
+// server.
 type entry struct {
 	Assignment transport.Assignment `cbor:"1,keyasint"`
-	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so generations only grow
-	// Live is set before the program is started and cleared once its end was handled. It tells a program that ended while
-	// no agent ran from one whose end was handled.
+	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so that generations only grow
+	// Live is set before the program is started, and cleared once its end was handled. So the next agent handles an end
+	// that no agent saw, and handles no end twice.
 	Live       bool    `cbor:"3,keyasint,omitempty"`
-	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // the last restart that was carried out
+	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // number of the last requested restart that was carried out
 	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
-	// AfterStart is set before the program is started and cleared once its after_start hook has ended. An agent that
-	// starts in between runs the hook again. The outcome of a preparation is in Status.Hook; a preparation without an
-	// outcome is run again too.
+	// AfterStart is set before the program is started, and cleared once its after_start hook has ended. An agent that
+	// starts in between runs the hook again. An agent also repeats a preparation whose outcome is not in Status.Hook.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. An instance that must not run twice may be
-	// restarted without asking the servers only on that boot of that machine.
+	// Host is the boot and the machine on which the program was last started. On another boot or machine, the agent asks
+	// the servers before it restarts an instance that must not run twice.
 	Host string `cbor:"8,keyasint,omitempty"`
-	// UID is the instance's user id from the node's range; 0: none.
+	// UID is the instance's user id from the node's range, or 0 if it has none.
 	UID int `cbor:"9,keyasint,omitempty"`
 }
 
@@ -43,11 +43,10 @@ func (e entry) over() bool {
 	return e.Status.Observed == model.ObservedStopped || e.Status.Observed == model.ObservedFailed && !e.Live
 }
 
-// Keys of the journal.
 const (
-	keySeen     = "seen"
-	keyInstance = "instance/" // and the id
-	keyStopped  = "stopped/"  // and the id of a forgotten instance; the value is when it was forgotten, in Unix ms
+	keySeen     = "seen"      // the value is the model.Seen of the newest assignments that were acted on
+	keyInstance = "instance/" // followed by the instance's id; the value is its entry
+	keyStopped  = "stopped/"  // followed by the id of a forgotten instance; the value is when it was forgotten, in Unix ms
 )
 
 // records is the agent's journal of instances. Safe for many goroutines.
@@ -56,8 +55,9 @@ type records struct {
 	log hclog.Logger
 }
 
-// openRecords opens the journal at path. A damaged journal is put aside and a new one begun, because the driver knows
-// what runs, and the servers know its assignments. Codes: those of journal.Open except journal_damaged.
+// openRecords opens the journal at path. It puts a damaged journal aside and begins a new one, because the driver knows
+// what runs, and the servers know its assignments. Codes: those of journal.Open except journal_damaged, internal (the
+// damaged journal could not be put aside).
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
@@ -76,8 +76,7 @@ func openRecords(path string, log hclog.Logger) (*records, error) {
 
 const damagedSuffix = ".damaged"
 
-// save writes e so that it survives a power cut. If the disk refuses, the error is logged and returned; the instance
-// goes on.
+// save writes e, so that it survives a power cut. It logs and returns an error of the disk.
 func (r *records) save(id model.InstanceID, e entry) error {
 	err := r.put(keyInstance+string(id), e)
 	if err != nil {
@@ -100,12 +99,12 @@ func (r *records) remove(id model.InstanceID) {
 	}
 }
 
-// keepStopped is the number of forgotten instances that are remembered as stopped, in case a restored state wants them
-// to run.
+// keepStopped limits how many forgotten instances are remembered as stopped. They are remembered in case a restored
+// state wants them to run.
 const keepStopped = 4096
 
-// noteStopped notes that a forgotten instance has stopped, so that it is never started again. Above keepStopped the
-// oldest note is dropped.
+// noteStopped records that a forgotten instance has stopped, so that it is never started again. If there are more than
+// keepStopped such notes, it removes the oldest.
 func (r *records) noteStopped(id model.InstanceID) {
 	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
 		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
@@ -115,7 +114,7 @@ func (r *records) noteStopped(id model.InstanceID) {
 	for key, value := range r.All() {
 		if strings.HasPrefix(key, keyStopped) {
 			var when int64
-			_ = cbor.Unmarshal(value, &when) // an unreadable one counts as the oldest
+			_ = cbor.Unmarshal(value, &when) // a note that can't be read counts as the oldest
 			notes, at[key] = append(notes, key), when
 		}
 	}
@@ -134,8 +133,7 @@ func (r *records) hasStopped(id model.InstanceID) bool {
 	return ok
 }
 
-// entries returns the record of each instance. A record that this release can't read is left out, as if it had never
-// been written.
+// entries returns the record of each instance. It logs and skips records that this release can't read.
 func (r *records) entries() map[model.InstanceID]entry {
 	found := map[model.InstanceID]entry{}
 	for key, value := range r.All() {
@@ -154,8 +152,8 @@ func (r *records) entries() map[model.InstanceID]entry {
 	return found
 }
 
-// lastSeen returns the newest assignments that were acted on. It is zero if there are none or they can't be read; then
-// any answer is accepted, as at a first start.
+// lastSeen returns the incarnation and index of the newest assignments that were acted on. They are zero if there are
+// none or they can't be read. Then the agent accepts any answer, as at its first start.
 func (r *records) lastSeen() (s model.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {

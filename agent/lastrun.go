@@ -9,12 +9,12 @@ import (
 
 // unclean is a run of the agent that ended without a shutdown: it was killed, it crashed, or its machine went down.
 type unclean struct {
-	began, lastSign time.Time // lastSign is within a few seconds of the end
+	began, lastSign time.Time // lastSign is the last time at which the run is known to have been alive
 	rebooted        bool      // the machine has been restarted since
 }
 
-// beginRun notes that the agent runs, until endRun. It returns what is known of the run before if that run did not
-// reach endRun; otherwise nil.
+// beginRun creates the file run, which endRun removes. If an earlier run left the file, beginRun returns what is known
+// of that run, otherwise nil. Code: internal.
 func (h *home) beginRun(boot string) (*unclean, error) {
 	before, err := h.lastRun(boot)
 	if err != nil {
@@ -39,14 +39,14 @@ func (h *home) lastRun(boot string) (*unclean, error) {
 		return nil, diskError("read "+h.path("run"), err)
 	}
 	run := &unclean{began: info.ModTime(), lastSign: info.ModTime(), rebooted: was != boot}
-	// The self-check writes this file every few seconds.
+	// If the self-check wrote its file later, the run was still alive then.
 	if probe, err := os.Stat(h.path("self-check")); err == nil && probe.ModTime().After(run.lastSign) {
 		run.lastSign = probe.ModTime()
 	}
 	return run, nil
 }
 
-// endRun notes that the agent ends properly.
+// endRun removes the file run. It is called when the agent shuts down properly.
 func (h *home) endRun() error {
 	if err := os.Remove(h.path("run")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("remove "+h.path("run"), err)
@@ -54,8 +54,8 @@ func (h *home) endRun() error {
 	return nil
 }
 
-// noteRun logs an earlier run that ended without a shutdown, and notes that this one begins. If the disk refuses, the
-// agent runs anyway.
+// noteRun records that this run begins. It logs a warning if the run before it ended without a shutdown. If the disk
+// refuses, the agent runs anyway.
 func (a *Agent) noteRun() {
 	before, err := a.home.beginRun(a.identity.BootID)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The range of the kernel's cpu shares.
+// The kernel's bounds for CPU shares.
 const (
 	minShares = 2
 	maxShares = 262144
@@ -21,8 +21,8 @@ func (w *shared) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
-// launch turns an assignment into a driver Spec. lease is when its lease ends; 0 = it needs none. Code: invalid, for
-// errors that trying again can't mend.
+// launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if it needs none.
+// Code: invalid (an unknown variable), which another try can't mend.
 func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
@@ -46,8 +46,8 @@ func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.S
 	return spec, nil
 }
 
-// mounts returns the binds for the assignment's volumes, and the path of each volume by name. That is the path of its
-// spec where the runtime can mount, otherwise the volume's own directory.
+// mounts returns the binds for the assignment's volumes, and the path of each volume by name. If the runtime can mount,
+// the path is the one in the volume's spec. Otherwise there are no binds, and the path is the volume's own directory.
 func (w *shared) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
 	mount := w.runtime.Capabilities().Binds
 	places = make(map[string]string, len(a.Spec.Volumes))
@@ -79,7 +79,8 @@ func limits(a transport.Assignment) driver.Limits {
 	return l
 }
 
-// stopPolicy returns the signal that asks the assignment's program to end, and its grace.
+// stopPolicy returns the signal that asks the assignment's program to stop, and its grace. If the spec is not known, it
+// returns SIGTERM and 0.
 func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
 	if a.Spec == nil {
 		return syscall.SIGTERM, 0
@@ -95,7 +96,8 @@ func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Durati
 	return sig, asDuration(grace)
 }
 
-// prepareNode makes the volumes that a program needs on this node, and reserves its ports.
+// prepareNode makes the volumes of an assignment and reserves its ports. If its program does not run as the agent's
+// user, prepareNode lets other users pass through the data directory, and refuses a user who still can't.
 func (a *Agent) prepareNode(as transport.Assignment) error {
 	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
 	if err != nil {
@@ -105,7 +107,7 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
-		// With binds the program sees its volumes at the paths of its spec, and needs no way through the data directory.
+		// Without binds, the program uses paths in the data directory, so its user must be able to pass through it.
 		if binds, _ := a.shared.mounts(as); len(binds) == 0 {
 			if err := reachable(a.home.dir, who); err != nil {
 				return err
@@ -126,8 +128,8 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 	return nil
 }
 
-// claim takes the volumes and ports of a program that was found running. A conflict is only logged, because the
-// program runs already.
+// claim takes the volumes and ports of a program that was found running, or that may run. It only logs a conflict,
+// because the program was started before.
 func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)

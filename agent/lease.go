@@ -11,37 +11,39 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// leaseCheck is how often an instance that waits for a lease looks again.
+// leaseCheck is how often answers to heartbeats are looked for, and how often an instance that waits for the servers or
+// for a lease checks again.
 const leaseCheck = 200 * time.Millisecond
 
-// fenced reports whether the assignment may run only while the lease is held.
+// fenced reports whether the assignment may run only while its group's lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
 // lease decides whether fenced instances may run. Each group sets the length of its lease. A lease is held while a
-// majority of the voters answer heartbeats that were sent within that length. The shims hold the timers, on the clock
-// of driver.BootTime; lease only moves their ends.
+// majority of the voters have answered heartbeats that were sent within that length. The shims run the timers, on the
+// clock of driver.BootTime; lease only extends them.
 //
-// Nothing is started before the servers have sent the assignments of the present registration, because what ran before
-// may run elsewhere by now (S2). After a restore nothing is started until an operator has confirmed it, and for a
-// while after that: until then, instances may run that the restored state does not know. Safe for many goroutines.
+// No fenced instance is started before the servers have sent the assignments of the present registration, because what
+// ran before may run elsewhere by now (S2). After a restore none is started until an operator has confirmed the
+// restore, and for a while after that. Until then, instances may run that the restored state does not know. Safe for
+// many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
 	mu          sync.Mutex
-	beats       Heartbeats      // nil: never held
+	beats       Heartbeats      // nil: no lease is held
 	now         registration    // the newest registration
-	told        registration    // the newest registration whose assignments are known and confirmed
-	incarnation uint64          // the incarnation of the servers' state that sure belongs to
-	sure        time.Time       // upper bound of when the restore was confirmed; zero: none was
-	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: none yet
-	moved       chan struct{}   // closed and replaced when heard changed
+	told        registration    // the newest registration with known assignments; zero while a restore is not confirmed
+	incarnation uint64          // the incarnation of the servers' state to which sure belongs
+	sure        time.Time       // the latest time at which the restore may have been confirmed; zero: no restore was
+	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: there is none
+	moved       chan struct{}   // closed and replaced when heard changes
 	mark        clocks          // both clocks at the last refresh
-	awake       time.Time       // heartbeats sent before this don't count: the machine slept after them
+	awake       time.Time       // heartbeats sent before this don't count, because the machine was suspended after them
 }
 
-// clocks is one moment on two clocks. Only boot goes on while the machine is suspended.
+// clocks is one moment, read from two clocks. Only boot continues while the machine is suspended.
 type clocks struct {
 	mono time.Time
 	boot driver.BootTime
@@ -57,14 +59,15 @@ func (l *lease) set(beats Heartbeats) {
 	l.beats = beats
 }
 
-// beginTerm sets the newest registration, whose assignments are not known yet.
+// beginTerm sets the newest registration. Its assignments are not known yet.
 func (l *lease) beginTerm(now registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
 }
 
-// assigned notes that the assignments of a registration have reached every instance.
+// assigned records that the assignments a of the registration now have reached every instance. They don't count while a
+// restore is not confirmed.
 func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,9 +84,9 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 	}
 }
 
-// until returns when a lease of this length ends. It returns 0 if the lease is not held, or if an instance with this
-// grace may not start under it yet. After a restore was confirmed, length plus grace must pass first. By then another
-// node has stopped its instance of the slot, or lost its lease.
+// until returns when a lease of this length ends. It returns 0 if the lease is not held, the confirmed assignments of
+// the present registration are not known, or a restore was confirmed less than length plus grace ago. After that time,
+// another node has stopped its instance of the slot, or lost its lease.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,20 +104,21 @@ func (l *lease) assignedNow() bool {
 	return l.now != (registration{}) && l.told == l.now
 }
 
-// run looks for newer answers until ctx ends.
+// run refreshes the lease until ctx ends.
 func (l *lease) run(ctx context.Context) {
 	for sleep(ctx, l.refresh(), nil) {
 	}
 }
 
-// refresh notes newer answers, and returns when to look again.
+// refresh records the newest heartbeat that a majority answered, and returns when to look again.
 func (l *lease) refresh() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.beats == nil {
 		return leaseCheck
 	}
-	// The boot clock is read first. If the machine sleeps between the two reads, the lease then ends early, never late.
+	// The boot clock is read first. If the machine is suspended between the two reads, the lease then ends early, never
+	// late.
 	now := clocks{boot: l.boot()}
 	now.mono = time.Now()
 	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() &&

@@ -13,7 +13,7 @@ import (
 
 const (
 	maxLine     = 64 << 10               // bytes; a longer line is cut into pieces
-	lookForMore = 100 * time.Millisecond // how often a follower looks; it bounds the delay of logs -f
+	lookForMore = 100 * time.Millisecond // how often new lines are looked for; it bounds the delay of logs -f
 
 	// lineTime is the format of the time before a line, always in UTC and always of the same length. noTime replaces the
 	// time of a line if that is unknown.
@@ -21,21 +21,21 @@ const (
 	noTime   = "-"
 )
 
-// lineSource is one stream, cut into lines with the time of each.
+// lineSource cuts one stream of an instance into lines.
 type lineSource struct {
 	log  Log
 	buf  []byte
-	have int   // bytes in buf that are not shown yet
-	at   int64 // offset in the log of the first of them
-	end  int   // end of the first line in buf; 0: that line is not complete yet
-	fail error // error of the log; io.EOF doesn't count
+	have int   // number of bytes in buf
+	at   int64 // offset in the log of the first byte in buf
+	end  int   // end of the first line in buf; 0 while that line is not complete
+	fail error // the error of the log, if it is not io.EOF
 
-	read  int // number of the last read that returned bytes
+	read  int // number of the last read that returned bytes; see lineMerge.reads
 	empty int // number of the last read that returned none
 }
 
-// fill reads until a line is complete, or nothing more is there now, and counts the reads. over says that nothing more
-// will be written.
+// fill reads until a line is complete, nothing more can be read now, or the log fails. It adds its reads to reads. If
+// over is true, nothing more will be written, and fill treats what is left as a line.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
@@ -66,7 +66,7 @@ func (s *lineSource) fill(over bool, reads *int) {
 	}
 }
 
-// take returns the complete line.
+// take removes the complete line from buf and returns it.
 func (s *lineSource) take() []byte {
 	line := bytes.Clone(s.buf[:s.end])
 	s.have = copy(s.buf, s.buf[s.end:s.have])
@@ -74,14 +74,14 @@ func (s *lineSource) take() []byte {
 	return line
 }
 
-// lineMerge shows the lines of an instance's streams in the order in which they were written.
+// lineMerge sends the lines of an instance's streams in the order in which they were written.
 type lineMerge struct {
 	sources []*lineSource
 	query   logQuery
 	out     *lineWriter
-	over    func() bool // whether nothing more will be written
-	reads   int         // how often a log was read
-	held    []byte      // lines that are sent together
+	over    func() bool // reports whether nothing more will be written
+	reads   int         // number of reads of all logs so far
+	held    []byte      // lines that will be sent together
 }
 
 func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *lineMerge {
@@ -92,11 +92,11 @@ func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *li
 	return m
 }
 
-// run returns when everything is shown (with follow, when the instance has ended too), or when the reader has gone. It
-// reports whether everything was shown.
+// run sends the lines, and reports whether it sent all of them. With follow it waits for new lines until the instance
+// has ended. It returns false if a log fails, the reader is gone, or ctx ends.
 func (m *lineMerge) run(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		over := !m.query.follow || m.over() // asked before reading, so that the last lines are not missed
+		over := !m.query.follow || m.over() // called before the reads, so that the last lines are not missed
 		next := m.oldest(over)
 		switch {
 		case next != nil:
@@ -114,9 +114,9 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest returns the source of the line to show next; nil: there is none now. A stream without a line is read again
-// after the lines of the others were read. If that read finds nothing, the shim's next line on that stream is newer
-// than those lines.
+// oldest returns the source whose line was written first, or nil if there is no line now. Before that, it reads each
+// source without a line once more, after the lines of the other sources were read. If that read finds nothing, the next
+// line of that source will be newer than the lines of the others.
 func (m *lineMerge) oldest(over bool) *lineSource {
 	begin := m.reads // if no stream has a line, all are read once
 	for looked := true; looked; {
@@ -159,7 +159,8 @@ func (m *lineMerge) failed() bool {
 	return false
 }
 
-// show writes one line, unless it is too old. It returns false if the reader has gone.
+// show adds a line to those that are held, unless it is too old, and sends them once they are long enough. It returns
+// false if the reader is gone.
 func (m *lineMerge) show(s *lineSource) bool {
 	at := s.log.WrittenAt(s.at)
 	line := s.take()
@@ -177,7 +178,7 @@ func (m *lineMerge) show(s *lineSource) bool {
 	return len(m.held) < maxLine || m.send()
 }
 
-// send writes the lines that are held. It returns false if the reader has gone.
+// send writes the held lines. It returns false if the reader is gone.
 func (m *lineMerge) send() bool {
 	if len(m.held) == 0 {
 		return true
@@ -187,7 +188,7 @@ func (m *lineMerge) send() bool {
 	return err == nil
 }
 
-// parseSince reads a time, or a duration before now.
+// parseSince parses a time (RFC 3339), or a duration before now. It returns false if text is neither.
 func parseSince(text string, now time.Time) (time.Time, bool) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, true
@@ -199,7 +200,8 @@ func parseSince(text string, now time.Time) (time.Time, bool) {
 	return now.Add(-time.Duration(d) * time.Millisecond), true
 }
 
-// endOf returns a function that reports whether the program writes nothing more: it has ended and is not started again.
+// endOf returns a function that reports whether the instance writes nothing more. That is so when its program has ended
+// and will not be started again.
 func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	return func() bool {
 		select {
@@ -220,7 +222,8 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	}
 }
 
-// logStreams returns the streams that a query names; ok is false if it names none.
+// logStreams returns the streams that the name in a query stands for; "" stands for both. ok is false if there is no
+// such stream.
 func logStreams(name string) (streams []driver.Stream, ok bool) {
 	if name == "" || name == "both" {
 		return []driver.Stream{driver.Stdout, driver.Stderr}, true

@@ -24,33 +24,34 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long the start of a program waits for its group's instances: with an older list on the disk, and without one.
+// How long the start of a program waits for the list of its group's instances: peersFirst if an older list is on disk,
+// peersMissing if none is.
 const (
 	peersFirst   = time.Second
 	peersMissing = 5 * time.Second
 )
 
-// peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or
-// not. It stays unchanged while no server answers and over a restart of the agent. It is removed with the group's last
-// instance here. Safe for many goroutines.
+// peers keeps two files for each group that has an instance here: a text file for shells, which OUTSPAN_PEERS names,
+// and a JSON file. They list all instances of the group, ready or not. They stay unchanged while no server answers, and
+// when the agent restarts. They are removed with the group's last instance here. Safe for many goroutines.
 type peers struct {
 	node    model.NodeID
 	dir     string
 	log     hclog.Logger
-	changed func(model.GroupID) // an instance of the group came, went or changed. It must not block
-	kick    chan struct{}       // capacity 1: the set of groups changed
+	changed func(model.GroupID) // called when a group's instances, their addresses or ports changed; it must not block
+	kick    chan struct{}       // capacity 1; has a token when the set of groups changed
 
-	mu          sync.Mutex // never held while waiting for the disk: the instances need what it guards
+	mu          sync.Mutex // never held during disk access, because instances need what it guards
 	groups      map[model.GroupID]*groupPeers
 	gone        map[model.GroupID]bool // groups whose files are to be removed
-	incarnation uint64                 // of the known lists; indexes may repeat after a restore
+	incarnation uint64                 // of the state that the known lists come from; indexes may repeat after a restore
 }
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
 	told    chan struct{} // closed once a server has sent this agent the group's instances
-	at      uint64        // transport.GroupPeers.At; 0: ask for the whole list
-	version int           // number of changes of the set of instances or of their addresses and ports
+	at      uint64        // transport.GroupPeers.At of the last list; 0: none, so the whole list is requested
+	version int           // number of lists with a change of the set of instances, their addresses or ports
 	members []transport.Peer
 }
 
@@ -68,7 +69,7 @@ func (p *peers) path(group model.GroupID) string {
 	return filepath.Join(p.dir, string(job), name)
 }
 
-// follow sets the groups whose files are kept. The files of others are removed soon. It does not block.
+// follow sets the groups whose files are kept. The files of all other groups are removed soon. It does not block.
 func (p *peers) follow(groups map[model.GroupID]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +111,8 @@ func (p *peers) tidy() {
 	}
 }
 
-// version counts the changes of a group that its programs are signalled about.
+// version returns the number of changes of a group about which its programs are signalled. It returns 0 for a group
+// that is not followed.
 func (p *peers) version(group model.GroupID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +122,8 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has sent this agent the group's instances. patience is how long
-// a start should wait for that.
+// news returns a channel that is closed once a server has sent this agent the group's instances. patience is how long a
+// start should wait for that. If the group is not followed, news returns nil and 0.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]
@@ -160,7 +162,7 @@ func (p *peers) run(ctx context.Context, poll func(context.Context, transport.Pe
 	}
 }
 
-// question returns what to ask next; some says that there is a group to ask for.
+// question returns the next request; some is false if no group is followed.
 func (p *peers) question() (q transport.PeersRequest, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +175,7 @@ func (p *peers) question() (q transport.PeersRequest, some bool) {
 
 var errOtherGroups = errors.New("other groups are followed now")
 
-// ask waits for an answer. It gives up with errOtherGroups if other groups are followed meanwhile.
+// ask polls once. It gives up with errOtherGroups if the set of groups changes meanwhile.
 func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error),
 	q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -197,7 +199,8 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 	return answer, err
 }
 
-// learn writes the lists of an answer. A list that the disk refuses is asked for again.
+// learn writes the lists in an answer, and calls p.changed for groups that changed. It returns an error if a list can't
+// be written; that list is requested again.
 func (p *peers) learn(a transport.Peers) error {
 	p.mu.Lock()
 	if p.incarnation != a.Incarnation {
@@ -230,12 +233,13 @@ func (p *peers) follows(group model.GroupID) bool {
 	return p.groups[group] != nil
 }
 
-// note records a list that was written. It reports whether the programs must be signalled.
+// note records a list that was written, and reports whether the programs must be signalled. If the group is not
+// followed any more, its files are to be removed.
 func (p *peers) note(list transport.GroupPeers) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.groups[list.Group]
-	if g == nil { // its last instance has gone meanwhile
+	if g == nil { // its last instance here was removed meanwhile
 		p.gone[list.Group] = true
 		return false
 	}
@@ -293,12 +297,13 @@ func peerLines(list transport.GroupPeers) []byte {
 	return out.Bytes()
 }
 
-// memberID names a slot's member, which outlives its instances: the program's own system may call it by this name.
+// memberID names a slot's member, which outlives its instances. A program may use this name in its own cluster.
 func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }
 
-// followPeers sets the groups whose lists are kept: those of all instances here and of the new instances in fresh.
+// followPeers sets the groups whose lists are kept: the groups of all instances here, and of the new instances in
+// fresh.
 func (c *supervisors) followPeers(fresh []*instance) {
 	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {
@@ -307,7 +312,7 @@ func (c *supervisors) followPeers(fresh []*instance) {
 	for _, m := range c.list() {
 		groups[m.wanted().Group] = true
 	}
-	delete(groups, "") // of instances that the journal does not know
+	delete(groups, "") // the group of an instance that the journal does not know
 	c.shared.peers.follow(groups)
 }
 
@@ -320,9 +325,9 @@ func (c *supervisors) peersChanged(group model.GroupID) {
 	}
 }
 
-// awaitPeers waits for the list of the group's instances, so that the program begins with the newest one. It returns
-// false if the assignment changed or ctx ended. If no server answers, the program finds the last list; if there is
-// none, the file is missing.
+// awaitPeers waits for the list of the group's instances, so that the program starts with the newest one. It returns
+// false if the assignment changed or ctx ended. If no server answers in time, it returns true, and the program starts
+// with the last known list, or without one.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
 	told, patience := i.shared.peers.news(want.Group)
 	limit := time.NewTimer(patience)
@@ -341,7 +346,8 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 	return true
 }
 
-// tellPeers signals a ready program that the instances of its group have changed, if its job asks for that.
+// tellPeers signals a ready program that the instances of its group have changed, if its job asks for a signal. If the
+// signal fails, it is sent again later.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
 	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" ||
 		i.entry.Status.Observed != model.ObservedReady {

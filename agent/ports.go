@@ -11,11 +11,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portWatch knows the ports on which the cluster itself listens on this machine, and reports ports that can't be
+// portWatch knows the ports on which this agent and the servers of this machine listen, and reports ports that can't be
 // opened. Safe for many goroutines.
 type portWatch struct {
 	host string                    // the node's own address
-	tell func([]model.PortProblem) // it does not block
+	tell func([]model.PortProblem) // receives the ports that can't be opened; it does not block
 
 	mu       sync.Mutex
 	reserved map[int]bool
@@ -30,13 +30,13 @@ type doorPort struct {
 	service model.ServiceName
 }
 
-// doorCount follows one exposed port, as selfCount follows a check. A port that opens and closes repeatedly must not
-// cost the servers an entry of the log each time.
+// doorCount counts how often an exposed port was found open or closed, as selfCount does for a check. So a port that
+// opens and closes repeatedly does not cause an entry in the servers' log each time.
 type doorCount struct {
 	problem   model.PortProblem // as reported
-	seen      model.PortProblem // at the last bad look
-	bad, good int               // in a row
-	same      int               // bad looks in a row with the same problem
+	seen      model.PortProblem // the problem when the port was last found closed
+	bad, good int               // how often in a row the port was found closed, or open
+	same      int               // how often in a row it was found closed with the same problem
 	shown     bool
 }
 
@@ -49,7 +49,7 @@ func newPortWatch(own ...int) *portWatch {
 	return p
 }
 
-// reserve reserves ports for the agent, or for a server in its process.
+// reserve reserves ports on which the agent, or a server in its process, listens.
 func (p *portWatch) reserve(ports ...int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *portWatch) reserve(ports ...int) {
 	}
 }
 
-// learn records the ports of the servers' listeners at the node's own address.
+// learn sets the ports on which servers listen at the node's own address.
 func (p *portWatch) learn(listens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *portWatch) learn(listens []string) {
 	}
 }
 
-// check refuses a port of the cluster. Code: port_taken.
+// check refuses a port on which this agent or a server of this machine listens. Code: port_taken.
 func (p *portWatch) check(port int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *portWatch) check(port int) error {
 	return nil
 }
 
-// setOwn notes why a port of the agent itself is not open; nil: it is.
+// setOwn records why one of the agent's own ports is not open. nil means that it is open.
 func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.say()
 }
 
-// look counts the exposed ports that are not open now. It is called about once a second.
+// look counts which exposed ports are closed now, and reports changes. It is called about once a second.
 func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,14 +131,14 @@ func (p *portWatch) look(closed []model.PortProblem) {
 	p.say()
 }
 
-// pending reports whether a port is being counted, so that look must be called again soon.
+// pending reports whether an exposed port was closed recently, so that look must be called again soon.
 func (p *portWatch) pending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.doors) > 0
 }
 
-// say reports a changed list. p.mu is held.
+// say reports the ports that can't be opened, if their list changed. p.mu is held.
 func (p *portWatch) say() {
 	var list []model.PortProblem
 	for _, problem := range p.own {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// probeBody is how much of an answer a check reads; only the status of the answer counts.
+// probeBody is how many bytes of an answer's body a check reads. Only the status of the answer counts.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.
@@ -64,7 +64,7 @@ func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) err
 }
 
 // getHTTP sends one request and returns the status and the beginning of the body, at most limit bytes. Each request has
-// a connection of its own: a kept connection would still work when no new client can connect.
+// a connection of its own, because a kept connection would still work when no new client can connect.
 func getHTTP(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -106,7 +106,8 @@ func exitError(code int, output string) error {
 	return fmt.Errorf("exit code %d%s", code, firstLine(output))
 }
 
-// firstLine returns the first line of a command's output, shortened and in brackets.
+// firstLine returns the first line of a command's output, shortened, quoted and in parentheses, after a space. It
+// returns "" if there is no output.
 func firstLine(output string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(output), "\n")
 	if line == "" {
@@ -118,8 +119,8 @@ func firstLine(output string) string {
 	return fmt.Sprintf(" (%q)", line)
 }
 
-// plain shortens a network error to the part that is the same for each probe: the prober's own address and port change
-// each time.
+// plain returns err without the addresses of a network error, so that the same failure has the same text each time: the
+// prober's own port changes with each probe. If ctx has ended, it returns an error that names limit.
 func plain(ctx context.Context, limit model.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer within %s", limit)

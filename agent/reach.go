@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reachable refuses a user who can't pass through dir or a directory above it. Otherwise the user's program would
-// start in a working directory that it can't reach, and fail without naming that reason. Directories with access lists
-// are not checked. Code: invalid.
+// reachable refuses a user who can't pass through dir or a directory above it. Without this check, the user's program
+// would fail without naming that reason. Directories with access lists are not checked. Codes: invalid, internal (the
+// disk refused).
 func reachable(dir string, who account) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -41,7 +41,8 @@ func reachable(dir string, who account) error {
 	}
 }
 
-// letsPass reports whether a directory lets a user through.
+// letsPass reports whether a directory lets a user pass. It returns true for a directory with an access list, whose
+// entries it does not read.
 func letsPass(dir string, info fs.FileInfo, who account) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	mode := info.Mode().Perm()
@@ -63,7 +64,7 @@ func hasAccessList(dir string) bool {
 	return err == nil && n > 0
 }
 
-// groupsOf returns the groups that an account belongs to besides its own.
+// groupsOf returns the ids of the groups that an account belongs to, or nil if they can't be found.
 func groupsOf(who account) []string {
 	u, err := user.LookupId(strconv.Itoa(who.uid))
 	if err != nil {

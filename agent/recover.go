@@ -10,15 +10,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// adoptRetry is the pause between two looks at an instance when the runtime can't tell whether it runs.
+// adoptRetry is the pause between two attempts to find out whether an unclear instance runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran. It also handles a program that left neither
-// a process nor an exit status. While the outcome is unknown, the instance is not ready. Its end is not reported,
-// because the servers could then start another one elsewhere. If the servers don't want it any more, its processes are
-// killed after its grace. It returns early when ctx ends.
+// recover finds out what became of an instance that an earlier agent ran. While that is unclear, the instance is not
+// ready, and its end is not reported, because the servers could then start another one elsewhere. If the servers want
+// it stopped, its processes are killed after its grace. A program that left neither a process nor an exit status counts
+// as ended, with the reason shim_lost. recover returns early if ctx ends.
 func (i *instance) recover(ctx context.Context) {
-	var draining time.Time // when draining began; zero: it is not draining
+	var draining time.Time // when the drain began; zero if the instance is not draining
 	for i.isUnclear() && ctx.Err() == nil {
 		want := i.wanted()
 		switch {
@@ -53,7 +53,7 @@ func (i *instance) recover(ctx context.Context) {
 	i.failed(failure{code: driver.ReasonShimLost.String()})
 }
 
-// adopt notes that a program of an earlier agent runs, or may run.
+// adopt records that a program of an earlier agent runs, or may run.
 func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shared.host }
 
 // isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any
@@ -64,7 +64,8 @@ func (i *instance) isUnclear() bool {
 	return i.unclear
 }
 
-// readopt looks again whether a program runs, and reports whether that is known now.
+// readopt asks the runtime again whether a program runs, and reports whether that is known now. If it is not, readopt
+// reports why, on the status page and as the reason of a live instance.
 func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
 	task, err := i.shared.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
@@ -75,7 +76,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 		return false
 	}
 	i.shared.problem(i.adoption(), message(err))
-	if i.entry.Live { // an instance that ended according to the journal keeps its state, unless its program is found
+	if i.entry.Live { // otherwise the journal says that it ended, and its state stays
 		o := i.down()
 		if want.Desired == model.DesiredDraining || i.entry.Status.Observed == model.ObservedDraining {
 			o = model.ObservedDraining
@@ -85,7 +86,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 	return false
 }
 
-// cleared records what became of the instance; nil: nothing is left of it.
+// cleared records what became of an unclear instance. task is nil if nothing is left of the instance.
 func (i *instance) cleared(task Task) {
 	i.shared.problem(i.adoption(), "")
 	i.mu.Lock()
@@ -101,10 +102,11 @@ func (i *instance) cleared(task Task) {
 	}
 }
 
-// adoption names the problem on the status page while the instance is unclear.
+// adoption returns the name of the problem on the status page while the instance is unclear.
 func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 
-// patience returns how long a program that may run is left running before it is killed.
+// patience returns how much longer an unclear instance may run before it is killed. While it drains, that is the rest
+// of its drain delay and its grace.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
 	case model.DesiredRunning:
@@ -119,7 +121,8 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 	return 0
 }
 
-// endUnclear kills a program that may run, and finds out what became of it.
+// endUnclear kills what may run of an unclear instance, and finds out what became of it. If the kill fails, the
+// instance stays unclear.
 func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	i.log.Warn("killing what may run: it is not wanted any more")
 	if err := i.shared.runtime.End(ctx, driver.ID(i.id)); err != nil {
@@ -127,12 +130,12 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 		return
 	}
 	if ctx.Err() == nil && !i.readopt(ctx, want) && ctx.Err() == nil {
-		i.cleared(nil) // nothing of it is alive, whatever the disk says
+		i.cleared(nil) // none of its processes is alive, even if the disk can't be read
 	}
 }
 
-// enterUnclear begins the records of instances that may run, if the journal has none. It skips those that are known to
-// have stopped: only their logs are left.
+// enterUnclear adds entries for unclear instances that the journal lacks. It skips instances that are known to have
+// stopped, because only their logs are left.
 func (c *supervisors) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
 		id := model.InstanceID(name)
@@ -144,8 +147,8 @@ func (c *supervisors) enterUnclear(unclear []driver.ID, entries map[model.Instan
 	}
 }
 
-// slotOf returns what the runtime knows of an instance that the journal may lack: the slot that it fills, if that can
-// be read.
+// slotOf returns an assignment with the id of an unclear instance. The assignment has the job, group and slot only if
+// the runtime can read them.
 func (c *supervisors) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
 	spec, _ := c.shared.runtime.Launched(driver.ID(id))

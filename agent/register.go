@@ -16,18 +16,18 @@ import (
 
 const registerTimeout = 10 * time.Second // of one attempt
 
-// registerPause is the least pause between registrations: each one is an entry in the servers' log.
+// registerPause is the least pause between registrations, because each one is an entry in the servers' log.
 const registerPause = time.Second
 
-// registration identifies one registration with the servers; the zero value stands for none. count distinguishes the
-// registrations of this process even if epochs repeat, since a restored state may have forgotten some.
+// registration identifies one registration with the servers. The zero value means that there is none. count numbers the
+// registrations of this process, so that two of them differ even if the servers repeat an epoch.
 type registration struct{ count, epoch uint64 }
 
-// session is the present registration. Safe for many goroutines.
+// session holds the present registration and what the next one sends. Safe for many goroutines.
 type session struct {
 	mu      sync.Mutex
 	now     registration
-	seen    model.Seen    // the newest assignments that were acted on
+	seen    model.Seen    // incarnation and index of the newest assignments that were acted on
 	changed chan struct{} // closed and replaced at each registration
 	due     chan struct{} // capacity 1; has a token when the agent must register
 	labels  map[string]string
@@ -37,14 +37,15 @@ func newSession(labels map[string]string) *session {
 	return &session{changed: make(chan struct{}), due: make(chan struct{}, 1), labels: labels}
 }
 
-// current returns the present registration, and a channel that is closed at the next one.
+// current returns the present registration, and a channel that is closed when there is a newer one.
 func (s *session) current() (registration, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.changed
 }
 
-// set stores a new registration. It drops a pending request to register, unless the labels changed meanwhile.
+// set stores a new registration. sent are the labels that it reported. A pending request to register is dropped, unless
+// the labels have changed since.
 func (s *session) set(t registration, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,8 @@ func (s *session) set(t registration, sent map[string]string) {
 	s.changed = make(chan struct{})
 }
 
-// lost makes the agent register again, because the servers no longer accept t. It ignores a t that was replaced.
+// lost makes the agent register again, because the servers no longer accept t. It does nothing if t is not the present
+// registration.
 func (s *session) lost(t registration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +71,7 @@ func (s *session) lost(t registration) {
 	}
 }
 
-// newest returns the newest assignments that were acted on.
+// newest returns the incarnation and index of the newest assignments that were acted on.
 func (s *session) newest() model.Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +91,8 @@ func (s *session) renew() {
 	}
 }
 
-// keepRegistered registers whenever that is due, until ctx ends.
+// keepRegistered registers the node until ctx ends: at the start, when session.due has a token, and when a server gave
+// the present epoch up as offline. It suspends the reports before each registration.
 func (a *Agent) keepRegistered(ctx context.Context) {
 	var givenUp <-chan uint64
 	if a.beats != nil {
@@ -101,7 +104,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		case <-a.session.due:
 		case epoch := <-givenUp:
 			if now, _ := a.session.current(); epoch != now.epoch {
-				continue // every server sends it; the agent has registered again since the first
+				continue // several servers may report one epoch; the agent has registered since the first report
 			}
 			a.log.Warn("a server gave this node up as offline, registering again")
 		case <-ctx.Done():
@@ -114,10 +117,10 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 	}
 }
 
-// register tries until a server has committed the registration. It returns false when ctx ended.
+// register tries until a server has committed the registration, and returns true. It returns false if ctx ends.
 func (a *Agent) register(ctx context.Context) bool {
 	retry := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
-	var logged string // the hint of the refusal that was logged last
+	var logged string // the hint of the last refusal that was logged
 	for {
 		request := a.registration()
 		reply, err := a.registerOnce(ctx, request)
@@ -136,7 +139,7 @@ func (a *Agent) register(ctx context.Context) bool {
 		level := retry.level()
 		var refused *model.Error
 		if errors.As(err, &refused) && refused.Hint != logged {
-			level, logged = hclog.Warn, refused.Hint // another reason than before
+			level, logged = hclog.Warn, refused.Hint // the reason has changed
 		}
 		a.log.Log(level, "registration failed", "error", err)
 		pause := retry.next(rand.Float64())
@@ -189,8 +192,8 @@ func (a *Agent) shape(node NodeConfig) model.NodeShape {
 	return s
 }
 
-// registered makes everything use the new registration. The heartbeats come before the reports, because the servers
-// count the age of the last heartbeat from here.
+// registered makes all parts of the agent use the new registration. It starts the heartbeats before the reports,
+// because the servers count the age of the node's last heartbeat from the registration on.
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")

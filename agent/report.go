@@ -16,12 +16,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How reports are sent.
 const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt
-	reportBatch    = 2000                  // statuses in one report that isn't the full inventory
-	reportBytes    = 256 << 10             // of the statuses in one report; the servers take at most 1 MiB
+	reportBatch    = 2000                  // most statuses in one report, except the full inventory
+	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger inventory leaves out the facts
 )
 
 // reporter sends changes to the servers, in batches, until they acknowledge them. A status is identified by its
@@ -30,15 +29,15 @@ type reporter struct {
 	node model.NodeID
 	send func(context.Context, transport.ReportRequest) (transport.ReportReply, error)
 	log  hclog.Logger
-	wake chan struct{} // capacity 1
+	wake chan struct{} // capacity 1; has a token when there may be something to send
 
 	mu          sync.Mutex
 	latest      map[model.InstanceID]model.InstanceStatus
-	acked       map[model.InstanceID]uint64 // generation
+	acked       map[model.InstanceID]uint64 // the newest generation that the servers have
 	turns       map[model.InstanceID]turn
 	round       uint64 // acknowledgements of reports from an earlier round don't count
 	moves       map[model.TransferID]transferWord
-	now         registration // zero: not registered, nothing is sent
+	now         registration // zero: nothing is sent, because the node is not registered or its inventory is not complete
 	full        bool         // the full inventory is due
 	incarnation uint64       // the incarnation of the state that the inventory is for
 	holds       func() []model.Holding
@@ -48,8 +47,8 @@ type reporter struct {
 	self        selfReport
 }
 
-// factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change
-// of any fact. Heartbeats carry it, so that servers know of a change before its report arrives.
+// factsCount counts the generations of the node's facts: it is 1 at each registration, and grows with each change of a
+// fact. Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
 	tell  func(epoch, generation uint64) // sets what heartbeats carry; it does not block
 	term  registration
@@ -89,7 +88,7 @@ func (r *reporter) beginTerm(now registration) {
 	r.facts.tell(now.epoch, 1)
 }
 
-// resend sends the newest status of an instance again. Acknowledgements of earlier reports don't count.
+// resend sends the newest status of an instance again. Acknowledgements of reports that were built before don't count.
 func (r *reporter) resend(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
@@ -114,15 +113,15 @@ func (r *reporter) status(id model.InstanceID) (model.InstanceStatus, bool) {
 	return s, ok
 }
 
-// suspend holds reports back: the registration is over, or the inventory isn't complete yet.
+// suspend stops the reports until begin is called.
 func (r *reporter) suspend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = registration{}
 }
 
-// begin starts to report under a new registration. It sends the full inventory, which must be complete by now, to a
-// state of this incarnation.
+// begin starts the reports under a new registration. The first one is the full inventory, which must be complete by
+// now. incarnation is that of the servers' state.
 func (r *reporter) begin(now registration, incarnation uint64) {
 	r.mu.Lock()
 	r.now, r.full, r.incarnation = now, true, incarnation
@@ -130,7 +129,8 @@ func (r *reporter) begin(now registration, incarnation uint64) {
 	r.kick()
 }
 
-// resendInventory sends the inventory again, to a state that was restored.
+// resendInventory makes the next report a full inventory again, because the servers' state was restored and has this
+// incarnation.
 func (r *reporter) resendInventory(incarnation uint64) {
 	r.mu.Lock()
 	r.full, r.incarnation = true, incarnation
@@ -138,8 +138,8 @@ func (r *reporter) resendInventory(incarnation uint64) {
 	r.kick()
 }
 
-// repeat sends everything again after a snapshot was restored, since the snapshot may lack what was acknowledged.
-// Acknowledgements of earlier reports don't count either.
+// repeat sends everything again after a snapshot was restored, because the snapshot may lack what was acknowledged.
+// Acknowledgements of reports that were built before don't count.
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
@@ -161,7 +161,8 @@ func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 	return r.acked[id] >= generation
 }
 
-// await blocks until the generation is delivered, at most limit, and reports whether it is.
+// await blocks until the servers have the generation, at most limit or until ctx ends, and reports whether they have
+// it.
 func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -228,7 +229,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends one report, if one is due, and records its acknowledgement. more says that another is due.
+// flush sends the report that is due, and records its acknowledgement. If the servers don't know the registration any
+// more, it suspends the reports and calls stale. more is true if another report is due.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, sent, ok := r.next()
 	if !ok {
@@ -265,7 +267,7 @@ type sending struct {
 	self  uint64 // selfReport.now
 }
 
-// next builds the report that is due.
+// next builds the report that is due. It returns false if none is due, or if reports are suspended.
 func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,7 +284,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.incarnation
-		if sizeOf(req.Instances) > reportBytes { // later reports bring the facts
+		if sizeOf(req.Instances) > reportBytes { // leave out the facts; later reports have them
 			for i := range req.Instances {
 				req.Instances[i].Facts = nil
 			}
@@ -296,13 +298,14 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		return req, at, true
 	}
 	req.Instances = r.pending()
-	if n, all := fitting(req.Instances); !all { // the last report brings the newest facts
+	if n, all := fitting(req.Instances); !all { // only the last of these reports claims the newest facts
 		req.Instances, req.FactsGen = req.Instances[:n], r.facts.acked
 	}
 	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil
 }
 
-// fitting returns how many of these statuses go in one report.
+// fitting returns how many statuses at the beginning of list fit in one report, and whether all do. One status always
+// fits.
 func fitting(list []model.InstanceStatus) (n int, all bool) {
 	size := 0
 	for n < min(len(list), reportBatch) {
@@ -334,10 +337,10 @@ func statusSize(s model.InstanceStatus) int {
 	return size
 }
 
-// pending returns the statuses that the servers don't have, in the order in which they are sent.
+// pending returns the statuses that the servers don't have, in the order in which they are sent. mu is held.
 func (r *reporter) pending() []model.InstanceStatus {
 	list := r.collect(func(s model.InstanceStatus) bool {
-		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // the servers set pending themselves
+		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // the servers themselves set pending
 	})
 	r.byTurn(list)
 	return list
@@ -354,7 +357,8 @@ func (r *reporter) collect(keep func(model.InstanceStatus) bool) []model.Instanc
 	return list
 }
 
-// record notes what the servers have now and reports whether more is waiting.
+// record records that the servers accepted req, and reports whether another report is due. It ignores the
+// acknowledgement of a report from an earlier round, and then returns true unless reports are suspended.
 func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// factsPatience is how long changes of nothing but facts give way to changes of observed states. After that both kinds
-// are sent in the order in which they began to wait, so that neither can hold up the other.
+// factsPatience is how long changes of facts alone wait for changes of observed states, which are sent first. After
+// that both kinds are sent in the order in which they began to wait, so that neither can hold up the other.
 const factsPatience = 5 * time.Second
 
-// turn decides when an instance's changes are reported. Its generations are those of statuses.
+// turn decides when the changes of an instance are reported. Its generations are those of statuses.
 type turn struct {
-	since    time.Time // when the oldest change that the servers don't have began to wait
-	observed uint64    // generation of the newest change of anything but facts
+	since    time.Time // when the oldest change that the servers lack began to wait
+	observed uint64    // generation of the newest status that changed more than facts
 	told     uint64    // newest generation that the servers have, possibly without its facts
 }
 
-// place orders the changes of instances: the smallest goes first.
+// place orders the changes of instances: the earliest place is sent first.
 func (t turn) place() time.Time {
 	if t.observed > t.told {
 		return t.since.Add(-factsPatience)
@@ -27,7 +27,7 @@ func (t turn) place() time.Time {
 	return t.since
 }
 
-// queue notes that s replaces the status old. r.mu is held.
+// queue records that the status s replaces old. r.mu is held.
 func (r *reporter) queue(old, s model.InstanceStatus) {
 	t := r.turns[s.ID]
 	if old.Generation <= r.acked[s.ID] {
@@ -39,7 +39,7 @@ func (r *reporter) queue(old, s model.InstanceStatus) {
 	r.turns[s.ID] = t
 }
 
-// requeue makes an instance be reported as if the servers had no status of it. r.mu is held.
+// requeue makes the reporter report an instance as if the servers had no status of it. r.mu is held.
 func (r *reporter) requeue(id model.InstanceID) {
 	delete(r.acked, id)
 	if t, ok := r.turns[id]; ok {
@@ -47,7 +47,8 @@ func (r *reporter) requeue(id model.InstanceID) {
 	}
 }
 
-// acknowledge records that the servers have a status, which was in a report that they accepted. r.mu is held.
+// acknowledge records that the servers accepted a report with the status s. If the facts of s were left out, s is still
+// due. r.mu is held.
 func (r *reporter) acknowledge(s model.InstanceStatus) {
 	latest, known := r.latest[s.ID]
 	if !known {
@@ -64,7 +65,7 @@ func (r *reporter) acknowledge(s model.InstanceStatus) {
 	r.turns[s.ID] = t
 }
 
-// byTurn sorts statuses by place, the order in which they are sent. r.mu is held.
+// byTurn sorts statuses by place. r.mu is held.
 func (r *reporter) byTurn(list []model.InstanceStatus) {
 	slices.SortFunc(list, func(a, b model.InstanceStatus) int {
 		return cmp.Or(r.turns[a.ID].place().Compare(r.turns[b.ID].place()), cmp.Compare(a.ID, b.ID))
@@ -79,14 +80,14 @@ func sameButFacts(a, b model.InstanceStatus) bool {
 }
 
 // pace allows burst events at once, and after that one event in each interval of length every. The zero value allows
-// none.
+// every event.
 type pace struct {
 	every time.Duration
 	burst int
 	full  time.Time // when the whole burst is available again
 }
 
-// take returns 0 if an event is allowed now, and counts it. Otherwise it returns how long to wait.
+// take returns 0 and counts an event if it is allowed now. Otherwise it returns how long to wait.
 func (p *pace) take(now time.Time) time.Duration {
 	if p.full.Before(now) {
 		p.full = now

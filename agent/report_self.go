@@ -10,13 +10,13 @@ import (
 type selfReport struct {
 	troubles   []model.Trouble
 	disk       []model.DiskUse
-	measured   bool // disk is known
+	measured   bool // disk was measured
 	ports      []model.PortProblem
-	filler     string // which instance fills the data directory, as text; "" while none is known
-	now, acked uint64 // grows with each change, from 1
+	filler     string // a message about the instance that fills the data directory; "" if none is known
+	now, acked uint64 // now grows with each change, from 1; acked is the newest that the servers have
 }
 
-// report returns the report for the servers. The filler's text is added to the reason of disk_full.
+// report returns the report for the servers. It appends filler to the reason of disk_full.
 func (x *selfReport) report() *model.SelfReport {
 	troubles := slices.Clone(x.troubles)
 	for i := range troubles {
@@ -35,7 +35,7 @@ func (r *reporter) setSelf(troubles []model.Trouble) {
 	r.kick()
 }
 
-// setDisk records the newest list of instances above their disk limit.
+// setDisk records the newest list of instances above their disk limits, and reports it.
 func (r *reporter) setDisk(above []model.DiskUse) {
 	r.mu.Lock()
 	r.self.disk, r.self.measured = above, true
@@ -44,7 +44,7 @@ func (r *reporter) setDisk(above []model.DiskUse) {
 	r.kick()
 }
 
-// setPorts records the newest list of ports that can't be opened.
+// setPorts records the newest list of ports that can't be opened, and reports it.
 func (r *reporter) setPorts(closed []model.PortProblem) {
 	r.mu.Lock()
 	r.self.ports = closed
@@ -53,7 +53,7 @@ func (r *reporter) setPorts(closed []model.PortProblem) {
 	r.kick()
 }
 
-// setFiller records what fills the data directory.
+// setFiller records which instance fills the data directory. This is reported only while there are troubles.
 func (r *reporter) setFiller(text string) {
 	r.mu.Lock()
 	r.self.filler = text

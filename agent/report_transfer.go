@@ -11,7 +11,8 @@ type transferWord struct {
 	acked  bool
 }
 
-// setTransfer records the newest state of this node's part of a transfer. It does not block.
+// setTransfer records the newest state of this node's part of a transfer, and reports it if it changed. It does not
+// block.
 func (r *reporter) setTransfer(t model.TransferReport) {
 	r.mu.Lock()
 	known, ok := r.moves[t.ID]
@@ -22,7 +23,7 @@ func (r *reporter) setTransfer(t model.TransferReport) {
 	r.kick()
 }
 
-// keepTransfers forgets the reports of transfers that have no order any more.
+// keepTransfers forgets the reports of transfers that are not among the servers' orders any more.
 func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	wanted := make(map[model.TransferID]bool, len(orders))
 	for _, o := range orders {
@@ -37,7 +38,7 @@ func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	}
 }
 
-// transferWords returns the reports that the servers lack, or all reports if all is set.
+// transferWords returns the reports that the servers lack, or all reports if all is true.
 func (r *reporter) transferWords(all bool) []model.TransferReport {
 	var list []model.TransferReport
 	for _, id := range sortedKeys(r.moves) {

@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// startFailed is the reason of an instance whose program could not be started; the details follow it.
+// startFailed is the reason of an instance whose program could not be started. Details may follow it.
 const startFailed = string(driver.ReasonStartFailed)
 
-// maxRestartDelay is the longest delay between restarts, unless the group's own delay is longer. Until then it
-// doubles.
+// maxRestartDelay is the limit up to which the delay between restarts doubles. A group's own delay above the limit is
+// used as it is.
 const maxRestartDelay = time.Minute
 
-// failure is one end of a program that should run, or one failed start.
+// failure is the end of a program that should run, or a failed start.
 type failure struct {
 	code   string
 	detail string
@@ -29,8 +29,8 @@ type failure struct {
 	free   bool // not the program's fault: not counted, and restarted at once
 }
 
-// failed decides between a restart and the end of the instance. Programs are restarted whatever their exit code is: an
-// instance runs until the servers say otherwise.
+// failed handles a failure. It fails the instance if the failure is final, or if there were too many; otherwise it
+// schedules a restart. The exit code does not matter, because an instance runs until the servers stop it.
 func (i *instance) failed(f failure) {
 	var limit model.RestartSpec
 	if want := i.wanted(); want.Spec != nil {
@@ -73,8 +73,8 @@ func (i *instance) countFailure(limit model.RestartSpec) int {
 	return len(i.entry.Failures)
 }
 
-// finalReason returns why an instance failed in the end: crash_loop after ordinary exits, otherwise the reason of the
-// failure.
+// finalReason returns the reason of an instance that is not restarted any more: crash_loop after ordinary exits,
+// check_failed after failed checks, otherwise the reason of its last failure.
 func finalReason(f failure, reason string) string {
 	switch f.code {
 	case string(driver.ReasonExited), string(driver.ReasonSignaled):
@@ -95,7 +95,7 @@ func restartDelay(delay time.Duration, failures int) time.Duration {
 	return min(delay, most)
 }
 
-// ended handles the end of a program, whether it was wanted or not.
+// ended handles the end of a program. If the instance should run, failed decides whether it is restarted.
 func (i *instance) ended(task Task) {
 	exit, _ := task.Exit()
 	i.entry.Live = false
@@ -115,13 +115,13 @@ func (i *instance) ended(task Task) {
 		f.free = true
 	case driver.ReasonStartFailed:
 		f.detail = exit.Message
-	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent asked for it
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // an earlier agent stopped the program
 		f.free = true
 	}
 	i.failed(f)
 }
 
-// endedItself reports whether the program's last end was its own: nobody stopped it.
+// endedItself reports whether the program is known to have ended on its own: nobody stopped it.
 func (i *instance) endedItself() bool {
 	task := i.current()
 	if task == nil {
@@ -135,7 +135,7 @@ func (i *instance) endedItself() bool {
 	return false
 }
 
-// stopReason returns why a stopped instance ended; "" is a clean stop.
+// stopReason returns the reason of a stopped instance; "" means a clean stop.
 func (i *instance) stopReason(exit driver.Exit) string {
 	switch exit.Reason {
 	case driver.ReasonStopped, driver.ReasonExited:
@@ -148,8 +148,8 @@ func (i *instance) stopReason(exit driver.Exit) string {
 	return exit.Reason.String()
 }
 
-// bringDown ends the program because the servers want it. gently first withdraws readiness, and sends nothing to the
-// program until the drain delay is over: by then no new connection reaches it.
+// bringDown stops the program because the servers want that. If gently is true, it first withdraws readiness, waits for
+// the drain delay, after which no new connection reaches the program, and takes a last look at the gates.
 func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 	spent := time.Duration(0)
 	if gently {
@@ -163,20 +163,22 @@ func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 	}
 }
 
-// abandon ends a program whose after_start hook failed: its start counts as a failed one.
+// abandon stops a program whose after_start hook failed. This counts as a failed start.
 func (i *instance) abandon(ctx context.Context, task Task, why error) {
 	i.stopAsFailed(ctx, task,
 		failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
-// restartIll ends a program whose check has failed for too long. It is restarted as if it had ended on its own.
+// restartIll stops a program whose check has failed for too long. The program is restarted as if it had ended on its
+// own.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
-	i.judge(verdict{reason: why}) // withdraws it from its service before the stop
+	i.judge(verdict{reason: why}) // withdraws the instance from its services before the stop
 	i.stopAsFailed(ctx, task, failure{code: string(model.CauseCheckFailed), detail: why})
 }
 
-// stopAsFailed stops a program that is still wanted, and notes why it failed.
+// stopAsFailed stops a program that should run, and handles why as the failure. If the servers stop the instance
+// meanwhile, its end is not a failure.
 func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	i.stopTask(ctx, task, 0)
 	switch {
@@ -190,8 +192,9 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	}
 }
 
-// restart ends the program and lets run start it again. It leaves the program alone until the servers know that it
-// isn't ready, and for the drain delay after that.
+// restart stops the program, so that run starts it again. A ready program first becomes unready. It is stopped when the
+// servers know that, or after 5 s, and the drain delay is over. If the servers stop the instance meanwhile, it stays
+// stopped.
 func (i *instance) restart(ctx context.Context, task Task) {
 	i.log.Info("restarting as asked")
 	seq := i.wanted().RestartSeq
@@ -213,8 +216,8 @@ func (i *instance) restart(ctx context.Context, task Task) {
 	}
 }
 
-// drainDelay waits until no new connection can reach the program. It returns early if the program ended or must be
-// killed.
+// drainDelay waits for the drain delay in the spec. After that no new connection reaches the program. It returns early
+// if the program ends or must be killed, or if ctx ends. It does not wait if the spec is not known.
 func (i *instance) drainDelay(ctx context.Context, task Task) {
 	want := i.wanted()
 	if want.Spec == nil {
@@ -235,8 +238,9 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 }
 
-// stopTask asks the program to end within what is left of its grace, and waits until none of its processes is left.
-// The program is killed as soon as the servers say stopped. When ctx ends, the shim goes on alone.
+// stopTask stops the program, and waits until none of its processes is left. spent is how much of the grace is already
+// used. The program is killed at once when the desired state is stopped. If ctx ends, stopTask returns, and the shim
+// completes the stop.
 func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -285,7 +289,7 @@ func hopeless(err error) bool {
 	return false
 }
 
-// message returns the text of an error for people. It is bounded, since reasons are shown with each instance.
+// message returns the message and the hint of an error, for people. It cuts them to a length that the servers accept.
 func message(err error) string {
 	text := err.Error()
 	var refused *model.Error
@@ -309,7 +313,8 @@ func exitText(e driver.Exit) string {
 	return fmt.Sprintf("%s, code %d", e.Reason, e.Code)
 }
 
-// down returns the state of an instance that should run and isn't ready: booting until it was ready once, then unready.
+// down returns the state of an instance that should run and isn't ready: unready if it was ready or unready before,
+// otherwise booting.
 func (i *instance) down() model.Observed {
 	switch i.entry.Status.Observed {
 	case model.ObservedReady, model.ObservedUnready:

@@ -12,45 +12,48 @@ import (
 
 // Runtime runs the processes of instances: the exec driver, or memory in a simulation. Safe for many goroutines.
 type Runtime interface {
-	// Start runs spec and returns once the program is executed. An instance that has ended is started again.
+	// Start runs spec, and returns once the program is executed. An instance that has ended is started again.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended. unclear has the ids of instances that may
-	// run. Call it once, before Start.
+	// Adopt returns everything that an earlier agent left, running or ended. unclear has the ids of the instances of which
+	// the runtime can't tell whether they run. Call Adopt once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
-	// Readopt looks again at an unclear instance. It returns nil if nothing of it is left, and an error if it is still
-	// unclear.
+	// Readopt looks again at an unclear instance. It returns nil if nothing of the instance is left, and an error if the
+	// instance is still unclear.
 	Readopt(context.Context, driver.ID) (Task, error)
-	// End kills everything of an unclear instance. After an error something of it may still run. It blocks for up to half
+	// End kills all processes of an unclear instance. After an error some of them may still run. It blocks for up to half
 	// a minute.
 	End(context.Context, driver.ID) error
-	// Launched returns what an unclear instance was started with; false if it can't be read. It does not block for long.
+	// Launched returns the Spec that an unclear instance was started with. known is false if it can't be read. Launched
+	// does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
-	// Capabilities says what is enforced; its notes are shown with the node.
+	// Capabilities returns what is enforced on this node. Its notes are shown with the node.
 	Capabilities() driver.Capabilities
-	// BootNow is the clock of leases.
+	// BootNow reads the clock of leases.
 	BootNow() driver.BootTime
-	// Close stops watching the instances, which all go on.
+	// Close stops watching the instances, which continue to run.
 	Close() error
 }
 
 // Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
 type Task interface {
 	ID() driver.ID
-	// Alive reports whether the program itself runs. Done may come much later than its end.
+	// Alive reports whether the program itself runs. Its other processes may end much later: see Done.
 	Alive() bool
 	// Done is closed when nothing of the instance is left.
 	Done() <-chan struct{}
 	Exit() (driver.Exit, bool)
-	// Stop blocks until Done; grace 0 kills at once. When it is called again, the earlier deadline counts.
+	// Stop sends sig, and after grace kills what is left; grace 0 kills at once. It blocks until Done, or until ctx ends.
+	// If it is called again, the earlier deadline counts.
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
-	// Renew moves the end of the lease of a fenced instance.
+	// Renew moves the end of a fenced instance's lease to the time until.
 	Renew(ctx context.Context, until driver.BootTime) error
-	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns its
-	// exit code. It blocks until the command has ended; when ctx ends it is killed, with its process group.
+	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns the
+	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are
+	// killed.
 	Exec(ctx context.Context, c driver.Command) (code int, err error)
-	// Note puts whole lines, at most driver.NoteLimit bytes, into the stderr log of the program.
+	// Note writes whole lines, at most driver.NoteLimit bytes, to the program's stderr log.
 	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)
 	// RemoveWork deletes the working directory of an ended instance that is not started again; its logs stay.
@@ -59,15 +62,15 @@ type Task interface {
 	Remove() error
 }
 
-// Log reads one stream of an instance. Offset is the position of the byte that the next Read returns.
+// Log reads one stream of an instance. Offset returns the position in the stream of the next byte to be read.
 type Log interface {
 	io.ReadCloser
 	Offset() int64
-	// WrittenAt returns when the byte at an offset was written; zero if unknown.
+	// WrittenAt returns when the byte at offset was written, or the zero time if that is unknown.
 	WrittenAt(offset int64) time.Time
 }
 
-// execRuntime is the driver seen as a Runtime.
+// execRuntime adapts the driver to Runtime.
 type execRuntime struct{ *driver.Driver }
 
 type execTask struct{ *driver.Task }
@@ -100,7 +103,7 @@ func (r execRuntime) Readopt(ctx context.Context, id driver.ID) (Task, error) {
 	return execTask{t}, nil
 }
 
-// execOutput is how much of a check's output is kept, for people.
+// execOutput is how many bytes of a check's output are kept, for messages.
 const execOutput = 4 << 10
 
 // prefix keeps the beginning of what is written to it and drops the rest. Safe for many goroutines.

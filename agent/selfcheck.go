@@ -14,14 +14,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How an agent checks its own machine.
 const (
 	selfCheckEvery = 3 * time.Second
-	// A check is reported after selfBad failures in a row. Its trouble is over after selfGood passes in a row.
+	// A check becomes a trouble after selfBad failures in a row. The trouble is over after selfGood passes in a row.
 	selfBad  = 2
 	selfGood = 5
-	// selfWriteEvery is the number of rounds from one writing of a file and making of a cgroup to the next. After a round
-	// that failed, the next round does both again.
+	// Every selfWriteEvery-th round also writes a file and makes a cgroup. If such a round finds a failure, the next round
+	// does both too.
 	selfWriteEvery = 3
 	// selfWriteSlow is how long a small write may take to reach the disk of the data directory.
 	selfWriteSlow = 5 * time.Second
@@ -30,7 +29,7 @@ const (
 // findings are the checks that fail now, and why.
 type findings map[model.SelfCheck]string
 
-// selfChecks turns single looks at the machine into reported troubles. One goroutine uses it.
+// selfChecks turns the results of single rounds into reported troubles. One goroutine uses it.
 type selfChecks struct {
 	counts map[model.SelfCheck]*selfCount
 	last   []model.Trouble
@@ -38,7 +37,7 @@ type selfChecks struct {
 
 // selfCount follows one check.
 type selfCount struct {
-	bad, good int    // in a row
+	bad, good int    // failures and passes in a row
 	reason    string // of the trouble; "" while there is none
 }
 
@@ -50,8 +49,8 @@ func newSelfChecks() *selfChecks {
 	return c
 }
 
-// take counts the findings of one look at the machine. It returns the present troubles, and whether they changed. A
-// trouble keeps the reason with which it began.
+// take counts the findings of one round. It returns the present troubles, and whether they changed. A trouble keeps the
+// reason with which it began.
 func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool) {
 	for _, check := range model.SelfChecks() {
 		n := c.counts[check]
@@ -75,8 +74,8 @@ func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool)
 	return troubles, moved
 }
 
-// startFull makes the first report say that the data directory is full, if it is. Otherwise an agent that restarts on a
-// full disk would seem healthy until the first checks are over.
+// startFull puts disk_full into the first report, if the data directory is full and self-checks are on. Otherwise an
+// agent that restarts on a full disk would seem healthy until its first checks are over.
 func (a *Agent) startFull(checks *selfChecks) {
 	reason := roomIn(a.home.dir, false)
 	if reason == "" || a.cfg.SelfCheckEvery < 0 {
@@ -88,7 +87,7 @@ func (a *Agent) startFull(checks *selfChecks) {
 	a.shared.reports.setSelf(troubles)
 }
 
-// keepChecked checks the machine until ctx ends, and reports what is wrong with it.
+// keepChecked checks the machine until ctx ends, and reports its troubles. It does nothing if self-checks are off.
 func (a *Agent) keepChecked(ctx context.Context, checks *selfChecks) {
 	if a.cfg.SelfCheckEvery < 0 {
 		return
@@ -112,24 +111,24 @@ func (a *Agent) keepChecked(ctx context.Context, checks *selfChecks) {
 	}
 }
 
-// machineCheck looks at the machine. One goroutine uses it.
+// machineCheck makes the self-checks of one agent, in rounds. One goroutine uses it.
 type machineCheck struct {
 	dir     string
 	cgroups func() error // makes and removes a cgroup
 
 	round   int
-	again   bool // the last full round found something, so the next round is full too
+	again   bool // the last round with a write found a failure, so the next round writes too
 	full    bool
 	clock   clockCheck
-	writing chan error // result of the write under way; nil: none is
-	since   time.Time  // when it began
+	writing chan error // result of the write under way; nil if there is none
+	since   time.Time  // when that write began
 }
 
 func newMachineCheck(dir string) *machineCheck {
 	return &machineCheck{dir: dir, cgroups: func() error { return nil }, clock: clockCheck{last: time.Now()}}
 }
 
-// look makes every check that is due. It takes at most about selfWriteSlow.
+// look runs one round of checks and returns those that fail. It takes at most about selfWriteSlow.
 func (m *machineCheck) look() findings {
 	found := findings{}
 	if reason := m.clock.look(time.Now()); reason != "" {
@@ -154,8 +153,9 @@ func (m *machineCheck) look() findings {
 	return found
 }
 
-// write writes a small file and waits until the disk has it. A write that hangs goes on in the background; until it
-// ends, no other write is started.
+// write writes a small file and waits until the disk has it, for at most selfWriteSlow. It returns the check that
+// failed and why, or two empty strings. A write that hangs continues in the background. Until it ends, no other write
+// is started.
 func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	if m.writing == nil {
 		m.since = time.Now()
@@ -180,7 +180,7 @@ func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	return model.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
 }
 
-// writeProbe writes the file that only this check uses.
+// writeProbe writes the file self-check, which nothing else uses.
 func writeProbe(dir string) error {
 	f, err := os.OpenFile(dir+"/self-check", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -193,17 +193,17 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system counts as full when few bytes or few inodes are free. Few bytes are less than fullBytes and less than
-// fullPercent of all; few inodes are less than fullInodes and less than fullPercent of all. It counts as full until it
-// has twice as much free.
+// A file system counts as full if its free bytes are below fullBytes and below fullPercent of all, or if its free
+// inodes are below fullInodes and below fullPercent of all. Once it is full, it counts as full until twice as much is
+// free.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024
 	fullPercent = 2
 )
 
-// roomIn says why a directory's file system counts as full; "" if it doesn't, or can't be asked. was says that it was
-// full at the last look.
+// roomIn returns why the file system of dir counts as full. It returns "" if it does not, or can't be asked. was is
+// true if it counted as full at the last call.
 func roomIn(dir string, was bool) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 {
@@ -227,8 +227,8 @@ func roomIn(dir string, was bool) string {
 	return ""
 }
 
-// The wall clock jumps when it gains or loses clockJump against the monotonic clock between two looks. A single jump is
-// normal, after a correction or a pause of the machine. Two within clockWindow are a trouble.
+// The wall clock jumps when it gains or loses at least clockJump against the monotonic clock between two rounds. A
+// single jump is normal, after a correction or a pause of the machine. Two jumps within clockWindow are a trouble.
 const (
 	clockJump   = 2 * time.Second
 	clockWindow = time.Minute
@@ -237,10 +237,10 @@ const (
 // clockCheck compares the wall clock with the monotonic clock.
 type clockCheck struct {
 	last  time.Time
-	jumps []time.Time // with their monotonic times, the newest last
+	jumps []time.Time // times of the latest jumps, the newest last
 }
 
-// look compares both clocks of now with those of the last look, and returns what is wrong.
+// look compares both clocks of now with those of the last round. It returns what is wrong, or "".
 func (c *clockCheck) look(now time.Time) string {
 	wall, mono := now.Round(0).Sub(c.last.Round(0)), now.Sub(c.last)
 	return c.took(now, wall, mono)

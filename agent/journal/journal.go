@@ -20,11 +20,11 @@ import (
 // Codes of the errors of this package.
 const (
 	CodeDamaged model.Code = "journal_damaged" // the file is damaged and is left unchanged
-	CodeFailed  model.Code = "journal_failed"  // the disk refused; the next write tries again
+	CodeFailed  model.Code = "journal_failed"  // the disk refused, or the write is too large; a later write may succeed
 	CodeLocked  model.Code = "journal_locked"  // another process has it open
 )
 
-// A file is rewritten when it is larger than twice its size after the last rewrite plus compactSlack.
+// The file is rewritten when it is larger than twice its size after the last rewrite, plus compactSlack.
 const compactSlack = 64 << 10
 
 // compactOps is how many values go into one record of a rewritten file.
@@ -33,7 +33,7 @@ const compactOps = 1000
 // Sync says when a write reaches the disk.
 type Sync int
 
-// The policies.
+// Values of Sync.
 const (
 	SyncEach  Sync = iota // before the call returns; the default
 	SyncNever             // when the kernel decides; a power cut may lose acknowledged writes, or damage the journal
@@ -48,15 +48,15 @@ type Journal struct {
 	file   *os.File
 	lock   *os.File
 	seq    uint64
-	size   int64 // of the file up to its last whole record
+	size   int64 // size of the file up to the end of its last whole record
 	base   int64 // size of the file when it was last rewritten
 	values map[string][]byte
-	failed error // why the file's content is unknown, or that the journal is closed; otherwise nil
+	failed error // why the file's content is unknown, or that the journal is closed; nil otherwise
 }
 
-// Open reads the journal at path, or makes an empty one; the directory must exist. A record that a crash cut off at
-// the end is dropped, because it was never acknowledged. Codes: CodeDamaged, CodeLocked, CodeFailed. CodeDamaged means
-// damage before the end, which no crash causes; the caller may move the file away.
+// Open reads the journal at path, or makes an empty one; the directory must exist. It drops a record that a crash cut
+// off at the end, because that record was never acknowledged. Codes: CodeDamaged, CodeLocked, CodeFailed. CodeDamaged
+// means damage that no crash causes with SyncEach; the caller may move the file away.
 func Open(path string, sync Sync) (*Journal, error) {
 	j := &Journal{path: path, sync: sync, values: make(map[string][]byte)}
 	if err := j.takeLock(); err != nil {
@@ -72,7 +72,7 @@ func Open(path string, sync Sync) (*Journal, error) {
 	return j, nil
 }
 
-// takeLock locks a separate file, since compaction replaces the journal file.
+// takeLock locks a separate file, because compaction replaces the journal file.
 func (j *Journal) takeLock() error {
 	lock, err := os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -87,7 +87,7 @@ func (j *Journal) takeLock() error {
 	return nil
 }
 
-// load reads the file, cuts off a torn tail, and leaves the journal ready for writing.
+// load reads the file, or creates it. It cuts off a torn last record, and leaves the journal ready for writes.
 func (j *Journal) load() error {
 	b, err := os.ReadFile(j.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -112,7 +112,8 @@ func (j *Journal) load() error {
 	return j.failure(j.cut())
 }
 
-// replay applies the records in b and returns where the last whole one ends.
+// replay applies the records in b, and returns the offset where the last whole record ends. It returns an error if b
+// has no whole record, or is damaged in another way than by a torn last record.
 func (j *Journal) replay(b []byte) (int, error) {
 	if !bytes.HasPrefix(b, []byte(header)) {
 		return 0, errors.New("it does not begin as a journal")
@@ -167,7 +168,7 @@ func (j *Journal) flush() error {
 	return j.file.Sync()
 }
 
-// failure turns an internal error into one for callers.
+// failure returns err as an error with CodeFailed; it returns nil if err is nil.
 func (j *Journal) failure(err error) error {
 	if err == nil {
 		return nil
@@ -176,18 +177,19 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. With SyncEach it returns when the value is on disk. CodeFailed: the value is not on disk; a
-// later write may succeed.
+// Put sets key to value. With SyncEach it returns when the value is on disk. After CodeFailed, Get still returns the
+// earlier value, but a crash may leave either of the two. A later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
 
-// Delete removes key; a missing key is no error. Otherwise as Put.
+// Delete removes key. A missing key is no error. Otherwise Delete is like Put.
 func (j *Journal) Delete(key string) error {
 	return j.Write(Op{Key: key, Delete: true})
 }
 
-// Write makes all changes together: after a crash either all or none are there. Otherwise it is like Put.
+// Write makes all changes together: after a crash either all of them are there, or none. Otherwise Write is like Put.
+// Without changes it does nothing.
 func (j *Journal) Write(ops ...Op) error {
 	if len(ops) == 0 {
 		return nil
@@ -210,13 +212,14 @@ func (j *Journal) Write(ops ...Op) error {
 	}
 	j.apply(j.seq+1, own)
 	if j.size > 2*j.base+compactSlack {
-		// Acknowledged already: a failed rewrite leaves the old file in use, and is tried again with the next write.
+		// The changes are acknowledged even if the rewrite fails. The next write then tries it again.
 		_ = j.rewrite()
 	}
 	return nil
 }
 
-// mend writes a new file with everything acknowledged, if the content of the old file is unknown.
+// mend writes a new file with all acknowledged values, if the content of the old file is unknown. It returns an error
+// if that fails or the journal is closed.
 func (j *Journal) mend() error {
 	if j.failed == nil || j.lock == nil {
 		return j.failed
@@ -228,8 +231,8 @@ func (j *Journal) mend() error {
 	return j.failed
 }
 
-// append writes b after the last record. If that fails, it cuts off what was written. If the cut fails, or the kernel
-// reports a lost page (fsync), the content of the file is unknown. Then the next write makes a new file.
+// append writes b after the last record. If the write fails, it cuts off what was written. If the cut or the fsync
+// fails, the content of the file is unknown, and the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
@@ -246,7 +249,7 @@ func (j *Journal) append(b []byte) error {
 	return nil
 }
 
-// rewrite makes a new file of all values and renames it over the old one.
+// rewrite writes all values to a new file, and renames it over the old one.
 func (j *Journal) rewrite() error {
 	b, seq, err := j.compacted()
 	if err != nil {
@@ -278,7 +281,8 @@ func (j *Journal) rewrite() error {
 	return nil
 }
 
-// compacted returns the content of a new file, and the sequence of its last record. The file has at least one record.
+// compacted returns the content of a new file with all values, and the sequence number of its last record. The file has
+// at least one record, even if there are no values.
 func (j *Journal) compacted() ([]byte, uint64, error) {
 	b, seq := []byte(header), j.seq
 	keys := slices.Sorted(maps.Keys(j.values))
@@ -298,7 +302,7 @@ func (j *Journal) compacted() ([]byte, uint64, error) {
 	return b, seq, nil
 }
 
-// Get returns a copy of the value of key.
+// Get returns a copy of the value of key, and whether the key exists.
 func (j *Journal) Get(key string) ([]byte, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -317,14 +321,14 @@ func (j *Journal) All() map[string][]byte {
 	return all
 }
 
-// Close closes the file, which has everything acknowledged. It may be called again.
+// Close closes the file and releases the lock. Later writes fail. Close may be called again.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.lock == nil {
 		return nil
 	}
-	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // a child between fork and exec also holds the lock
+	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // unlock explicitly: a child between fork and exec also holds the lock
 	err := errors.Join(j.flush(), j.file.Close(), j.lock.Close())
 	j.failed, j.lock = io.ErrClosedPipe, nil
 	return err

@@ -9,12 +9,12 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// The file is a header and records, each
+// The file is a header, followed by records. The layout of a record, with sizes in bytes, is
 //
 //	mark (2) | length of body (4) | CRC-32C of sequence and body (4) | sequence (8) | body (CBOR)
 //
-// Sequences grow by one from record to record. A file is made under another name and renamed when its first records are
-// on disk, so no crash leaves a file without a whole record.
+// The sequence grows by one from record to record. A file is written under another name, and renamed when its first
+// records are on disk. So no crash leaves a file without a whole record.
 const (
 	header     = "outspan journal 1\n"
 	recordMark = 0xA55E
@@ -35,7 +35,8 @@ var (
 	errCut     = errors.New("record is cut off or damaged")
 )
 
-// encodeRecord makes one record of all ops: they become visible together or not at all.
+// encodeRecord encodes ops as one record, so that they take effect together or not at all. It returns an error if the
+// record is too large.
 func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
 	if len(ops) > opLimit {
 		return nil, fmt.Errorf("record of %d changes is above the limit of %d", len(ops), opLimit)
@@ -50,7 +51,7 @@ func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
 	return frameRecord(seq, body), nil
 }
 
-// frameRecord puts the head in front of a body.
+// frameRecord puts the record's head in front of a body.
 func frameRecord(seq uint64, body []byte) []byte {
 	b := make([]byte, recordHead, recordHead+len(body))
 	binary.BigEndian.PutUint16(b, recordMark)
@@ -61,7 +62,8 @@ func frameRecord(seq uint64, body []byte) []byte {
 	return b
 }
 
-// parseRecord reads the record at the start of b and returns its size.
+// parseRecord reads the record at the start of b, and returns the record's size. It returns errCut if the record is cut
+// off or damaged.
 func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
 	if len(b) < recordHead || binary.BigEndian.Uint16(b) != recordMark {
 		return 0, nil, 0, errCut
@@ -81,7 +83,7 @@ func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
 }
 
 // recordAfter reports whether b contains a whole record newer than seq. Writes are synced one by one, so no record
-// follows a write that a crash cut off. If one does, the damage has another cause.
+// follows a write that a crash cut off. If b contains a newer record, the damage has another cause.
 func recordAfter(b []byte, seq uint64) bool {
 	for i := 0; i+recordHead <= len(b); i++ {
 		if binary.BigEndian.Uint16(b[i:]) != recordMark {
