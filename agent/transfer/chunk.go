@@ -118,7 +118,7 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks from i on read as zeros. After each piece it calls ended, and stops if ended returns an error.
+// clear makes n chunks from i on read as zeros. Meanwhile it calls ended, and stops if ended returns an error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
