@@ -29,7 +29,7 @@ type ClassReply struct {
 	Class *ClassView `json:"class,omitempty"`
 }
 
-// ClassBody sets a class.
+// ClassBody makes or changes a class.
 type ClassBody struct {
 	Below          model.ClassName    `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
 	Above          model.ClassName    `json:"above,omitempty" doc:"stand directly above this class: more important"`

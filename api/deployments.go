@@ -34,7 +34,7 @@ type DeploymentReply struct {
 	Deployment *Deployment `json:"deployment,omitempty"`
 }
 
-// FailBody ends a deployment as failed.
+// FailBody marks a deployment as failed.
 type FailBody struct {
 	Reason string `json:"reason,omitempty" maxLength:"256" doc:"default: failed by an operator"`
 }

@@ -44,7 +44,7 @@ type Health struct {
 	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
 }
 
-// DifferentState is a server whose state differed from the others' in a comparison.
+// DifferentState is a server whose state differed from that of the answering server in a comparison.
 type DifferentState struct {
 	Name  string         `json:"name"`
 	ID    model.ServerID `json:"id"`
