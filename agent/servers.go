@@ -24,7 +24,7 @@ type Servers interface {
 // Heartbeats sends heartbeats, which show that this node lives, to every server. Package cluster implements it. No
 // method blocks, and all are safe for concurrent use.
 type Heartbeats interface {
-	// Register starts heartbeats of epoch, signed with key and sent at every interval. They replace those of the epoch
+	// Register starts heartbeats of epoch, signed with key and sent once per interval. They replace those of the epoch
 	// before.
 	Register(key []byte, epoch uint64, interval time.Duration)
 	// SetVoters sets the voters among the servers, the index of their configuration, and the history that they belong to
@@ -38,8 +38,8 @@ type Heartbeats interface {
 	// SetAnswered sets when a server last answered a request. Heartbeats carry how long ago that was.
 	SetAnswered(at time.Time)
 	// LeaseUntil returns when a lease of this length ends, with a monotonic reading. The lease holds while a majority of
-	// the voters have answered heartbeats SENT within that length. The result is the zero time if no majority has answered
-	// yet.
+	// the voters have answered heartbeats SENT within that length. LeaseUntil returns the zero time if no majority has
+	// answered yet.
 	LeaseUntil(length time.Duration) time.Time
 	// GivenUp returns a channel that receives an epoch of this node when a server has agreed to call that epoch offline.
 	// The agent must then register again, unless it has a newer epoch.

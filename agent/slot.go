@@ -13,7 +13,7 @@ type acceptance int32
 
 const (
 	acceptanceUnknown acceptance = iota // no attempt to register has finished
-	acceptanceGiven                     // accepted, or not refused with node_taken so far: old assignments count
+	acceptanceGiven                     // accepted, or not refused with node_taken so far: stored assignments apply
 	acceptanceOfOther                   // refused with node_taken: another agent has the node's id, as on a copied machine
 )
 
@@ -47,8 +47,8 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 }
 
 // holdSlot blocks until the instance may be started without a second one running in its slot. It returns true at once
-// if several instances may fill the slot and the assignment is settled. It also does so if the program was started
-// during this boot of this machine and exited on its own.
+// if several instances may fill the slot and the assignment is settled, or if the program was started during this boot
+// of this machine and exited on its own.
 //
 // Otherwise the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers stopped it and
 // the journal could not note that. Then holdSlot waits for settled assignments of the present registration. It returns

@@ -38,7 +38,7 @@ const tidyEnd = time.Second
 
 type supervisor struct {
 	*instance
-	stop func() // stops its goroutine and waits for that; the program continues
+	stop func() // stops its goroutine and waits until it has returned; the program continues
 
 	unassigned bool // the last assignments did not list the instance; only the goroutine of converge uses this
 }
@@ -113,8 +113,8 @@ func (c *supervisors) enter(a transport.Assignment, entries map[model.InstanceID
 	entries[a.ID] = newEntry(a)
 }
 
-// newEntry begins the record of an instance. Its first generation is the time in milliseconds. So if the journal is
-// lost and the record begins again, its generations are still above all that were reported before.
+// newEntry begins the record of an instance. Its first generation is the Unix time in milliseconds. So if the journal
+// is lost and the record begins again, its generations are still above all that were reported before.
 func newEntry(a transport.Assignment) entry {
 	return entry{
 		Assignment: a, RestartSeq: a.RestartSeq,
@@ -135,10 +135,10 @@ func (c *supervisors) begin(i *instance) {
 	})
 }
 
-// converge makes the node run the instances that a server assigned under the registration now. It stops the instances
-// that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only until the goroutines
-// of forgotten instances return, which have nothing left to do. It returns false if it can't run an instance because no
-// answer so far contained the instance's spec.
+// converge makes the node run the instances in a, which a server assigned under the registration that now identifies.
+// It stops the instances that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only
+// until the goroutines of forgotten instances return, which have nothing left to do. It returns false if it can't run
+// an instance because no answer so far contained the instance's spec.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -250,8 +250,8 @@ func (c *supervisors) clean() {
 	}
 }
 
-// tidy removes working directories and old logs of forgotten instances until ctx ends. It has its own goroutine,
-// because the removal of a large directory takes minutes.
+// tidy removes what is left of forgotten instances until ctx ends. It has its own goroutine, because the removal of a
+// large directory takes minutes.
 func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {
@@ -276,7 +276,7 @@ func (c *supervisors) tidy(ctx context.Context) {
 	}
 }
 
-// expire removes the logs of forgotten instances that are too old or too many.
+// expire removes all that is left of forgotten instances that are too old or too many.
 func (c *supervisors) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
@@ -371,8 +371,8 @@ func (c *supervisors) running() int {
 	return n
 }
 
-// wait blocks until the goroutines have returned, which happens after the context given to adopt has ended. It waits at
-// most tidyEnd for a removal under way.
+// wait blocks until the goroutines have returned, which happens after the context given to adopt has ended. But it
+// waits at most tidyEnd for a removal under way.
 func (c *supervisors) wait() {
 	c.wg.Wait()
 	select {

@@ -18,9 +18,9 @@ import (
 func DefaultUIDs() driver.UIDRange { return driver.UIDRange{First: 2_100_000_000, Last: 2_100_065_535} }
 
 // instanceUIDs returns the range from which each instance gets its own user id: the configured range, or else the
-// default. It returns the zero range if the agent does not run as root, if SharedUser is set, or if the user namespace
-// lacks the default range. The last case returns a warning, too. Code: invalid (the configuration names a range that
-// can't be used).
+// default. The range is zero if the agent does not run as root, if SharedUser is set, or if the user namespace lacks
+// the default range. In the last case instanceUIDs also returns a warning. Code: invalid (the configuration names a
+// range that can't be used).
 func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, warning string, err error) {
 	named := c.UIDs != driver.UIDRange{}
 	switch {

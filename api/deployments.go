@@ -19,7 +19,7 @@ type Deployment struct {
 	Index     uint64                 `json:"index"`
 }
 
-// DeploymentGroup is the progress of one group.
+// DeploymentGroup is the progress of one group in a deployment.
 type DeploymentGroup struct {
 	Name    string `json:"name"`
 	Count   int    `json:"count"`

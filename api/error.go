@@ -94,7 +94,6 @@ const (
 	ExitInternal  ExitClass = 7
 )
 
-// codeInfo is the HTTP status and the exit code of a code.
 type codeInfo struct {
 	status int
 	exit   ExitClass

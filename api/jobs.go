@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// JobStatus is the state of a job in one word.
+// JobStatus is the state of a job.
 type JobStatus string
 
 // The states of a job.

@@ -49,7 +49,7 @@ const (
 	DiskUnknown Disk = "unknown"
 )
 
-// ClockOffset is how many milliseconds a clock is ahead of another; it is negative if the clock is behind. It is not a
+// ClockOffset is how many milliseconds a clock is ahead of another. It is negative if the clock is behind. It is not a
 // model.Duration, because that can't be parsed with a sign.
 type ClockOffset model.Duration
 

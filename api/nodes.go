@@ -40,7 +40,7 @@ type Node struct {
 	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
 }
 
-// Trouble is a check of an agent's own machine that fails.
+// Trouble is a failed check of an agent's own machine.
 type Trouble struct {
 	Check  model.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
 	Reason string          `json:"reason"`

@@ -76,7 +76,7 @@ type VerifiedServer struct {
 	Tables  []TableDiff    `json:"tables" doc:"that differ from those of the majority, or where none has one, from those of the server that was asked"`
 }
 
-// TableDiff is one table in which a server differs.
+// TableDiff is a table of one server that differs from the expected one.
 type TableDiff struct {
 	Name           string `json:"name"`
 	Rows           int    `json:"rows"`

@@ -23,7 +23,7 @@ const (
 	archiveSum      = "manifest.json.sha256"
 	archiveFormat   = 1
 
-	maxArchiveManifest = 256 << 20 // bytes; the manifest of 10 TiB has 200 MB
+	maxArchiveManifest = 256 << 20 // in bytes; the manifest of 10 TiB of data has 200 MB
 	maxArchiveBytes    = 12 << 40  // total size of the files, holes included; the manifest has room for their sums
 )
 
@@ -34,7 +34,7 @@ type archive struct {
 	Group     model.GroupID  `json:"group"`
 	Slot      int            `json:"slot"`
 	Volumes   []string       `json:"volumes"`
-	Live      bool           `json:"live"` // taken while an instance ran
+	Live      bool           `json:"live"` // an instance may have written meanwhile
 	CreatedMS int64          `json:"created_unix_ms"`
 	Bytes     int64          `json:"bytes"` // of data.tar
 	// disk space of the archived files; less than their sizes if they had holes
@@ -44,8 +44,8 @@ type archive struct {
 	Sums       []string `json:"sha256"`            // of each chunk
 }
 
-// readArchive reads and checks a manifest. If want is not empty, it must be the manifest's sum; it was reported when
-// the manifest was written. Codes: not_found, integrity_check_failed.
+// readArchive reads and checks a manifest. want is the sum of the manifest as reported when it was written; if it is
+// empty, the sum is not checked. Codes: not_found, integrity_check_failed.
 func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	var a archive
 	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
@@ -70,7 +70,7 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file, and refuses one of more than most bytes. Code: integrity_check_failed.
+// readBounded reads a file whose size may be at most the given number of bytes. Code: integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -109,14 +109,14 @@ type checking struct {
 	from *skipping
 	a    *archive
 	each func(done int64) error
-	next int    // number of the next chunk
-	buf  []byte // of the current chunk, unless that is a hole
-	have []byte // the rest of the current chunk
+	next int    // number of the chunk to read next
+	buf  []byte // for the content of the current chunk, unless that is a hole
+	have []byte // the part of the current chunk that was not read yet
 	done int64
 	data int64 // bytes of done in chunks that are not holes
 
 	lend bool // Read may skip writing zeros into its buffer
-	lent int  // number of bytes that Read skipped
+	lent int  // number of bytes that Read did not write because they are zeros
 }
 
 // Read implements io.Reader.

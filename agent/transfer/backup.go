@@ -60,7 +60,7 @@ func (t *task) backup(ctx context.Context) error {
 		err = move(partial, dir)
 	}
 	if err != nil {
-		_ = erase.Tree(partial) // the next try removes what is left
+		_ = erase.Tree(partial) // if this fails, the next try removes what is left
 		return asCode(err, "write the backup")
 	}
 	return t.backupDone(dir)
@@ -85,7 +85,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // the directory was only read
 	entries, err := scan(root, t.Names, t.Live)
 	if err != nil {
 		return err

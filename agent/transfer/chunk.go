@@ -46,12 +46,12 @@ func (c *content) chunks() int { return int((c.total() + chunkBytes - 1) / chunk
 // length returns the length of chunk i: chunkBytes, or less for the last one.
 func (c *content) length(i int) int64 { return min(chunkBytes, c.total()-int64(i)*chunkBytes) }
 
-// each calls visit for each piece of a file in chunk i: n bytes at offset at of file e.
+// each calls visit for each piece of a file in chunk i: n bytes of e at offset at.
 func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
 	return c.pieces(int64(i)*chunkBytes, c.length(i), visit)
 }
 
-// pieces calls visit as each does, for the left bytes of the stream that begin at offset from.
+// pieces calls visit in the same way, for the pieces in left bytes of the stream from offset from on.
 func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) error) error {
 	for f := sort.Search(len(c.ends), func(f int) bool { return c.ends[f] > from }); left > 0; f++ {
 		e := c.files[f]
@@ -166,7 +166,7 @@ func (c *content) holes(i int) int {
 
 var errNoHole = errors.New("there is data")
 
-// reading computes the sums of a stream's chunks, one after another. It looks only once at the chunks of a hole.
+// reading computes the sums of a stream's chunks, one after another. It finds all chunks of a hole at once.
 type reading struct {
 	*content
 	next  int // number of the next chunk

@@ -132,14 +132,13 @@ func (t *task) sync() error {
 	return asCode(errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()), "put the copy on the disk")
 }
 
-// copying is a copy under way.
 type copying struct {
 	t        *task
 	manifest manifest
-	listed   sum // sum of the manifest as the source sent it
+	listed   sum // the sum of the source's list of files
 	root     *os.Root
 	content  *content
-	log      *os.File // the file of sums
+	log      *os.File // the file .transfer/ID/sums
 	sums     []byte   // of the chunks that have arrived
 }
 
@@ -178,8 +177,8 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 	return c, nil
 }
 
-// beginStaging removes an earlier copy and makes an empty staging directory, if the disk has room for total bytes. A
-// list of files is stored as the manifest. Code: no_capacity_disk.
+// beginStaging removes an earlier copy and makes an empty staging directory, if the disk has room for total bytes. If
+// list is not nil, it is stored as the manifest. Code: no_capacity_disk.
 func (t *task) beginStaging(list *listFile, total int64) error {
 	if err := erase.Tree(t.staging(t.ID)); err != nil {
 		return asCode(err, "remove an earlier copy")
@@ -327,7 +326,8 @@ func (c *copying) verify(ctx context.Context) error {
 	return nil
 }
 
-// get sends a request to the source and returns the whole answer, which may have at most most bytes.
+// get sends a request to the source and returns the whole answer. limit is its timeout, and most the greatest size of
+// the answer in bytes.
 func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

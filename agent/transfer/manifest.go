@@ -125,19 +125,18 @@ func (f *frames) next(item any) error {
 	return cbor.Unmarshal(f.buf, item)
 }
 
-// entryCheck checks the entries of a list one after another.
 type entryCheck struct {
 	names []string
 	dirs  map[string]struct{}
 	last  string
-	left  int64 // bytes of contents
+	left  int64 // bytes of content that may still follow
 	room  listRoom
 }
 
 // listRoom is how many bytes of memory a list may still take.
 type listRoom int64
 
-// take subtracts the memory of an entry. Code: invalid (the list takes too much).
+// take subtracts the memory of an entry. Code: invalid (the list takes too much memory).
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
 		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")

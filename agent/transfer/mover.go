@@ -33,7 +33,7 @@ type Config struct {
 	Release func(holder model.InstanceID)
 	// Owner returns the account that owns a copy of a slot's volumes on this node. That is the user that the job file
 	// names, or, if user is "", the account that this node gives to the slot. MayRunAs returns the account of a user id,
-	// and whether a job may name that account on this node. Both are used only if the agent runs as root.
+	// and whether a job may name that account on this node. Owner and MayRunAs are used only if the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
 	// Report receives the state of one transfer. It must not block.
@@ -65,8 +65,8 @@ func New(cfg Config) *Mover {
 		served: map[model.TransferID]*source{}}
 }
 
-// Set replaces the orders, without those that are not valid. Run then removes staged copies that no order names, unless
-// unsure is true (after a restore of the servers' state). Set does not block.
+// Set replaces the orders. Orders that are not valid are logged and ignored. Run then removes staged copies that no
+// order names, unless unsure is true (after a restore of the servers' state). Set does not block.
 func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	m.mu.Lock()
 	m.orders = make(map[key]transport.TransferOrder, len(orders))
@@ -85,7 +85,7 @@ func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	}
 }
 
-// valid reports whether an order names volumes, and no name could lead out of the directories.
+// valid reports whether an order has a slot and volumes, and no name in it could lead out of the directories.
 func valid(o *transport.TransferOrder) bool {
 	job, group := o.Group.Split()
 	ok := model.ValidName(string(o.ID)) && model.ValidName(string(job)) && model.ValidName(group) &&
@@ -97,7 +97,6 @@ func valid(o *transport.TransferOrder) bool {
 		(o.Backup == "" || model.ValidName(string(o.Backup)))
 }
 
-// worker is a task under way.
 type worker struct {
 	order transport.TransferOrder
 	stop  func() // cancels its goroutine and waits until that has returned
@@ -175,7 +174,7 @@ type task struct {
 	transport.TransferOrder
 	m    *Mover
 	log  hclog.Logger
-	last time.Time // of the last report of progress
+	last time.Time // when the last report was sent
 
 	synced int64 // number of bytes of the copy that were synced to the disk
 }
@@ -234,7 +233,7 @@ func (r *retry) Unwrap() error { return r.error }
 // when the transfer is over.
 func (t *task) fail(err error) {
 	refusal := &model.Error{Code: model.CodeInternal, Message: err.Error()}
-	_ = errors.As(err, &refusal) // otherwise it stays an internal error
+	_ = errors.As(err, &refusal) // if err has no code, it is reported as internal
 	t.log.Error("transfer failed", "code", refusal.Code, "error", refusal.Message)
 	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: model.SideFailed, Code: refusal.Code, Message: refusal.Message})
 }

@@ -17,7 +17,7 @@ type Account struct {
 type owners struct {
 	t      *task
 	theirs int                // user id that owned the volumes at their source; 0 if it was root or is not known
-	slot   *Account           // nil: not looked up yet
+	slot   *Account           // nil if not looked up yet
 	others map[int]lookedUpAs // by user id
 }
 
@@ -83,8 +83,8 @@ func (t *task) checkUser() error {
 	return err
 }
 
-// userOf returns the user id that the slot's instances had on this node, which owns the first volume. It returns 0 if
-// that is root or not known.
+// userOf returns the owner of the first volume, which is the user id that the slot's instances had on this node. It
+// returns 0 for root, or if the owner is not known.
 func (t *task) userOf(entries []entry) int {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.Path == t.Names[0] })
 	if i < 0 {
@@ -93,7 +93,6 @@ func (t *task) userOf(entries []entry) int {
 	return max(entries[i].UID, 0)
 }
 
-// isVolume reports whether a path is the directory of a volume.
 func isVolume(path string) bool {
 	_, _, below := cutPath(path)
 	return !below

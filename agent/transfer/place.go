@@ -57,7 +57,7 @@ func (t *task) attachOne(v *volume, epoch string) error {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
 	}
-	// PutAside leaves an empty directory where it is, but move needs a free name.
+	// PutAside leaves an empty directory in its place, but move needs a free name.
 	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return asCode(err, "remove the empty directory of volume "+v.name)
 	}

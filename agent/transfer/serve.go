@@ -46,7 +46,7 @@ func (t *task) serve(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the volumes")
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // the directory was only read
 	s := &source{token: t.Token, root: root}
 	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err
