@@ -11,9 +11,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Servers is the agent's protocol with the control plane. Each call goes to whichever server answers; an
-// implementation tries others when one does not. Calls are idempotent and end with their context. Safe for many
-// goroutines.
+// Servers calls the control plane. If one server doesn't answer a call, an implementation sends the call to others.
+// Calls are idempotent, and return when their context ends. All methods are safe for concurrent use.
 type Servers interface {
 	Register(context.Context, transport.RegisterRequest) (transport.RegisterReply, error)
 	Report(context.Context, transport.ReportRequest) (transport.ReportReply, error)
@@ -23,29 +22,31 @@ type Servers interface {
 }
 
 // Heartbeats sends heartbeats, which show that this node lives, to every server. Package cluster implements it. No
-// method blocks; all are safe for many goroutines.
+// method blocks, and all are safe for concurrent use.
 type Heartbeats interface {
-	// Register makes heartbeats carry this epoch, signed with its key, from now on.
+	// Register starts heartbeats of epoch, signed with key and sent once per interval. They replace those of the epoch
+	// before.
 	Register(key []byte, epoch uint64, interval time.Duration)
-	// SetVoters sets the voters among the servers, and the history that they belong to (model.History as text). Call it
-	// before Register. Answers to heartbeats that rest on an older configuration, or on a history that this one replaces,
-	// renew no lease.
+	// SetVoters sets the voters among the servers, the index of their configuration, and the history that they belong to
+	// (model.History as a string). Call it before Register. A configuration older than the known one is ignored. Answers
+	// from servers of a history that this one replaces renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
 	// SetInterval changes how often heartbeats are sent, after the setting changed.
 	SetInterval(interval time.Duration)
-	// SetFacts sets the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
+	// SetFacts sets the newest generation of facts of an epoch. Heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)
-	// SetAnswered sets when a server last answered a request; heartbeats carry how long ago that was.
+	// SetAnswered sets when a server last answered a request. Heartbeats carry how long ago that was.
 	SetAnswered(at time.Time)
 	// LeaseUntil returns when a lease of this length ends, with a monotonic reading. The lease holds while a majority of
-	// the voters have answered heartbeats SENT within that length. The zero time means that it never held.
+	// the voters have answered heartbeats SENT within that length. LeaseUntil returns the zero time if no majority has
+	// answered yet.
 	LeaseUntil(length time.Duration) time.Time
-	// GivenUp returns a channel of epochs that a server agreed to call offline. The agent must then register again,
-	// unless it has a newer epoch.
+	// GivenUp returns a channel that receives an epoch of this node when a server has agreed to call that epoch offline.
+	// The agent must then register again, unless it has a newer epoch.
 	GivenUp() <-chan uint64
 }
 
-// asDuration converts a duration of the model to one of Go, at most maxWait.
+// asDuration converts a model.Duration to a time.Duration of at most maxWait.
 func asDuration(d model.Duration) time.Duration {
 	if d >= model.Duration(maxWait/time.Millisecond) {
 		return maxWait
@@ -56,7 +57,7 @@ func asDuration(d model.Duration) time.Duration {
 // maxWait stands for "for ever" where a timer needs a number.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// sleep waits for d and returns true. It returns false if ctx ends, or wake delivers, before that.
+// sleep waits for d and returns true. It returns false if ctx ends or wake delivers before that.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -69,7 +70,7 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return false
 }
 
-// until returns a context that also ends when done is closed. The caller must call stop.
+// until returns a context that is also canceled when done is closed. The caller must call stop.
 func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -83,8 +84,8 @@ func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop f
 	return ctx, func() { cancel(); wg.Wait() }
 }
 
-// backoff doubles from first to most. Up to a quarter of each pause is random, so that agents which lost the same
-// server don't return together.
+// backoff computes pauses that double from first to most. Up to a quarter of each pause is random, so that agents which
+// lost the same server don't return together.
 type backoff struct {
 	first, most time.Duration
 	now         time.Duration

@@ -16,12 +16,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sharesPerCore is the number of CPU shares of a core. It does not depend on the clock rate, which changes while a
-// machine saves power.
+// sharesPerCore is the number of CPU shares of a core. It does not depend on the clock rate, which drops when a machine
+// saves power.
 const sharesPerCore = 1000
 
-// detectCapacity finds what this machine, or the agent's container, can give. root is "/" except in tests. A value that
-// can't be found is 0; then nothing is placed here until it is configured.
+// detectCapacity finds the resources of this machine, or of the agent's container. root is "/" except in tests. A value
+// that can't be found is 0: nothing is placed on this node until the value is configured.
 func detectCapacity(root string) model.Resources {
 	memory := memTotal(filepath.Join(root, "proc", "meminfo"))
 	for _, limit := range cgroupLimits(root) {
@@ -44,7 +44,7 @@ func memTotal(path string) int64 {
 	return 0
 }
 
-// cgroupLimits returns the memory limits of the agent's own cgroup and of all cgroups above it, of version 1 or 2.
+// cgroupLimits returns the memory limits of the agent's own cgroup (version 1 or 2) and of all cgroups above it.
 func cgroupLimits(root string) []int64 {
 	b, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
 	if err != nil {
@@ -67,8 +67,9 @@ func cgroupLimits(root string) []int64 {
 	return limits
 }
 
-// limitsAbove reads file in mount/path and in every directory between the two. In a container path may not exist in the
-// mount, which begins at the container's own cgroup; the walk then still reads the limits at the mount.
+// limitsAbove reads the limits in the named file of mount/path and of each directory from there up to mount. In a
+// container the mount begins at the container's own cgroup, so path may not exist in it. Then only the limits that
+// exist are read, such as those at mount itself.
 func limitsAbove(mount, path, file string) []int64 {
 	var limits []int64
 	for dir := filepath.Clean("/" + path); ; dir = filepath.Dir(dir) {
@@ -83,7 +84,7 @@ func limitsAbove(mount, path, file string) []int64 {
 	}
 }
 
-// shape returns what the node reports of itself at registration.
+// shape returns what the node reports about itself when it registers. Configured capacity replaces what was detected.
 func shape(c NodeConfig) model.NodeShape {
 	capacity := detectCapacity("/")
 	if c.Capacity.CPU > 0 {
@@ -98,7 +99,7 @@ func shape(c NodeConfig) model.NodeShape {
 	}
 }
 
-// attributes returns what constraints can name as node.attr.X.
+// attributes returns the values that constraints can name as node.attr.X.
 func attributes() map[string]string {
 	a := map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU())}
 	var u unix.Utsname
@@ -111,14 +112,14 @@ func attributes() map[string]string {
 	return a
 }
 
-// hostID names this boot of this machine: a copy of the machine has another boot id or another machine id.
+// hostID identifies this boot of this machine. A copy of the machine has a different boot id or a different machine id.
 func hostID(boot string) string {
 	machine, _ := os.ReadFile("/etc/machine-id") // not every machine has one
 	return boot + "/" + strings.TrimSpace(string(machine))
 }
 
-// machineID identifies the machine to the servers, by its installation and its firmware (which only root can read).
-// Both ids are hashed, since they are private.
+// machineID identifies the machine to the servers, by the id of its installation and that of its firmware (which only
+// root can read). Both ids are hashed, since they are private. An id that can't be read is empty.
 func machineID() string {
 	return fingerprint("/etc/machine-id") + "/" + fingerprint("/sys/class/dmi/id/product_uuid")
 }
@@ -132,7 +133,7 @@ func fingerprint(path string) string {
 	return ""
 }
 
-// bootID names this boot of the kernel.
+// bootID returns the kernel's id of this boot.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

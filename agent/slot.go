@@ -8,16 +8,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// acceptance is what this process knows of whether the servers accept this agent as the agent of its node.
+// acceptance says whether the servers accept this agent as its node's agent, as far as this process knows.
 type acceptance int32
 
 const (
-	acceptanceUnknown acceptance = iota // no attempt to register has ended
-	acceptanceGiven                     // the servers accept it, or none can be reached: the earlier assignments count
-	acceptanceOfOther                   // refused: another agent has the node's id, as on a copy of a machine
+	acceptanceUnknown acceptance = iota // no attempt to register has finished
+	acceptanceGiven                     // accepted, or not refused with node_taken so far: stored assignments apply
+	acceptanceOfOther                   // refused with node_taken: another agent has the node's id, as on a copied machine
 )
 
-// after returns what the acceptance becomes when a registration attempt has ended with err.
+// after returns the acceptance that follows from s when an attempt to register has returned err. Once another agent has
+// the node's id, only a success changes that.
 func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {
@@ -31,8 +32,8 @@ func (s acceptance) after(err error) acceptance {
 	return acceptanceGiven
 }
 
-// holdStanding blocks while another agent may have this node's id, because nothing may be started then. It returns
-// false if the assignment changed meanwhile or ctx ended.
+// holdStanding blocks until the acceptance is acceptanceGiven. Before that, another agent may have this node's id, so
+// nothing may be started. It returns false if the assignment changed meanwhile or ctx ended.
 func (i *instance) holdStanding(ctx context.Context) bool {
 	for first := true; acceptance(i.shared.acceptance.Load()) != acceptanceGiven; first = false {
 		if first {
@@ -45,11 +46,13 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until an instance that must not run twice may be started. It returns at once if the program was
-// started during this boot of this machine and ended on its own. Otherwise the instance may run elsewhere by now:
-// after a reboot, on a copied disk, or if the servers stopped it and the journal could not note that. Then holdSlot
-// waits for the assignments of the present registration. It returns false if the assignment changed meanwhile or ctx
-// ended.
+// holdSlot blocks until the instance may be started without a second one running in its slot. It returns true at once
+// if several instances may fill the slot and the assignment is settled, or if the program was started during this boot
+// of this machine and exited on its own.
+//
+// Otherwise the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers stopped it and
+// the journal could not note that. Then holdSlot waits for settled assignments of the present registration. It returns
+// false if the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
@@ -68,8 +71,8 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 	return i.wanted().Desired == model.DesiredRunning
 }
 
-// notStarted reports that the instance does not run. After a restore the servers may believe that it is ready, because
-// they know an older state.
+// notStarted reports that a pending instance waits and does not run. After a restore the servers may believe that it is
+// ready, because they know an older state. If the instance is not pending, notStarted does nothing.
 func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)

@@ -12,13 +12,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of the instances that are kept for their logs after the cluster has forgotten them.
+// Limits for the instances whose logs are kept after the cluster has forgotten them.
 const (
 	keepEnded    = 32
 	keepEndedFor = 24 * time.Hour
 )
 
-// supervisors holds all instances of the node, each with a goroutine of its own. Safe for many goroutines, except that
+// supervisors holds all instances of the node, each with its own goroutine. It is safe for concurrent use, except that
 // adopt and converge must not run at the same time.
 type supervisors struct {
 	shared *shared
@@ -30,17 +30,17 @@ type supervisors struct {
 	ended    []Task        // of forgotten instances, the newest last
 	toRemove []Task        // forgotten instances whose working directories are still there
 	dirty    chan struct{} // capacity 1; has a token when tidy has work
-	tidied   chan struct{} // closed when tidy has ended
+	tidied   chan struct{} // closed when tidy has returned
 }
 
-// tidyEnd is how long a removal may delay the end of the agent. The next agent removes the rest.
+// tidyEnd is how long the removal of a directory may delay the agent's exit. The next agent removes the rest.
 const tidyEnd = time.Second
 
 type supervisor struct {
 	*instance
-	stop func() // ends its goroutine and waits for it; the program goes on
+	stop func() // stops its goroutine and waits until it has returned; the program continues
 
-	unassigned bool // the last assignments did not list it; only the goroutine of converge uses this
+	unassigned bool // the last assignments did not list the instance; only the goroutine of converge uses this
 }
 
 func newSupervisors(with *shared) *supervisors {
@@ -48,9 +48,9 @@ func newSupervisors(with *shared) *supervisors {
 		tidied: make(chan struct{})}
 }
 
-// adopt takes over what an earlier agent left: the instances in the journal and those that the runtime finds. What ran
-// before goes on unchanged, even if no server can be reached. All instances, also later ones, are supervised until ctx
-// ends.
+// adopt takes over what an earlier agent left: the instances in the journal and those that the runtime finds. Running
+// programs continue unchanged, even if no server can be reached. All instances, including later ones, are supervised
+// until ctx ends.
 func (c *supervisors) adopt(ctx context.Context) error {
 	c.ctx = ctx
 	go c.tidy(ctx)
@@ -61,7 +61,7 @@ func (c *supervisors) adopt(ctx context.Context) error {
 	}
 	found, forgotten := c.sort(tasks, entries)
 	c.enterUnclear(unclear, entries)
-	// All are made before the first one begins, so that everything in use is claimed first.
+	// newInstance claims what a running instance uses. So all instances are made before the first one begins.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
 		list = append(list, newInstance(c.shared, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
@@ -83,8 +83,8 @@ func (c *supervisors) adopt(ctx context.Context) error {
 	return nil
 }
 
-// sort separates the tasks of instances from those of forgotten ones, the newest last. It adds entries for instances
-// that the journal lost.
+// sort returns the tasks of instances by id, and the ended tasks that the journal does not know, the newest last. It
+// adds an entry for each running instance that the journal does not know.
 func (c *supervisors) sort(tasks []Task, entries map[model.InstanceID]entry) (found map[model.InstanceID]Task,
 	forgotten []Task) {
 	found = make(map[model.InstanceID]Task, len(tasks))
@@ -102,7 +102,7 @@ func (c *supervisors) sort(tasks []Task, entries map[model.InstanceID]entry) (fo
 	return found, forgotten
 }
 
-// enter begins the record of an instance that runs, or may run, if the journal has no record of it.
+// enter adds an entry for an instance that runs, or may run, if entries has none.
 func (c *supervisors) enter(a transport.Assignment, entries map[model.InstanceID]entry) {
 	if _, known := entries[a.ID]; known {
 		return
@@ -113,8 +113,8 @@ func (c *supervisors) enter(a transport.Assignment, entries map[model.InstanceID
 	entries[a.ID] = newEntry(a)
 }
 
-// newEntry begins the record of an instance. Generations begin with the clock: if the journal is lost and the record
-// begins again, they are still above all that were reported before.
+// newEntry begins the record of an instance. Its first generation is the Unix time in milliseconds. So if the journal
+// is lost and the record begins again, its generations are still above all that were reported before.
 func newEntry(a transport.Assignment) entry {
 	return entry{
 		Assignment: a, RestartSeq: a.RestartSeq,
@@ -135,10 +135,10 @@ func (c *supervisors) begin(i *instance) {
 	})
 }
 
-// converge makes the node run the instances that a server assigned under the registration now. It stops the instances
-// that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only until the goroutines
-// of forgotten instances end, which have nothing left to do. It returns false if it can't run an instance because no
-// answer so far contained its spec.
+// converge makes the node run the instances in a, which a server assigned under the registration that now identifies.
+// It stops the instances that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only
+// until the goroutines of forgotten instances return, which have nothing left to do. It returns false if it can't run
+// an instance because no answer so far contained the instance's spec.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -151,7 +151,7 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 			continue
 		}
 		if m != nil {
-			if m.unassigned { // the servers had no row for the earlier reports
+			if m.unassigned { // the servers had no row for it when the earlier reports arrived
 				c.shared.reports.resend(as.ID)
 			}
 			m.set(as)
@@ -179,13 +179,13 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 	}
 	c.followPeers(fresh)
 	c.shared.lease.assigned(now, a)
-	for _, i := range fresh { // after the stops above
+	for _, i := range fresh { // the stops above are requested first
 		c.begin(i)
 	}
 	return whole
 }
 
-// checkAssignment refuses names that could lead out of the data directory.
+// checkAssignment refuses a negative slot, a group of another job, and names that could lead out of the data directory.
 func checkAssignment(a transport.Assignment) error {
 	job, group := a.Group.Split()
 	if !driver.ID(a.ID).Valid() || job != a.Job || !model.ValidName(string(job)) || !model.ValidName(group) || a.Slot < 0 {
@@ -195,9 +195,9 @@ func checkAssignment(a transport.Assignment) error {
 	return nil
 }
 
-// dismiss stops an instance that the servers don't have, and forgets it once they know that it stopped. The instance
-// gets its grace, unless it must be the only holder of its slot. Then it gets its grace only if the servers confirm
-// that no other instance fills the slot (alone).
+// dismiss stops an instance that is not assigned to this node any more. It forgets the instance once the servers have
+// acknowledged that it stopped. The instance gets its grace if several instances may fill its slot, or if alone is
+// true: the servers confirm that no other instance fills the slot. Otherwise it is stopped without grace.
 func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	want := m.wanted()
 	status, known := c.shared.reports.status(m.id)
@@ -235,8 +235,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	c.clean()
 }
 
-// removeWork queues the working directory of a forgotten instance for removal. Only its logs are kept. It does not
-// block.
+// removeWork queues the working directory of a forgotten instance for removal; the logs are kept. It does not block.
 func (c *supervisors) removeWork(t Task) {
 	c.mu.Lock()
 	c.toRemove = append(c.toRemove, t)
@@ -251,8 +250,8 @@ func (c *supervisors) clean() {
 	}
 }
 
-// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, because the removal
-// of a large directory takes minutes.
+// tidy removes what is left of forgotten instances until ctx ends. It has its own goroutine, because the removal of a
+// large directory takes minutes.
 func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {
@@ -277,7 +276,7 @@ func (c *supervisors) tidy(ctx context.Context) {
 	}
 }
 
-// expire removes forgotten instances that are too old or too many.
+// expire removes all that is left of forgotten instances that are too old or too many.
 func (c *supervisors) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
@@ -300,7 +299,7 @@ func endedAt(t Task) time.Time {
 	return exit.EndedAt
 }
 
-// holds lists all instances with the slots that they fill.
+// holds returns all instances of the node with the slots that they fill.
 func (c *supervisors) holds() []model.Holding {
 	var list []model.Holding
 	for _, m := range c.list() {
@@ -310,7 +309,7 @@ func (c *supervisors) holds() []model.Holding {
 	return list
 }
 
-// holding returns what the servers need to take over an instance that they have no row of.
+// holding describes an instance so that servers whose state lacks its row can add it again.
 func holding(a transport.Assignment) model.Holding {
 	h := model.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
 	if a.Spec == nil {
@@ -345,7 +344,7 @@ func (c *supervisors) list() []*supervisor {
 	return list
 }
 
-// task finds the newest run of an instance, forgotten ones included.
+// task returns the latest task of an instance, which may be a forgotten one. It returns false if there is none.
 func (c *supervisors) task(id model.InstanceID) (Task, bool) {
 	if m := c.member(id); m != nil {
 		t := m.current()
@@ -372,8 +371,8 @@ func (c *supervisors) running() int {
 	return n
 }
 
-// wait blocks until every goroutine has ended, which they do when the context of adopt ends. A removal under way gets
-// tidyEnd.
+// wait blocks until the goroutines have returned, which happens after the context given to adopt has ended. But it
+// waits at most tidyEnd for a removal under way.
 func (c *supervisors) wait() {
 	c.wg.Wait()
 	select {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// volumes gives out the directories of local volumes, each to one living instance at a time. A directory stays when its
-// instance goes, so that the next holder of the slot finds the data. Safe for many goroutines.
+// volumes gives out the directories of volumes, each to one holder at a time: an instance or a transfer. A directory
+// stays when its instance is forgotten, so that the next instance of the slot finds the data. Safe for concurrent use.
 type volumes struct {
 	root string
 
@@ -26,8 +26,8 @@ func newVolumes(root string) *volumes {
 	return &volumes{root: root, holders: map[model.VolumeID]model.InstanceID{}, freed: make(chan struct{})}
 }
 
-// claim takes all volumes of the assignment or none. If one is in use, it returns the holder and a channel that is
-// closed at the next release.
+// claim takes all volumes of the assignment for its instance. If another holder has one of them, claim takes none, and
+// returns that holder and a channel that is closed at the next release.
 func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,8 +42,8 @@ func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed 
 	return "", nil
 }
 
-// hold claims volumes for holder, so that no instance can use them. If another holder has one of them, hold claims
-// none and returns that holder.
+// hold claims volumes for holder, so that no instance can use them. If another holder has one of them, hold claims none
+// and returns that other holder.
 func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,7 +58,7 @@ func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user mode
 	return ""
 }
 
-// release gives back everything that the instance holds. Call it when none of its processes runs.
+// release gives back all volumes that a holder has. Call it only when no process uses them any more.
 func (v *volumes) release(id model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,14 +95,15 @@ func (v *volumes) dir(a transport.Assignment, name string) string {
 	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)
 }
 
-// prepare makes the directories of an assignment's volumes and gives them to its user. It changes nothing inside.
+// prepare makes the directories of an assignment's volumes, and makes the given account their owner unless it is the
+// agent's. Data of another epoch is put aside (see freshen). Files inside a directory are not changed.
 func (v *volumes) prepare(a transport.Assignment, as account) error {
 	for _, spec := range a.Spec.Volumes {
 		dir := v.dir(a, spec.Name)
 		if !model.ValidName(spec.Name) {
 			return model.Refuse(model.CodeInvalid, "volume name %q can't be a directory", spec.Name)
 		}
-		// Another user must reach its own directory: it can pass through the parents, but can't list them.
+		// The instance's user must reach its own directories: it can pass through the parents, but can't list them.
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 			return diskError("make volume "+spec.Name, err)
 		}
@@ -125,17 +126,18 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 type account struct {
 	name     string
 	uid, gid int
-	other    bool // not the agent's own user
+	other    bool // not the user that the agent runs as
 }
 
 // nogroup is the group of a uid without an account, as in the driver.
 const nogroup = 65534
 
-// accountOf finds the user by name or number. The driver decides whether it may be used.
+// accountOf finds a user by name or number; an empty name means fallback. If the agent does not run as root, the result
+// is the agent's own account. The driver decides whether the user may be used. Code: invalid.
 func accountOf(name, fallback string) (account, error) {
 	own := account{uid: os.Geteuid(), gid: os.Getegid()}
 	if own.uid != 0 {
-		return own, nil // only root can change user: the driver refuses another one
+		return own, nil // only root can change user; the driver refuses users other than its own
 	}
 	if name == "" {
 		name = fallback

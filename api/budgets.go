@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Budget is what a set of instances can lose at once and per window, and how much of that is used.
+// Budget says how many instances of a set may be down at once, how many stops may begin per window, and how much of
+// that is used.
 type Budget struct {
 	Name     string           `json:"name" doc:"of the group, JOB/GROUP; of the shared budget; or of the actor"`
 	Scope    string           `json:"scope" enum:"group,shared,actor" doc:"shared: its groups are counted together; actor: how many stops one part of the system may begin, from the setting rate_NAME"`
@@ -26,7 +27,7 @@ type Budget struct {
 	Text     string           `json:"text" doc:"how the numbers came about"`
 }
 
-// BudgetDown counts missing instances by the cause of their absence.
+// BudgetDown counts the instances of a budget that are down, by cause.
 type BudgetDown struct {
 	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
 	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`

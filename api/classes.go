@@ -17,7 +17,7 @@ type ClassView struct {
 	PreemptEqual model.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
 }
 
-// ClassUsage is what all instances of a class use together, including the overhead.
+// ClassUsage is what the instances of a class use together, including the overhead. Stopped instances don't count.
 type ClassUsage struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	Instances   int   `json:"instances"`
@@ -29,7 +29,7 @@ type ClassReply struct {
 	Class *ClassView `json:"class,omitempty"`
 }
 
-// ClassBody sets a class.
+// ClassBody makes or changes a class.
 type ClassBody struct {
 	Below          model.ClassName    `json:"below,omitempty" doc:"stand directly below this class: less important. A new class needs below or above"`
 	Above          model.ClassName    `json:"above,omitempty" doc:"stand directly above this class: more important"`

@@ -19,7 +19,7 @@ type Deployment struct {
 	Index     uint64                 `json:"index"`
 }
 
-// DeploymentGroup is the progress of one group.
+// DeploymentGroup is the progress of one group in a deployment.
 type DeploymentGroup struct {
 	Name    string `json:"name"`
 	Count   int    `json:"count"`
@@ -34,7 +34,7 @@ type DeploymentReply struct {
 	Deployment *Deployment `json:"deployment,omitempty"`
 }
 
-// FailBody ends a deployment as failed.
+// FailBody marks a deployment as failed.
 type FailBody struct {
 	Reason string `json:"reason,omitempty" maxLength:"256" doc:"default: failed by an operator"`
 }

@@ -46,7 +46,7 @@ type DrainRemaining struct {
 	Blocker  model.Code       `json:"blocker"`
 }
 
-// DrainBlocker says why a drain can't go on, and what would unblock it.
+// DrainBlocker says what blocks a drain, a move or a similar change now, and what would unblock it.
 type DrainBlocker struct {
 	Code     model.Code       `json:"code"`
 	Instance model.InstanceID `json:"instance"`
@@ -74,8 +74,8 @@ type DrainForecast struct {
 	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
-// DrainReply is the answer to the start of a drain. The nodes in Started are draining: no new instances are placed
-// there.
+// DrainReply is the answer to the start of a drain. The nodes in Started are draining, so no new instances are placed
+// on them.
 type DrainReply struct {
 	Written
 	Drain    model.DrainID        `json:"drain"`

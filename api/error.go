@@ -14,7 +14,7 @@ import (
 const ContentTypeProblem = "application/problem+json"
 
 // Problem is an error in an answer. It has the members of RFC 9457 and some of our own. It never repeats what the
-// caller sent, which may be a secret.
+// caller sent, since that may be a secret.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -25,14 +25,15 @@ type Problem struct {
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint,omitempty"`
 	Retryable bool       `json:"retryable"`
-	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that the answer rests on
+	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that the answer is based on
 	Oldest    string     `json:"oldest,omitempty"` // the oldest event that is kept
 	Newest    string     `json:"newest,omitempty"` // the newest event
 	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
-// NewProblem returns err as a Problem. If err is no *model.Error, the Problem has the code internal and not err's text.
+// NewProblem returns err as a Problem. A *Problem is returned as it is. If err has no *model.Error, the Problem has the
+// code internal and not err's text.
 func NewProblem(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -49,7 +50,7 @@ func NewProblem(err error) *Problem {
 	}
 }
 
-// At returns a copy with this log index.
+// At returns a copy of p with the given log index.
 func (p *Problem) At(index uint64) *Problem {
 	c := *p
 	c.Index = index
@@ -66,7 +67,7 @@ func (p *Problem) refusal() *model.Error {
 	return &model.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
 }
 
-// ProblemOf reads an error from the answer of a server or an agent. It returns a *Problem, or a *model.Error with the
+// ProblemOf reads the error in an answer of a server or an agent. It returns a *Problem, or a *model.Error with the
 // code internal if the answer can't be read. It does not close the body.
 func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -79,7 +80,7 @@ func ProblemOf(resp *http.Response) error {
 	return &p
 }
 
-// ExitClass is the exit code of the CLI for an error.
+// ExitClass is an exit code of the command line for errors.
 type ExitClass int
 
 // The exit codes for errors.
@@ -93,20 +94,19 @@ const (
 	ExitInternal  ExitClass = 7
 )
 
-// codeInfo is the HTTP status and the exit code of a code.
 type codeInfo struct {
 	status int
 	exit   ExitClass
 }
 
-// codeTable maps codes to HTTP statuses and exit codes. Any other code gets 409 and exit code 5: the state does not
-// allow the request.
+// codeTable maps codes to HTTP statuses and exit codes. A code that is not in the table means that the state does not
+// allow the request: it gets status 409 and exit code 5.
 var codeTable = map[model.Code]codeInfo{
 	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
 	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
-	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // several objects were found
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // several objects match
 	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
 	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
@@ -157,14 +157,14 @@ func infoOf(code model.Code) codeInfo {
 // StatusOf returns the HTTP status of an answer with this code.
 func StatusOf(code model.Code) int { return infoOf(code).status }
 
-// ExitOf returns the exit code of the CLI for this code.
+// ExitOf returns the exit code of the command line for this code.
 func ExitOf(code model.Code) ExitClass { return infoOf(code).exit }
 
-// Retryable reports whether the same request may succeed later. To repeat a write whose outcome is unknown, use the
-// same request id.
+// Retryable reports whether the same request may succeed later. A write whose outcome is unknown must be repeated with
+// the same request id.
 func Retryable(code model.Code) bool { return ExitOf(code) == ExitTransient }
 
-// ExitOfError returns the exit code for any error; 1 if it has no code.
+// ExitOfError returns the exit code of the command line for any error. It returns 1 if the error has no code.
 func ExitOfError(err error) ExitClass {
 	var known *model.Error
 	if errors.As(err, &known) {

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Event is a change that people and programs can follow.
+// Event is the record of a change, for people and programs.
 type Event struct {
 	ID        string            `json:"id" doc:"index.n: resumes behind it"`
 	Type      model.EventType   `json:"type"`

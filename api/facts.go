@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Facts are the results of a role check: true, false, numbers and short texts. All values are stored as texts. In JSON,
-// a text that reads as true, false or a number in its shortest form becomes a value of that type.
+// Facts are the results of a role check: true, false, numbers and short strings. All values are stored as strings. In
+// JSON, a string that is true, false or a number in its shortest form becomes a value of that type.
 type Facts map[string]string
 
 // MarshalJSON implements json.Marshaler.
@@ -26,7 +26,7 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(typed)
 }
 
-// isWhole reports whether a text is a 64-bit integer, signed or unsigned, in its usual form.
+// isWhole reports whether text is a 64-bit integer, signed or unsigned, in its shortest form.
 func isWhole(text string) bool {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10) == text
@@ -35,7 +35,7 @@ func isWhole(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It also accepts a server that sends all facts as texts.
+// UnmarshalJSON implements json.Unmarshaler. It also accepts facts that a server sent as strings.
 func (f *Facts) UnmarshalJSON(raw []byte) error {
 	var typed map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &typed); err != nil {

@@ -68,7 +68,7 @@ type InstanceReply struct {
 	AvoidEnded bool `json:"avoid_ended,omitempty" doc:"its group avoids its node no longer, whichever instance's eviction asked for that"`
 }
 
-// EvictBody evicts or stops an instance.
+// EvictBody evicts or stops an instance, or cancels an eviction.
 type EvictBody struct {
 	Grace        *model.Duration `json:"grace,omitempty" doc:"instead of the group's"`
 	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// JobStatus is the state of a job in one word.
+// JobStatus is the state of a job.
 type JobStatus string
 
 // The states of a job.
@@ -14,7 +14,7 @@ const (
 	JobRunning  JobStatus = "running"  // every group has its number of instances, and all are ready
 	JobPending  JobStatus = "pending"  // at least one instance is not placed
 	JobStarting JobStatus = "starting" // every instance is placed, but not all are ready
-	// at least one instance can't run until somebody acts: its data is on an offline node
+	// at least one instance can't run until somebody helps, because its data is on an offline node
 	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"
@@ -102,7 +102,7 @@ type SubmitBody struct {
 	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
 }
 
-// ScaleBody changes the counts of groups.
+// ScaleBody changes the count of a group.
 type ScaleBody struct {
 	Group string `json:"group,omitempty" doc:"may be left out when the job has one group"`
 	Count *int   `json:"count" minimum:"0"`

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MemberAlive is the state of a member whose gossip arrives.
+// MemberAlive is the state of a member that answers in gossip.
 const MemberAlive = "alive"
 
 // Member is one server.
@@ -49,8 +49,8 @@ const (
 	DiskUnknown Disk = "unknown"
 )
 
-// ClockOffset is how far a clock is ahead of another, in milliseconds; negative if it is behind. It is not a
-// model.Duration, because that is read without a sign.
+// ClockOffset is how many milliseconds a clock is ahead of another. It is negative if the clock is behind. It is not a
+// model.Duration, because that can't be parsed with a sign.
 type ClockOffset model.Duration
 
 // MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".

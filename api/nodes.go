@@ -40,7 +40,7 @@ type Node struct {
 	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
 }
 
-// Trouble is a check of an agent's own machine that fails.
+// Trouble is a failed check of an agent's own machine.
 type Trouble struct {
 	Check  model.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
 	Reason string          `json:"reason"`
@@ -54,7 +54,7 @@ type Avoidance struct {
 	Until   time.Time     `json:"until"`
 }
 
-// Amounts are resources, either offered by a node or used on it.
+// Amounts are resources that a node has or that are used on it.
 type Amounts struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
@@ -72,7 +72,7 @@ type ForgetReply struct {
 	Lost []model.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
 }
 
-// IntentBody is the reason for cordoning, uncordoning, disabling or enabling a node.
+// IntentBody gives the reason for cordoning, uncordoning, disabling or enabling a node.
 type IntentBody struct {
 	Reason string `json:"reason,omitempty" maxLength:"256" doc:"for people; it stands in the event"`
 }
@@ -82,7 +82,7 @@ type AckBody struct {
 	Instances []model.InstanceID `json:"instances,omitempty" maxItems:"1000" doc:"default: all that block now"`
 }
 
-// DeadBody confirms that a machine is dead.
+// DeadBody confirms that a machine is really off.
 type DeadBody struct {
 	Force bool `json:"force,omitempty" doc:"the machine is known to be off, whatever it might still run of which only one may run; recorded"`
 }

@@ -12,7 +12,7 @@ type ProblemRow struct {
 	Next    string      `json:"next" doc:"the way out, most often a command"`
 }
 
-// ProblemCode names a kind of problem. The set is closed.
+// ProblemCode is a kind of problem. The set is closed.
 type ProblemCode string
 
 // The kinds of problems.
@@ -60,7 +60,7 @@ type ServiceProblem struct {
 	Reason string         `json:"reason"`
 }
 
-// InstanceDisk is an instance's disk limit, and whether the instance is above it.
+// InstanceDisk is an instance's disk limit, and whether the instance uses more.
 type InstanceDisk struct {
 	LimitBytes int64 `json:"limit_bytes" doc:"0: the job file sets none"`
 	Above      bool  `json:"above" doc:"the last measurement found more than the limit"`

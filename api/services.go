@@ -15,7 +15,7 @@ type Service struct {
 	Problems   []ServiceProblem  `json:"problems" doc:"nodes on which its exposed port is not open"`
 }
 
-// Backend is an instance to which the service's requests go.
+// Backend is an instance that receives requests of the service.
 type Backend struct {
 	Instance model.InstanceID `json:"instance"`
 	Node     string           `json:"node"`
@@ -23,8 +23,8 @@ type Backend struct {
 	Address  string           `json:"address" doc:"ip:port"`
 }
 
-// ScrapeTarget is one element of the answer to Prometheus' HTTP service discovery. That answer is a list without an
-// object around it.
+// ScrapeTarget is one element of the answer to Prometheus' HTTP service discovery. That answer is a bare list, not an
+// object.
 type ScrapeTarget struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`

@@ -44,7 +44,7 @@ type Health struct {
 	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
 }
 
-// DifferentState is a server whose state differed from the others' in a comparison.
+// DifferentState is a server whose state differed from that of the answering server in a comparison.
 type DifferentState struct {
 	Name  string         `json:"name"`
 	ID    model.ServerID `json:"id"`
@@ -76,7 +76,7 @@ type VerifiedServer struct {
 	Tables  []TableDiff    `json:"tables" doc:"that differ from those of the majority, or where none has one, from those of the server that was asked"`
 }
 
-// TableDiff is one table in which a server differs.
+// TableDiff is a table of one server that differs from the expected one.
 type TableDiff struct {
 	Name           string `json:"name"`
 	Rows           int    `json:"rows"`

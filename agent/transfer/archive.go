@@ -16,15 +16,15 @@ import (
 
 // The files of an archive, which has its own directory below the backup directory. data.tar is a plain tar. The
 // manifest has the SHA-256 of each chunk of data.tar. manifest.json.sha256 has the SHA-256 of the manifest, in the
-// form of sha256sum.
+// format of sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
 	archiveSum      = "manifest.json.sha256"
 	archiveFormat   = 1
 
-	maxArchiveManifest = 256 << 20 // bytes; the manifest of 10 TiB has 200 MB
-	maxArchiveBytes    = 12 << 40  // of the files in it, holes included: their sums fit into the manifest
+	maxArchiveManifest = 256 << 20 // in bytes; the manifest of 10 TiB of data has 200 MB
+	maxArchiveBytes    = 12 << 40  // total size of the files, holes included; the manifest has room for their sums
 )
 
 // archive is the manifest of a backup.
@@ -34,18 +34,18 @@ type archive struct {
 	Group     model.GroupID  `json:"group"`
 	Slot      int            `json:"slot"`
 	Volumes   []string       `json:"volumes"`
-	Live      bool           `json:"live"` // taken while an instance ran
+	Live      bool           `json:"live"` // an instance may have written meanwhile
 	CreatedMS int64          `json:"created_unix_ms"`
 	Bytes     int64          `json:"bytes"` // of data.tar
-	// disk space of its files; less than their sizes if they had holes
+	// disk space of the archived files; less than their sizes if they had holes
 	DiskBytes  int64    `json:"disk_bytes"`
 	ChunkBytes int64    `json:"chunk_bytes"`
-	OwnUID     int      `json:"own_uid,omitempty"` // of the instances that used the volumes; see userOf
+	OwnUID     int      `json:"own_uid,omitempty"` // user id of the instances that used the volumes; see userOf
 	Sums       []string `json:"sha256"`            // of each chunk
 }
 
-// readArchive reads and checks a manifest. want is the sum that was reported when the manifest was written; "" = not
-// checked. Codes: not_found, integrity_check_failed.
+// readArchive reads and checks a manifest. want is the sum of the manifest as reported when it was written; if it is
+// empty, the sum is not checked. Codes: not_found, integrity_check_failed.
 func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	var a archive
 	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
@@ -70,7 +70,7 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file that may have at most that many bytes. Code: integrity_check_failed.
+// readBounded reads a file whose size may be at most the given number of bytes. Code: integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,7 +84,8 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return raw, err
 }
 
-// write writes the manifest and its sum next to the data and returns the sum.
+// write writes the manifest and its sum next to the data, and returns the sum. Code: invalid (the manifest is too
+// large).
 func (a *archive) write(dir string) (string, error) {
 	raw, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
@@ -108,14 +109,14 @@ type checking struct {
 	from *skipping
 	a    *archive
 	each func(done int64) error
-	next int    // chunk
-	buf  []byte // of the present chunk, unless that is a hole
-	have []byte // the rest of the present chunk
+	next int    // number of the chunk to read next
+	buf  []byte // for the content of the current chunk, unless that is a hole
+	have []byte // the part of the current chunk that was not read yet
 	done int64
-	data int64 // bytes of done in chunks that are not zeros
+	data int64 // bytes of done in chunks that are not holes
 
 	lend bool // Read may skip writing zeros into its buffer
-	lent int  // number of bytes skipped
+	lent int  // number of bytes that Read did not write because they are zeros
 }
 
 // Read implements io.Reader.
@@ -135,8 +136,8 @@ func (c *checking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// lendZeros reads from content, which reads from c. It returns a part of buf, or for zeros a slice of zeroBytes, which
-// saves the copy. One read of content must read c at most once.
+// lendZeros reads from content, which reads from c. It returns a part of buf. For zeros it returns a slice of
+// zeroBytes, which saves the copy. One read of content must read c at most once.
 func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	c.lend, c.lent = true, 0
 	n, err := content.Read(buf)
@@ -181,7 +182,7 @@ func (c *checking) load() error {
 	return c.each(c.done)
 }
 
-// checkData reads the whole data of an archive once, to check its sums.
+// checkData reads the whole data of an archive once, to check its sums. Code: integrity_check_failed.
 func checkData(dir string, a *archive, each func(int64) error) error {
 	f, err := os.Open(filepath.Join(dir, archiveData))
 	if err != nil {
@@ -191,7 +192,7 @@ func checkData(dir string, a *archive, each func(int64) error) error {
 	return (&checking{from: &skipping{f: f}, a: a, each: each}).rest()
 }
 
-// rest reads on to the end, to check the sums.
+// rest reads all remaining chunks, to check their sums.
 func (c *checking) rest() error {
 	for {
 		switch err := c.load(); {

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// archiveDir returns the directory of one backup. Code: not_supported.
+// archiveDir returns the directory of one backup. Code: not_supported (this node has no backup directory).
 func (t *task) archiveDir(id model.BackupID) (string, error) {
 	if t.m.cfg.BackupDir == "" {
 		return "", model.Refuse(model.CodeNotSupported, "this node has no backup directory").
@@ -25,8 +25,8 @@ func (t *task) archiveDir(id model.BackupID) (string, error) {
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
 
-// backup writes the volumes to an archive, reads it back, and then gives it its final name. An interrupted try starts
-// over.
+// backup writes the volumes to an archive, reads the archive back, and then gives it its final name. If the archive
+// exists already, backup only reports it. An interrupted try starts over.
 func (t *task) backup(ctx context.Context) error {
 	dir, err := t.archiveDir(model.BackupID(t.ID))
 	if err != nil {
@@ -60,13 +60,13 @@ func (t *task) backup(ctx context.Context) error {
 		err = move(partial, dir)
 	}
 	if err != nil {
-		_ = erase.Tree(partial) // the next try removes what is left
+		_ = erase.Tree(partial) // if this fails, the next try removes what is left
 		return asCode(err, "write the backup")
 	}
 	return t.backupDone(dir)
 }
 
-// backupDone reports an archive that is complete.
+// backupDone reports the complete archive in dir, with the sum of its manifest.
 func (t *task) backupDone(dir string) error {
 	a, err := readArchive(dir, model.BackupID(t.ID), "")
 	if err != nil {
@@ -85,7 +85,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // the directory was only read
 	entries, err := scan(root, t.Names, t.Live)
 	if err != nil {
 		return err
@@ -121,8 +121,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeEntry adds one file. A file of a live volume may vanish, grow or shrink meanwhile: it is then left out, cut, or
-// filled up with zeros.
+// writeEntry adds a directory, a symbolic link or a file. A file of a live volume may vanish, shrink or grow meanwhile.
+// Then it is left out, filled up with zeros, or cut.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime),
 		Format: tar.FormatPAX}

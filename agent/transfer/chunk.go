@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// chunkBytes is how much is sent, summed and written at once.
+// chunkBytes is how many bytes are sent, summed and written at once.
 const chunkBytes = 4 << 20
 
 type sum = [sha256.Size]byte
 
-// content is the contents of a tree's files as one stream of bytes.
+// content is the content of all regular files of a tree, as one stream of bytes.
 type content struct {
 	root  *os.Root
 	files []*entry
@@ -43,15 +43,15 @@ func (c *content) total() int64 {
 
 func (c *content) chunks() int { return int((c.total() + chunkBytes - 1) / chunkBytes) }
 
-// length returns the length of a chunk: chunkBytes, except for the last.
+// length returns the length of chunk i: chunkBytes, or less for the last one.
 func (c *content) length(i int) int64 { return min(chunkBytes, c.total()-int64(i)*chunkBytes) }
 
-// each visits the pieces of files that a chunk consists of.
+// each calls visit for each piece of a file in chunk i: n bytes of e at offset at.
 func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
 	return c.pieces(int64(i)*chunkBytes, c.length(i), visit)
 }
 
-// pieces visits the pieces of files in left bytes of the stream from an offset on.
+// pieces calls visit in the same way, for the pieces in left bytes of the stream from offset from on.
 func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) error) error {
 	for f := sort.Search(len(c.ends), func(f int) bool { return c.ends[f] > from }); left > 0; f++ {
 		e := c.files[f]
@@ -65,7 +65,7 @@ func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) err
 	return nil
 }
 
-// read fills buf with a chunk. A file that has become shorter is an error.
+// read fills buf with chunk i. It fails if a file has become shorter.
 func (c *content) read(i int, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	err := c.each(i, func(e *entry, at, n int64) error {
@@ -84,7 +84,7 @@ func (c *content) read(i int, buf []byte) ([]byte, error) {
 	return buf, asCode(err, "read the volume")
 }
 
-// write writes a chunk into its files. Pieces that are all zero stay holes.
+// write writes data as chunk i into the files. Where a piece is all zeros, it leaves a hole if it can (punch).
 func (c *content) write(i int, data []byte) error {
 	err := c.each(i, func(e *entry, at, n int64) error {
 		piece := data[:n]
@@ -103,7 +103,8 @@ func (c *content) write(i int, data []byte) error {
 	return asCode(err, "write the copy")
 }
 
-// punch leaves a hole. If other data was written there before, it writes zeros.
+// punch makes n bytes of a file read as zeros. It leaves a hole, or writes zeros if other data was written there
+// before.
 func punch(f *os.File, at, n int64) error {
 	if hole(f, at, n) {
 		return nil
@@ -117,7 +118,7 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks from i on zeros. It calls ended now and then, and stops if that returns an error.
+// clear makes n chunks from i on read as zeros. Meanwhile it calls ended, and stops if ended returns an error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
@@ -134,10 +135,10 @@ func (c *content) clear(i, n int, ended func() error) error {
 	return asCode(err, "write the copy")
 }
 
-// holeChunks is the most chunks that are found to be a hole in one step: 1 TiB.
+// holeChunks is the most chunks that are checked for a hole at once: 1 TiB.
 const holeChunks = 1 << 18
 
-// holes returns how many whole chunks from i on have no data on the disk: all are zeros.
+// holes returns how many whole chunks from i on have no data on the disk, so they are all zeros.
 func (c *content) holes(i int) int {
 	from := int64(i) * chunkBytes
 	end := from
@@ -158,17 +159,17 @@ func (c *content) holes(i int) int {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errNoHole) {
-		return 0 // reading it will return the error
+		return 0 // reading the chunk will return the error
 	}
 	return int((end - from) / chunkBytes)
 }
 
 var errNoHole = errors.New("there is data")
 
-// reading reads the chunks of a stream one after another for their sums. The chunks of a hole need only one look.
+// reading computes the sums of a stream's chunks, one after another. It finds all chunks of a hole at once.
 type reading struct {
 	*content
-	next  int // chunk
+	next  int // number of the next chunk
 	holes int // chunks from next on that are known to be holes
 	buf   []byte
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The epoch of the data in a volume's directory is in a file beside it, NAME@copy: no volume can have that name. It is
-// written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or NAME@EPOCH.1 if
-// that exists already.
+// A file beside a volume's directory, NAME@copy, has the epoch of the data in that directory. No volume can have such a
+// name. The file is written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or
+// as NAME@EPOCH.1 if NAME@EPOCH exists already.
 
-// Epoch returns the epoch of the data in a volume's directory, in digits; "" if none was ever noted.
+// Epoch returns the epoch of the data in a volume's directory, in digits. It returns "" if no epoch is noted.
 func Epoch(dir string) (string, error) {
 	text, err := os.ReadFile(dir + "@copy")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -27,12 +27,12 @@ func Epoch(dir string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// SetEpoch notes the epoch; it is on the disk when this returns.
+// SetEpoch notes the epoch of the data in dir. The note is on the disk when SetEpoch returns.
 func SetEpoch(dir, epoch string) error {
 	return durable.ReplaceBytes(dir+"@copy", []byte(epoch+"\n"), 0o600)
 }
 
-// ForgetEpoch removes the note; it is gone from the disk when this returns.
+// ForgetEpoch removes the note of SetEpoch, if there is one. The removal is on the disk when ForgetEpoch returns.
 func ForgetEpoch(dir string) error {
 	if err := os.Remove(dir + "@copy"); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +43,8 @@ func ForgetEpoch(dir string) error {
 	return durable.SyncDir(filepath.Dir(dir))
 }
 
-// Empty reports whether a directory is empty or missing. It reads at most one name, since programs may have filled the
-// directory.
+// Empty reports whether a directory is empty or missing. It reads at most one name, since a directory may have very
+// many.
 func Empty(dir string) (bool, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func Empty(dir string) (bool, error) {
 	return false, err
 }
 
-// PutAside renames a directory that isn't empty to the first free name for its epoch.
+// PutAside renames dir to the first free name for its epoch. If dir is empty or missing, it does nothing.
 func PutAside(dir, epoch string) error {
 	if empty, err := Empty(dir); empty || err != nil {
 		return err
@@ -83,7 +83,7 @@ func aside(dir, epoch string, n int) string {
 	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
 }
 
-// volume is one of the task's volumes: its directory, and the epoch of the data that the task is about.
+// volume is one of the task's volumes: its directory, and the epoch of the data that the order names.
 type volume struct {
 	name, dir string
 	epoch     string
@@ -107,7 +107,7 @@ func (t *task) volumes() ([]volume, error) {
 	return all, nil
 }
 
-// mustBeHere refuses to hand out data of an epoch that the servers did not order. Codes: not_found,
+// mustBeHere checks that each volume's directory has data of the epoch that the servers ordered. Codes: not_found,
 // integrity_check_failed.
 func (t *task) mustBeHere() error {
 	all, err := t.volumes()

@@ -26,12 +26,12 @@ import (
 
 const (
 	chunkTimeout = time.Minute
-	sumsTimeout  = 24 * time.Hour // both sides read everything; the servers give up when there is no progress
+	sumsTimeout  = 24 * time.Hour // both sides read everything; without progress the servers give the transfer up sooner
 	chunkTries   = 3              // for a chunk that arrives damaged
 )
 
-// fetch copies the volumes of a peer into a staging directory and verifies the copy. It goes on where an earlier try
-// ended.
+// fetch copies the volumes of a peer into a staging directory and verifies the copy. It continues the copy of an
+// interrupted try. If the copy is verified already, fetch only reports it.
 func (t *task) fetch(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -67,7 +67,7 @@ func (t *task) fetch(ctx context.Context) error {
 	return t.finish(c.root, &c.manifest, c.sums)
 }
 
-// verified returns the sum of a complete copy.
+// verified returns the sum of a complete copy, or false if there is none.
 func (t *task) verified() (string, bool) {
 	b, err := os.ReadFile(t.staging(t.ID, "verified"))
 	return string(bytes.TrimSpace(b)), err == nil && len(b) > 0
@@ -86,7 +86,7 @@ func (t *task) stagedBytes() int64 {
 	return newContent(nil, m.Entries).total()
 }
 
-// finish sets a complete copy's owners and modes, syncs it to the disk, and marks it as verified.
+// finish sets a complete copy's owners and modes, syncs it to the disk, marks it as verified, and reports that.
 func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	if err := t.readdress(m); err != nil {
 		return err
@@ -112,10 +112,10 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	return nil
 }
 
-// syncEvery bounds what is not yet synced, so that no sync takes so long that the servers think the transfer stalled.
+// syncEvery limits how many bytes are not synced. So no sync takes so long that the servers think the transfer stalled.
 const syncEvery = 1 << 30
 
-// settle syncs the copy to the disk from time to time.
+// settle syncs the copy to the disk if done has grown by syncEvery since the last sync.
 func (t *task) settle(done int64) error {
 	if done-t.synced < syncEvery {
 		return nil
@@ -132,18 +132,18 @@ func (t *task) sync() error {
 	return asCode(errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()), "put the copy on the disk")
 }
 
-// copying is a copy under way.
 type copying struct {
 	t        *task
 	manifest manifest
-	listed   sum // sum of the manifest as the source sent it
+	listed   sum // the sum of the source's list of files
 	root     *os.Root
 	content  *content
-	log      *os.File // of sums
+	log      *os.File // the file .transfer/ID/sums
 	sums     []byte   // of the chunks that have arrived
 }
 
-// openCopy asks the source for its list of files, and makes room for them. A copy of another list is removed.
+// openCopy gets the source's list of files and lays the files out in the staging directory. It removes an earlier copy
+// that was made from a different list.
 func (t *task) openCopy(ctx context.Context) (*copying, error) {
 	list, err := t.bringList(ctx)
 	if err != nil {
@@ -177,7 +177,8 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 	return c, nil
 }
 
-// beginStaging makes an empty place for a copy, if the disk has room for it.
+// beginStaging removes an earlier copy and makes an empty staging directory, if the disk has room for total bytes. If
+// list is not nil, it is stored as the manifest. Code: no_capacity_disk.
 func (t *task) beginStaging(list *listFile, total int64) error {
 	if err := erase.Tree(t.staging(t.ID)); err != nil {
 		return asCode(err, "remove an earlier copy")
@@ -197,7 +198,7 @@ func (t *task) beginStaging(list *listFile, total int64) error {
 	return asCode(durable.Replace(t.staging(t.ID, "manifest"), list.copyTo, 0o600), "note what is copied")
 }
 
-// usedBytes returns what a copy takes on the disk: holes stay holes.
+// usedBytes returns how much disk space a copy takes. Holes stay holes.
 func usedBytes(entries []entry) (n int64) {
 	for i := range entries {
 		n += entries[i].Used
@@ -205,7 +206,7 @@ func usedBytes(entries []entry) (n int64) {
 	return n
 }
 
-// roomFor refuses a copy that would fill the disk. Code: no_capacity_disk.
+// roomFor refuses a copy for which the disk has no room. Code: no_capacity_disk.
 func (t *task) roomFor(total int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(t.m.cfg.Volumes, &st); err != nil {
@@ -219,16 +220,16 @@ func (t *task) roomFor(total int64) error {
 
 func (c *copying) close() {
 	if c.root != nil {
-		_ = c.root.Close() // only read from here on
+		_ = c.root.Close() // a directory handle; the files are synced separately
 	}
 	if c.log != nil {
-		_ = c.log.Close() // the sums are checked against the copy when they are used again
+		_ = c.log.Close() // the sums are checked against the copy before they are used again
 	}
 }
 
 func (c *copying) done() int { return len(c.sums) / sha256.Size }
 
-// resume keeps the chunks of an earlier try whose bytes on the disk still match their sums.
+// resume keeps the chunks of an earlier try up to the first whose bytes on the disk don't match their sum.
 func (c *copying) resume(ctx context.Context) error {
 	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
 	good, in := 0, c.content.reading()
@@ -240,7 +241,7 @@ func (c *copying) resume(ctx context.Context) error {
 		c.t.progress(model.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // unchecked chunks may be good
+		return ctx.Err() // the sums are not cut: unchecked chunks may be good
 	}
 	if good > 0 {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
@@ -250,8 +251,8 @@ func (c *copying) resume(ctx context.Context) error {
 	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
 }
 
-// take copies one chunk, or all chunks of a hole. A chunk that arrives damaged is asked for again, up to chunkTries
-// times.
+// take copies chunk i, or all chunks of the hole that begins there. If a chunk arrives damaged, it is requested again;
+// after chunkTries tries, take fails.
 func (c *copying) take(ctx context.Context, i int) error {
 	for try := 1; ; try++ {
 		data, head, err := c.t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
@@ -285,7 +286,8 @@ func (c *copying) damaged(i int, how string) error {
 	return model.Refuse(model.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
 }
 
-// verify reads the copy back from the disk, makes the source do the same, and compares.
+// verify reads the copy back from the disk, makes the source read its volumes again, and compares the sums. It also
+// fails if the source's list of files has changed.
 func (c *copying) verify(ctx context.Context) error {
 	again, err := c.t.readList(ctx, io.Discard)
 	if err != nil {
@@ -303,7 +305,7 @@ func (c *copying) verify(ctx context.Context) error {
 	defer resp.Body.Close()
 	c.sums = c.sums[:0]
 	from, in := bufio.NewReaderSize(resp.Body, sumsAtOnce), c.content.reading()
-	for i := range c.content.chunks() { // both sides read at the same time, and report progress
+	for i := range c.content.chunks() { // both sides read at the same time
 		var theirs sum
 		if _, err := io.ReadFull(from, theirs[:]); err != nil {
 			return c.t.brokeOff(err)
@@ -324,7 +326,8 @@ func (c *copying) verify(ctx context.Context) error {
 	return nil
 }
 
-// get asks the source for one answer and returns all of it.
+// get sends a request to the source and returns the whole answer. limit is its timeout, and most the greatest size of
+// the answer in bytes.
 func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -347,8 +350,8 @@ func (t *task) brokeOff(err error) error {
 	return again(model.Refuse(model.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
 }
 
-// open sends a request to the source; the caller closes the answer. If the source can't be reached, or does not hand
-// out the volumes yet, the error allows another try; if it refuses, it doesn't.
+// open sends a request to the source. The caller closes the answer. If the address is not usable or the answer is
+// status 400 or 409, another try is useless. All other errors allow another try.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet,
 		"https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)

@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// find checks that the data to attach is on this disk, exactly once. Codes: not_found, conflict.
+// find checks that the data to attach is on this disk exactly once, and reports the result. Codes: not_found, conflict
+// (it is in its place and put aside too).
 func (t *task) find(context.Context) error {
 	all, err := t.volumes()
 	if err != nil {
@@ -37,8 +38,8 @@ func (t *task) find(context.Context) error {
 	return nil
 }
 
-// List lists the data of volumes below a directory: data in its place and data that was put aside. Empty directories
-// and data without an epoch are left out.
+// List returns the data of volumes below a directory: data in its place and data that was put aside. It leaves out
+// empty directories, data without an epoch, and data put aside under a name with a number, such as NAME@EPOCH.1.
 func List(volumes string) ([]transport.VolumeData, error) {
 	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
 	if err != nil {
@@ -51,7 +52,7 @@ func List(volumes string) ([]transport.VolumeData, error) {
 			continue
 		}
 		written, err := newest(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have moved meanwhile
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the directory may have moved meanwhile
 			return nil, err
 		}
 		if !written.IsZero() {
@@ -62,12 +63,13 @@ func List(volumes string) ([]transport.VolumeData, error) {
 	return list, nil
 }
 
-// dataAt returns which data a directory has, from its name and the epoch noted beside it.
+// dataAt returns which data dir has: from its path, and from the epoch noted beside it unless the data was put aside.
+// It returns false if dir is not a volume's, or if the epoch is not known.
 func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	slotDir, base := filepath.Split(dir)
 	name, epoch, aside := strings.Cut(base, "@")
 	if !aside {
-		epoch, _ = Epoch(dir) // unreadable counts as unknown
+		epoch, _ = Epoch(dir) // an unreadable epoch counts as unknown
 	}
 	slot, err := strconv.Atoi(filepath.Base(slotDir))
 	if err != nil || !model.ValidName(name) {
@@ -80,7 +82,8 @@ func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	return d, err == nil && d.Epoch > 0
 }
 
-// newest returns when something directly in a directory was last written; zero if it is empty.
+// newest returns when something directly in a directory was last written. It returns the zero time if dir is empty or
+// no directory.
 func newest(dir string) (at time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -92,7 +95,7 @@ func newest(dir string) (at time.Time, err error) {
 	}
 	defer d.Close()
 	for {
-		entries, err := d.ReadDir(1024) // programs may have filled the directory: not all names at once
+		entries, err := d.ReadDir(1024) // not all names at once, since a directory may have very many
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil && info.ModTime().After(at) {
 				at = info.ModTime()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole reports whether n bytes of a file from at on take no room on the disk: they read as zeros, and need not be read.
-// If the file system can't tell, it returns false.
+// hole reports whether n bytes of a file from offset at on are in a hole, so they read as zeros. It returns false if
+// the file is shorter, or if the file system can't tell.
 func hole(f *os.File, at, n int64) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < at+n {
@@ -24,11 +24,11 @@ func hole(f *os.File, at, n int64) bool {
 	return errors.Is(err, unix.ENXIO) || err == nil && next >= at+n
 }
 
-// skipping reads a file from its beginning, without reading holes from the disk.
+// skipping reads a file from offset at on, without reading holes from the disk.
 type skipping struct {
 	f         *os.File
 	at        int64
-	dataBegin int64 // from at to here there is only a hole
+	dataBegin int64 // the bytes from at to here are in a hole
 }
 
 // Read implements io.Reader.
@@ -47,7 +47,7 @@ func (s *skipping) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// skip skips n bytes, if all of them are in a hole.
+// skip skips n bytes and returns true if all of them are in a hole. Otherwise it skips none and returns false.
 func (s *skipping) skip(n int64) bool {
 	if s.at >= s.dataBegin {
 		s.dataBegin = s.nextData()
@@ -59,8 +59,8 @@ func (s *skipping) skip(n int64) bool {
 	return true
 }
 
-// copyTo writes the next n bytes of the file to w, or as many as there are, and returns how many. Holes are written
-// from zeroBytes.
+// copyTo writes the next n bytes of the file to w, or fewer if the file ends, and returns how many it wrote. For holes
+// it writes slices of zeroBytes.
 func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	var buf []byte
 	for done < n {
@@ -86,7 +86,8 @@ func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	return done, nil
 }
 
-// nextData returns where data follows or the file ends. If the file system can't tell, it returns the present position.
+// nextData returns the offset of the next data, or the end of the file if no data follows. If the file system can't
+// tell, it returns the current offset.
 func (s *skipping) nextData() int64 {
 	next, err := unix.Seek(int(s.f.Fd()), s.at, unix.SEEK_DATA)
 	if err == nil {
@@ -98,8 +99,8 @@ func (s *skipping) nextData() int64 {
 	return s.at
 }
 
-// zeroBytes is a chunk of zeros that is never written to. A slice of it needs no check for zeros, so each chunk of a
-// large hole costs little.
+// zeroBytes is a chunk of zeros that is never written to. A slice of zeroBytes needs no check for zeros, so each chunk
+// of a large hole costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
 // ofZeroBytes reports whether b is a slice of zeroBytes.
@@ -108,10 +109,10 @@ func ofZeroBytes(b []byte) bool {
 	return last >= 0 && last < chunkBytes && &b[:last+1][last] == &zeroBytes()[chunkBytes-1]
 }
 
-// zeroChunk is the sum of a whole chunk of zeros.
+// zeroChunk is the SHA-256 of a whole chunk of zeros.
 var zeroChunk = sync.OnceValue(func() sum { return sha256.Sum256(make([]byte, chunkBytes)) })
 
-// sumOf is the SHA-256 of a chunk.
+// sumOf returns the SHA-256 of a chunk.
 func sumOf(chunk []byte) sum {
 	if len(chunk) == chunkBytes && zero(chunk) {
 		return zeroChunk()
@@ -119,7 +120,7 @@ func sumOf(chunk []byte) sum {
 	return sha256.Sum256(chunk)
 }
 
-// sumText returns sumOf in hex. Chunks of zeros share the text.
+// sumText returns sumOf in hex. All whole chunks of zeros share one string.
 func sumText(chunk []byte) string {
 	if len(chunk) == chunkBytes && zero(chunk) {
 		return zeroText()
@@ -148,10 +149,10 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked is a writer that buffers data and passes whole chunks to take; close passes the rest. take must not keep a
-// chunk after it returns.
+// chunked is a writer that buffers data and passes whole chunks to take. close passes the rest. take must not keep a
+// chunk after it has returned.
 type chunked struct {
-	zeros int // buffered bytes, as long as all of them are slices of zeroBytes
+	zeros int // number of buffered zeros, while only slices of zeroBytes were written
 	buf   []byte
 	take  func(chunk []byte) error
 }
@@ -188,7 +189,8 @@ func (c *chunked) close() error {
 	return c.take(chunk)
 }
 
-// sparse writes chunks one after another to a new file. Chunks of zeros become holes; close gives the file its length.
+// sparse writes chunks one after another to a new file. Chunks of zeros become holes. close sets the length of the
+// file.
 type sparse struct {
 	f *os.File
 	n int64
@@ -206,7 +208,7 @@ func (s *sparse) write(chunk []byte) error {
 
 func (s *sparse) close() error { return s.f.Truncate(s.n) }
 
-// fileSum is a sum over the sums of a file's chunks, so that a hole needs no new sum for each chunk.
+// fileSum is a checksum over the sums of a file's chunks. So the sum of a chunk of zeros is computed only once.
 type fileSum struct{ of hash.Hash }
 
 func newFileSum() fileSum { return fileSum{sha256.New()} }

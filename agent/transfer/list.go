@@ -13,13 +13,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listFile is a source's list of files, kept in a file without a name, since it may be too large for memory.
+// listFile is a source's list of files. It is kept in a file without a name, since it may be too large for memory.
 type listFile struct {
 	*os.File
 	sum sum
 }
 
-// bringList gets the list from the source. The first read begins at the start of the list.
+// bringList fetches the list from the source. The next read of the result begins at the start of the list.
 func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	dir := filepath.Join(t.m.cfg.Volumes, stagingDir)
 	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
@@ -31,7 +31,7 @@ func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	f, err := os.CreateTemp(dir, "list-")
 	if err == nil {
 		err = os.Remove(f.Name())
-		if errors.Is(err, fs.ErrNotExist) { // sweep has removed it already
+		if errors.Is(err, fs.ErrNotExist) { // sweep has removed the file already
 			err = nil
 		}
 	}
@@ -54,7 +54,7 @@ func (l *listFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// readList asks the source for its list, writes it to to, and returns its sum.
+// readList asks the source for its list, writes the list to the given writer, and returns the sum of the list.
 func (t *task) readList(ctx context.Context, to io.Writer) (all sum, err error) {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files with paths of 60 bytes. When it
-	// is sent, a list takes less.
+	// maxList limits the memory, in bytes, of one slot's list of files: about 1.2 million files with paths of 60 bytes. On
+	// the wire the list takes less.
 	maxList = 256 << 20
-	// maxArchiveList is the limit for a backup that is unpacked, which may be all that is left of the data.
+	// maxArchiveList is the higher limit for restoring a backup, which may be all that is left of the data.
 	maxArchiveList = 1 << 30
-	// entryCost is what an entry takes in memory besides its texts: the entry itself, and its places in content and in
+	// entryCost is what an entry takes in memory besides its strings: the entry itself, and its places in content and in
 	// the set of directories.
 	entryCost = 160
-	// maxFrame bounds one entry when it is sent.
+	// maxFrame limits the encoded bytes of one entry.
 	maxFrame = 64 << 10
 )
 
@@ -34,14 +34,14 @@ type manifest struct {
 	Names   []string
 	Entries []entry
 	Chunk   int64
-	OwnUID  int // of the slot's instances at the source; see userOf
+	OwnUID  int // user id of the slot's instances at the source; see userOf
 }
 
 // manifestHead is sent before the entries.
 type manifestHead struct {
 	Names []string `cbor:"1,keyasint"`
 	Chunk int64    `cbor:"2,keyasint"`
-	Count int      `cbor:"3,keyasint"` // of the entries
+	Count int      `cbor:"3,keyasint"` // number of entries
 	Own   int      `cbor:"4,keyasint,omitempty"`
 }
 
@@ -50,7 +50,7 @@ func newManifest(root *os.Root, names []string) (manifest, error) {
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
 }
 
-// write sends the list, with its head and each entry in a separate frame, so that neither side holds it twice.
+// write writes the manifest. The head and each entry have separate frames, so that neither side holds the list twice.
 func (m *manifest) write(to io.Writer) error {
 	w := bufio.NewWriterSize(to, maxFrame)
 	if err := writeFrame(w,
@@ -76,8 +76,9 @@ func writeFrame(w io.Writer, item any) error {
 	return err
 }
 
-// readManifest reads what another agent sent. It refuses paths that lead out of the tree, and lists that take more
-// memory than maxList. Each entry is checked when it arrives. Code: integrity_check_failed.
+// readManifest reads what write wrote, perhaps on another agent. It refuses paths that lead out of the tree, and lists
+// that take more memory than maxList. Each entry is checked when it is read. Codes: integrity_check_failed, invalid
+// (too many files).
 func readManifest(from io.Reader, names []string) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
 	var head manifestHead
@@ -124,19 +125,18 @@ func (f *frames) next(item any) error {
 	return cbor.Unmarshal(f.buf, item)
 }
 
-// entryCheck checks the entries of a list, one after another.
 type entryCheck struct {
 	names []string
 	dirs  map[string]struct{}
 	last  string
-	left  int64 // bytes of contents
+	left  int64 // bytes of content that may still follow
 	room  listRoom
 }
 
-// listRoom is how much memory a list may still take.
+// listRoom is how many bytes of memory a list may still take.
 type listRoom int64
 
-// take takes memory for an entry. Code: invalid.
+// take subtracts the memory of an entry. Code: invalid (the list takes too much memory).
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
 		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")
@@ -148,8 +148,8 @@ func newEntryCheck(names []string) *entryCheck {
 	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
 }
 
-// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory,
-// is out of order, or comes twice.
+// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory, is
+// out of order, or comes twice. It also refuses impossible sizes, unknown types, and lists that are too large.
 func (c *entryCheck) add(e *entry) error {
 	if err := c.room.take(e); err != nil {
 		return err

@@ -23,25 +23,25 @@ import (
 type Config struct {
 	// Volumes is the directory of local volumes: job/group/slot/name below it.
 	Volumes string
-	// BackupDir is where archives go, typically a shared mount; "" = this node makes and reads none.
+	// BackupDir is the directory of archives, typically a shared mount. If it is "", this node makes and reads none.
 	BackupDir string
 	// Peers reaches other agents, with this agent's certificate.
 	Peers http.RoundTripper
-	// Hold claims volumes for holder, so that no instance can use them. If another holder has one of them, it returns
-	// that holder. Release gives back all volumes of a holder.
+	// Hold claims volumes for holder, so that no instance can use them. If another holder has one of them, Hold claims
+	// none and returns that other holder. Release gives back all volumes of a holder.
 	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
 	Release func(holder model.InstanceID)
-	// Owner returns the account that a copy of a slot's volumes belongs to here: the user that the job file names, or, if
-	// that is "", the one that this node gives to the slot. MayRunAs returns the account of a user id, if a job may name
-	// it on this node. Both are used only if the agent runs as root.
+	// Owner returns the account that owns a copy of a slot's volumes on this node. That is the user that the job file
+	// names, or, if user is "", the account that this node gives to the slot. MayRunAs returns the account of a user id,
+	// and whether a job may name that account on this node. Owner and MayRunAs are used only if the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
-	// Report takes the state of one transfer; it does not block.
+	// Report receives the state of one transfer. It must not block.
 	Report func(model.TransferReport)
 	Log    hclog.Logger
 }
 
-// Mover carries out the orders of the servers, each in its own goroutine. Set and Handler are safe for many goroutines.
+// Mover carries out the orders of the servers, each in its own goroutine. Set and Handler are safe for concurrent use.
 type Mover struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
@@ -52,7 +52,8 @@ type Mover struct {
 	served map[model.TransferID]*source
 }
 
-// key names a task: one transfer may have two here, such as attaching a copy and putting the old one aside.
+// key identifies a task. A transfer may have two tasks on this node, such as attaching a copy and putting the old one
+// aside.
 type key struct {
 	id   model.TransferID
 	task transport.TransferTask
@@ -64,8 +65,8 @@ func New(cfg Config) *Mover {
 		served: map[model.TransferID]*source{}}
 }
 
-// Set replaces the orders. It also removes staged copies that no order names, unless unsure (after a restore of the
-// servers' state). It does not block.
+// Set replaces the orders. Orders that are not valid are logged and ignored. Run then removes staged copies that no
+// order names, unless unsure is true (after a restore of the servers' state). Set does not block.
 func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	m.mu.Lock()
 	m.orders = make(map[key]transport.TransferOrder, len(orders))
@@ -84,7 +85,7 @@ func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	}
 }
 
-// valid refuses names that could lead out of the directories.
+// valid reports whether an order has a slot and volumes, and no name in it could lead out of the directories.
 func valid(o *transport.TransferOrder) bool {
 	job, group := o.Group.Split()
 	ok := model.ValidName(string(o.ID)) && model.ValidName(string(job)) && model.ValidName(group) &&
@@ -96,13 +97,12 @@ func valid(o *transport.TransferOrder) bool {
 		(o.Backup == "" || model.ValidName(string(o.Backup)))
 }
 
-// worker is a task under way.
 type worker struct {
 	order transport.TransferOrder
-	stop  func() // ends its goroutine and waits for it
+	stop  func() // cancels its goroutine and waits until that has returned
 }
 
-// Run carries out orders until ctx ends. It returns when all its goroutines have ended.
+// Run carries out orders until ctx ends. It returns when all its goroutines have returned.
 func (m *Mover) Run(ctx context.Context) error {
 	working := map[key]worker{}
 	defer func() {
@@ -120,7 +120,7 @@ func (m *Mover) Run(ctx context.Context) error {
 		orders, clean := m.orders, m.clean
 		m.mu.Unlock()
 		for k, w := range working {
-			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // e.g. the source has another address now
+			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // e.g. the source's address changed
 				w.stop()
 				delete(working, k)
 			}
@@ -169,25 +169,25 @@ func (m *Mover) sweep(orders map[key]transport.TransferOrder) {
 
 const stagingDir = ".transfer"
 
-// task is one order being carried out by one goroutine.
+// task is an order that a goroutine carries out.
 type task struct {
 	transport.TransferOrder
 	m    *Mover
 	log  hclog.Logger
-	last time.Time // of the last report of progress
+	last time.Time // when the last report was sent
 
-	synced int64 // bytes of the copy that were put on the disk
+	synced int64 // number of bytes of the copy that were synced to the disk
 }
 
-// How a task is tried again. A failure that lies with the other side is tried again until the servers give the transfer
-// up.
+// The pauses between two tries of a task, and between two reports of its progress. A task that failed is tried again
+// until the servers withdraw its order.
 const (
 	retryFirst  = 200 * time.Millisecond
 	retryMost   = 5 * time.Second
 	reportEvery = 2 * time.Second
 )
 
-// run carries out the order while it holds the volumes that the task needs. It returns only when ctx ends.
+// run carries out the order, and holds the volumes meanwhile if the task needs that. It returns only when ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
@@ -195,7 +195,7 @@ func (t *task) run(ctx context.Context) {
 		transport.TaskFind:    t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire,
 		transport.TaskDrop: t.drop,
 	}[t.Task]
-	if work == nil { // TaskKeep: the copy stays as long as the order does
+	if work == nil { // TaskKeep: the copy stays until the order is withdrawn
 		<-ctx.Done()
 		return
 	}
@@ -221,7 +221,7 @@ func (t *task) run(ctx context.Context) {
 	}
 }
 
-// retry marks an error that may not come again on another try.
+// retry marks an error that another try may not meet. Such an error is not reported to the servers.
 type retry struct{ error }
 
 func again(err error) error { return &retry{err} }
@@ -229,11 +229,11 @@ func again(err error) error { return &retry{err} }
 // Unwrap returns the error inside.
 func (r *retry) Unwrap() error { return r.error }
 
-// fail reports an error that another try won't mend. The task is tried again anyway, since the servers decide when it
-// is over.
+// fail reports an error that another try probably meets again. The task is tried again anyway, since the servers decide
+// when the transfer is over.
 func (t *task) fail(err error) {
 	refusal := &model.Error{Code: model.CodeInternal, Message: err.Error()}
-	_ = errors.As(err, &refusal) // otherwise it stays an internal error
+	_ = errors.As(err, &refusal) // if err has no code, it is reported as internal
 	t.log.Error("transfer failed", "code", refusal.Code, "error", refusal.Message)
 	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: model.SideFailed, Code: refusal.Code, Message: refusal.Message})
 }
@@ -242,11 +242,13 @@ func (t *task) holder() model.InstanceID {
 	return model.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
 }
 
-// hold keeps instances away from the volumes while the task reads or replaces them.
+// hold claims the volumes, if instances must not use them during the task. A backup of live volumes, and tasks that
+// touch only staged copies or data put aside, claim none. If an instance uses the volumes, the error allows another
+// try.
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:
-	case transport.TaskDrop: // data that was put aside before doesn't concern instances
+	case transport.TaskDrop: // instances don't use data that was put aside
 		all, err := t.volumes()
 		if err != nil || !slices.ContainsFunc(all, func(v volume) bool { return v.here }) {
 			return err
@@ -272,7 +274,7 @@ func (t *task) report(state model.TransferState, done, total int64, sum string) 
 	t.m.cfg.Report(model.TransferReport{ID: t.ID, State: state, Bytes: done, Total: total, Sum: sum})
 }
 
-// progress reports, but at most once every reportEvery.
+// progress reports if the last report is at least reportEvery old.
 func (t *task) progress(state model.TransferState, done, total int64) {
 	if time.Since(t.last) >= reportEvery {
 		t.report(state, done, total, "")

@@ -8,32 +8,32 @@ import (
 // Account is a user of this node.
 type Account struct {
 	UID    int
-	Groups []int // its own first
+	Groups []int // ids; the primary group is first
 }
 
-// owners decides which account the files of a copy belong to. The copy comes from another node, which must not be able
-// to create files of any account here. Each file gets the user of the slot, or a user that a job may name on this node,
-// with a group of that user. A job on this node could have made the same files.
+// owners decides which account gets the files of a copy. The copy comes from another node or a backup, which must not
+// be able to create files of any account here. Each file gets the user of the slot, or a user that a job may name on
+// this node, with a group of that user. A job on this node could have made the same files.
 type owners struct {
 	t      *task
-	theirs int                // the user that owned the volumes at their source; 0: not known
-	slot   *Account           // nil: not looked up yet
+	theirs int                // user id that owned the volumes at their source; 0 if it was root or is not known
+	slot   *Account           // nil if not looked up yet
 	others map[int]lookedUpAs // by user id
 }
 
-// lookedUpAs is an account; ok says that a job may run as it.
+// lookedUpAs is an account; ok means that a job may run as it.
 type lookedUpAs struct {
 	Account
 	ok bool
 }
 
-// maxOwners is how many accounts one copy can name. Files of other accounts belong to the user of the slot.
+// maxOwners is how many user ids of one copy are looked up. Files of all others get the user of the slot.
 const maxOwners = 1000
 
-// readdress assigns the files of a copy to users of this node. It is for copies that nothing has used yet. Code: that
-// of Config.Owner.
+// readdress assigns the files of a copy to users of this node, if the agent runs as root. Nothing may have used the
+// copy yet. Codes: those of Config.Owner.
 func (t *task) readdress(m *manifest) error {
-	if os.Geteuid() != 0 { // everything belongs to the user of the agent
+	if os.Geteuid() != 0 { // all files belong to the agent's user
 		return nil
 	}
 	o := owners{t: t, theirs: m.OwnUID, others: map[int]lookedUpAs{}}
@@ -51,7 +51,7 @@ func (t *task) readdress(m *manifest) error {
 	return nil
 }
 
-// of returns the account here for a file of a user id of the source.
+// of returns the account on this node that gets the files that belonged to uid at the source.
 func (o *owners) of(uid int) (Account, error) {
 	if uid != o.theirs || uid == 0 {
 		known, asked := o.others[uid]
@@ -73,8 +73,8 @@ func (o *owners) of(uid int) (Account, error) {
 	return *o.slot, nil
 }
 
-// checkUser refuses a copy for a job whose user this node lacks or does not allow: the instance could not start here.
-// Code: that of Config.Owner.
+// checkUser refuses to copy volumes of a job whose user this node lacks or does not allow: the instance could not start
+// here. Codes: those of Config.Owner.
 func (t *task) checkUser() error {
 	if t.User == "" || os.Geteuid() != 0 {
 		return nil
@@ -83,8 +83,8 @@ func (t *task) checkUser() error {
 	return err
 }
 
-// userOf returns the user id that the slot's instances had on this node: the owner of the first volume. 0: root, or not
-// known.
+// userOf returns the owner of the first volume, which is the user id that the slot's instances had on this node. It
+// returns 0 for root, or if the owner is not known.
 func (t *task) userOf(entries []entry) int {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.Path == t.Names[0] })
 	if i < 0 {
@@ -93,7 +93,6 @@ func (t *task) userOf(entries []entry) int {
 	return max(entries[i].UID, 0)
 }
 
-// isVolume reports whether a path is the directory of a volume.
 func isVolume(path string) bool {
 	_, _, below := cutPath(path)
 	return !below

@@ -13,8 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach puts the copy where instances find it, and notes its epoch. Existing data is put aside, never removed. When it
-// is ordered again, it continues with the steps that are not done.
+// attach puts the copy where instances find it, and notes its epoch. Existing data is put aside, never removed. After
+// an interruption it continues with the steps that are not done. Code: integrity_check_failed (there is no verified
+// copy).
 func (t *task) attach(context.Context) error {
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")
@@ -32,7 +33,8 @@ func (t *task) attach(context.Context) error {
 	return nil
 }
 
-// attachOne notes the epoch before it moves the copy: an instance that is started in between is refused.
+// attachOne notes the epoch before it moves the copy, so an instance that is started in between is refused. If the
+// ordered data is in its place already, attachOne only notes its new epoch.
 func (t *task) attachOne(v *volume, epoch string) error {
 	have, err := Epoch(v.dir)
 	if err != nil {
@@ -42,7 +44,7 @@ func (t *task) attachOne(v *volume, epoch string) error {
 	switch {
 	case from == "" && exists(v.dir) && have == epoch:
 		return nil
-	case from == "" && v.here && len(t.Epochs) > 0: // the old copy was never put aside
+	case from == "" && v.here && len(t.Epochs) > 0: // the data was never put aside
 		return asCode(SetEpoch(v.dir, epoch), "note the epoch of volume "+v.name)
 	case from == "":
 		return model.Refuse(model.CodeIntegrity, "there is no verified copy of %s to attach", v.name)
@@ -55,14 +57,15 @@ func (t *task) attachOne(v *volume, epoch string) error {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
 	}
-	// an empty directory was not put aside, and move needs a free name
+	// PutAside leaves an empty directory in its place, but move needs a free name.
 	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return asCode(err, "remove the empty directory of volume "+v.name)
 	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
 
-// copyOf returns where the verified copy of a volume is, or an old copy that is used again; "" if there is none.
+// copyOf returns where the verified copy of a volume is staged, or else where the ordered data was put aside. It
+// returns "" if there is neither.
 func (t *task) copyOf(v *volume) string {
 	by := t.Staged
 	if by == "" {
@@ -77,7 +80,7 @@ func (t *task) copyOf(v *volume) string {
 	return ""
 }
 
-// retire puts the old copy aside, so that nothing finds it by mistake. It touches no data of another epoch.
+// retire puts the ordered data aside, so that no program finds this old copy. Data of other epochs is not touched.
 func (t *task) retire(context.Context) error {
 	if err := t.setAside(); err != nil {
 		return err
@@ -102,7 +105,8 @@ func (t *task) setAside() error {
 	return nil
 }
 
-// drop removes the old copy, and no data of another epoch. Code: cleanup_failed.
+// drop removes the old copy, which it first puts aside if necessary. Data of other epochs is not touched. Code:
+// cleanup_failed.
 func (t *task) drop(context.Context) error {
 	if err := t.setAside(); err != nil {
 		return err

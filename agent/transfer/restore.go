@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// restore unpacks a backup into a staging directory and then verifies what is on the disk. An interrupted try starts
-// over.
+// restore unpacks a backup into a staging directory, and then verifies what is on the disk. If a verified copy exists
+// already, restore only reports it. An interrupted try starts over.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -68,10 +68,10 @@ type unpacking struct {
 	buf     []byte
 	check   *entryCheck
 	entries []entry
-	sums    [][]byte // of the files, in the order of entries; nil for entries without content
+	sums    [][]byte // of the files, in the order of entries; nil for directories and links
 }
 
-// unpack writes the entries of the archive. It uses no byte of a chunk with a wrong sum.
+// unpack creates all entries of the archive in the tree. It uses no byte of a chunk with a wrong sum.
 func (u *unpacking) unpack(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -104,7 +104,8 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	return u.check.end()
 }
 
-// add makes one entry. It refuses paths that lead out of the tree; os.Root refuses them too.
+// add creates the file, directory or link of one entry. It refuses entries of unknown types, and those that entryCheck
+// refuses, such as paths that lead out of the tree. os.Root refuses such paths too.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,
@@ -160,7 +161,7 @@ func (u *unpacking) write(e *entry, content io.Reader) ([]byte, error) {
 	return sum.of.Sum(nil), err
 }
 
-// verify reads every file back from the disk.
+// verify reads every file back from the disk and compares its sum with that of the written content.
 func (u *unpacking) verify(ctx context.Context) error {
 	done := int64(0)
 	for i, want := range u.sums {

@@ -24,10 +24,10 @@ const (
 	headerHole = "Outspan-Chunk-Hole" // number of chunks of zeros from this one on; if set, the answer has no body
 )
 
-// serveStall is how long a reader may read nothing before it is cut off.
+// serveStall is how long a reader may read nothing before its request is aborted.
 const serveStall = 30 * time.Second
 
-// source is a slot's volumes while they are handed out. Nothing writes to them meanwhile.
+// source is a slot's volumes while other agents may read them. Nothing writes to them meanwhile.
 type source struct {
 	token string
 	root  *os.Root
@@ -37,7 +37,7 @@ type source struct {
 	content  *content
 }
 
-// serve hands the volumes out until ctx ends.
+// serve lets other agents read the volumes until ctx ends. Codes: those of mustBeHere and scan.
 func (t *task) serve(ctx context.Context) error {
 	if err := t.mustBeHere(); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (t *task) serve(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the volumes")
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // the directory was only read
 	s := &source{token: t.Token, root: root}
 	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err
@@ -73,14 +73,16 @@ func (m *Mover) serving(id model.TransferID, s *source) {
 	m.served[id] = s
 }
 
-// Handler answers other agents. The caller must have checked their certificate and role:
+// Handler answers other agents. The caller must have checked their certificate and role. The requests, each with the
+// transfer's token as bearer, are
 //
-//	GET /v1/agent/transfer/{id}/manifest
-//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole
-//	                                        this chunk and those after it are zeros, and not sent
-//	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
+//	GET /v1/agent/transfer/{id}/manifest    the list of files
+//	GET /v1/agent/transfer/{id}/chunk?n=N   chunk N, with its sum in Outspan-Chunk-Sum; for a hole no content,
+//	                                        but the number of its chunks in Outspan-Chunk-Hole
+//	GET /v1/agent/transfer/{id}/sums        the sums of all chunks, read from the disk again
 //
-// each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
+// Codes: not_found (the transfer is not served now), forbidden, invalid (there is no such chunk), and those of reading
+// a file.
 func (m *Mover) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for what, answer := range map[string]func(*source, http.ResponseWriter,
@@ -115,12 +117,12 @@ func (m *Mover) authorised(r *http.Request) (*source, error) {
 func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
 	if s.manifest.write(sending{w}) != nil {
-		panic(http.ErrAbortHandler) // so that the reader does not take this for the end
+		panic(http.ErrAbortHandler) // so that the reader does not mistake this for the end of the list
 	}
 	return nil
 }
 
-// sending is an io.Writer that gives up when its reader reads nothing for serveStall.
+// sending is an io.Writer that fails if its reader reads nothing for serveStall.
 type sending struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.
@@ -154,10 +156,11 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sumsAtOnce is how many bytes of sums of a hole are sent together.
+// sumsAtOnce is how many bytes of sums of a hole are collected before they are sent.
 const sumsAtOnce = 64 << 10
 
-// sendSums reads everything again. It serves one reader at a time, since it needs the whole disk.
+// sendSums reads all chunks from the disk again and sends their sums. It serves one reader at a time, since it needs
+// the whole disk.
 func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,14 +173,14 @@ func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if err != nil || r.Context().Err() != nil || !send(w, sums) || http.NewResponseController(w).Flush() != nil {
-			panic(http.ErrAbortHandler) // so that the reader does not take this for the end
+			panic(http.ErrAbortHandler) // so that the reader does not mistake this for the end of the sums
 		}
 		sums = sums[:0]
 	}
 	return nil
 }
 
-// send writes data, and fails if the reader reads nothing for serveStall.
+// send writes data. It returns false if that fails, or if the reader reads nothing for serveStall.
 func send(w http.ResponseWriter, data []byte) bool {
 	control := http.NewResponseController(w)
 	if err := control.SetWriteDeadline(time.Now().Add(serveStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -191,5 +194,5 @@ func problem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the reader has gone
+	_ = json.NewEncoder(w).Encode(p) // after an error the reader has gone
 }

@@ -15,25 +15,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxTreeBytes bounds the sum of the sizes of a slot's files, holes included: the sums of their chunks take 128 MiB.
+// maxTreeBytes limits the total size of a slot's files, holes included. The sums of their chunks take up to 128 MiB.
 const maxTreeBytes = int64(16) << 40
 
-// entry is one file of a tree. Only directories, regular files and symbolic links are moved, since sockets and pipes
-// mean nothing without their processes. Hard links become separate files; extended attributes are not kept.
+// entry is one file of a tree. Only directories, regular files and symbolic links are copied: sockets and pipes mean
+// nothing without their processes, and devices are refused. Hard links become separate files. Extended attributes are
+// not kept.
 type entry struct {
-	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
+	Path  string `cbor:"1,keyasint"`           // NAME or NAME/..., with slashes
 	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
-	UID   int    `cbor:"3,keyasint,omitempty"` // see owners
+	UID   int    `cbor:"3,keyasint,omitempty"` // at first that of the source; see owners
 	GID   int    `cbor:"4,keyasint,omitempty"`
-	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
+	Size  int64  `cbor:"5,keyasint,omitempty"` // 0 unless it is a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
-	Link  string `cbor:"7,keyasint,omitempty"` // of a symbolic link
-	// of a regular file: its space on the disk; less than Size if it has holes
+	Link  string `cbor:"7,keyasint,omitempty"` // target of a symbolic link
+	// disk space of a regular file; less than Size if it has holes
 	Used int64 `cbor:"8,keyasint,omitempty"`
 }
 
 // keptBits are the bits of a mode that a copy keeps. setuid and setgid are dropped: otherwise a node could place
-// programs with root's rights on others.
+// programs with root's rights on other nodes.
 const keptBits = fs.ModePerm | fs.ModeSticky
 
 func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
@@ -41,14 +42,14 @@ func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 func (e *entry) regular() bool { return e.mode().IsRegular() }
 
 // scan lists the volumes below root, in order of path. Files of a live volume that vanish meanwhile are left out.
-// Codes: not_found (a volume is missing), invalid (a device), internal.
+// Codes: not_found (a volume is missing), invalid (a device, or too many files or bytes), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	room, left := listRoom(maxList), maxTreeBytes
 	for _, name := range names {
 		err := fs.WalkDir(tree{root.FS(), root}, name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
-			if gone(err) { // after it was listed
+			if gone(err) { // it vanished after it was listed
 				return nil
 			}
 			if err != nil {
@@ -57,7 +58,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			e, ok, err := scanOne(root, p, d)
 			switch {
 			case gone(err) && d.IsDir():
-				return fs.SkipDir // if it comes back, its files would be listed without it
+				return fs.SkipDir // if the directory comes back, its files would be listed without it
 			case gone(err):
 				return nil
 			case ok && err == nil:
@@ -82,8 +83,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is the file system below a root while programs may change the files. A program can replace a directory by a
-// named pipe; then listing it fails and does not block.
+// tree is the file system below root while programs may change its files. A program can replace a directory by a named
+// pipe. Then listing it fails and does not block.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -92,7 +93,7 @@ type tree struct {
 // Stat implements fs.StatFS.
 func (t tree) Stat(name string) (fs.FileInfo, error) { return t.root.Stat(name) }
 
-// ReadDir implements fs.ReadDirFS. Error: ENOTDIR if it is no directory any more.
+// ReadDir implements fs.ReadDirFS. It returns ENOTDIR if name is no directory any more.
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	d, err := t.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -104,7 +105,7 @@ func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// vanished reports whether a file that was listed is missing now, or its directory was replaced by a file.
+// vanished reports whether err means that a listed file is missing now, or that its directory was replaced by a file.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -144,7 +145,8 @@ func cutPath(p string) (first, rest string, more bool) {
 	return p, "", false
 }
 
-// layOut makes the directories and files of a tree; the files have their size but no content. Existing ones stay.
+// layOut makes the directories, files and links of a tree. It sets the sizes of files without writing content, and
+// keeps the content of existing files.
 func layOut(root *os.Root, entries []entry) error {
 	for i := range entries {
 		e := &entries[i]
@@ -168,8 +170,8 @@ func layOut(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// openRegular opens a file of a volume whose program may run meanwhile. The program can replace the file at any time;
-// opening a named pipe would block. Code: conflict.
+// openRegular opens a file of a volume for reading. A running program may replace the file at any time, and opening a
+// named pipe would block. So openRegular does not wait, and refuses all but regular files. Code: conflict.
 func openRegular(root *os.Root, path string) (*os.File, error) {
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -198,8 +200,8 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// dress sets the owners, modes and times of a tree. Each directory comes after its files. Only the owner of a volume
-// may enter its directory.
+// dress sets the modes and times of a tree, and its owners if the agent runs as root. Each directory is set after its
+// files. Only the owner of a volume may enter its directory.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -222,7 +224,7 @@ func dress(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// asCode gives an error a code, unless it has one: no_capacity_disk for a full disk, otherwise internal.
+// asCode returns an error with a code: that of err if it has one, no_capacity_disk for a full disk, otherwise internal.
 func asCode(err error, what string) error {
 	var known *model.Error
 	switch {
