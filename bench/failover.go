@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// failover kills the leader repeatedly while clients write and a job waits to be placed.
+// failover kills the leader repeatedly while clients write, and submits a job after each kill. It measures when the
+// next write is acknowledged, when the first instance of the job is placed, and when all its instances are ready.
 func failover(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -53,7 +54,7 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	var o outage
 	w := newWitness(ctx, st)
 	defer w.stop()
-	if err := w.wait(ctx, time.Now()); err != nil { // each has written before the kill
+	if err := w.wait(ctx, time.Now()); err != nil { // every writer must have written before the kill
 		return o, err
 	}
 	leader, err := st.fleet.Leader(ctx)
@@ -93,15 +94,15 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 
 const electionLimit = 30 * time.Second
 
-// submitOnce sends a job once, without the client's repetitions. Submitting it again changes nothing.
+// submitOnce submits a job, but gives up after 2 s. Submitting the same job again changes nothing.
 func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and returns the time of that by the leader's clock. The
-// leader runs on this machine, so its clock is ours.
+// firstPlaced waits until an instance of the job is placed, and returns when that happened. The time is from the
+// leader's clock, which is this machine's clock.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = fleet.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -119,7 +120,7 @@ func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Ti
 	return at, err
 }
 
-// caughtUp waits until a restarted server has all entries of the others.
+// caughtUp waits until a restarted server has applied all entries that the leader has.
 func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	c, err := st.fleet.Client(s)
 	if err != nil {
@@ -139,7 +140,8 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	})
 }
 
-// witness writes growing numbers to labels, and remembers which numbers were acknowledged.
+// witness has several writers. Each writes growing numbers to a label of its own node. The witness records which numbers
+// were acknowledged.
 type witness struct {
 	st     *stage
 	cancel context.CancelFunc
@@ -171,7 +173,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 		_, err := fleet.Post(call, c, w.path(writer), labelBody(n), nil)
 		cancel()
 		if err != nil {
-			_ = pause(ctx, 20*time.Millisecond) // it ends with its context
+			_ = pause(ctx, 20*time.Millisecond) // the loop checks ctx
 			continue
 		}
 		w.mu.Lock()
@@ -184,7 +186,7 @@ func (w *witness) path(writer int) string {
 	return "/v1/nodes/" + w.st.crowd.Name(writer) + "/label"
 }
 
-// wait blocks until every writer got an acknowledgement, and one writer got one after since.
+// wait blocks until every writer has got an acknowledgement, and at least one of them later than since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
 	return fleet.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
@@ -197,8 +199,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter returns the time of the first acknowledgement after a moment; zero if there was none. Acknowledgements
-// within 5 ms are skipped, because they may come from the killed leader.
+// firstAfter returns the time of the first acknowledgement that arrived more than 5 ms after a moment, or the zero time
+// if there was none. Earlier ones may be from a leader that was killed at that moment.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

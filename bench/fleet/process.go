@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// Process is a program that is started, observed through the kernel, and ended. Its methods are safe for concurrent
-// use, except while it is started or killed.
+// Process is a child process: it can be started, observed through the kernel, and stopped. Its methods are safe for
+// concurrent use, except while it is started or killed.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // environment in addition to that of this process
+	Env     []string // environment variables, in addition to those of this process
 	Log     string   // file that receives its output
 	Data    string   // its data directory
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the process has ended
+	ended   chan struct{} // closed when the process has exited
 }
 
-// Start starts the process and does not wait until it is ready. The process is killed when this process ends, for
-// whatever reason.
+// Start starts the process and does not wait until it is ready. If this process exits for whatever reason, the kernel
+// kills the child.
 func (p *Process) Start() error {
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -43,13 +43,13 @@ func (p *Process) Start() error {
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})
 	go func(ended chan struct{}) {
-		_ = cmd.Wait() // the log shows how it ended
+		_ = cmd.Wait() // the log shows why it exited
 		close(ended)
 	}(p.ended)
 	return nil
 }
 
-// Running reports whether the process runs.
+// Running reports whether the process has been started and has not exited.
 func (p *Process) Running() bool {
 	if p.cmd == nil {
 		return false
@@ -62,16 +62,17 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Kill ends the process with SIGKILL and waits until it has ended.
+// Kill kills the process with SIGKILL and waits until it has exited. It does nothing if the process was never started.
 func (p *Process) Kill() {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill() // it may have ended already
+	_ = p.cmd.Process.Kill() // fails if the process has exited already
 	<-p.ended
 }
 
-// Stop asks the process to end, and kills it if it does not end within limit.
+// Stop sends SIGTERM. If the process does not exit within limit, Stop kills it and returns an error. It does nothing if
+// the process does not run.
 func (p *Process) Stop(limit time.Duration) error {
 	if !p.Running() {
 		return nil
@@ -92,12 +93,12 @@ func (p *Process) Stop(limit time.Duration) error {
 type Usage struct {
 	CPU    time.Duration // CPU time since its start
 	Memory int64         // resident bytes now
-	Peak   int64         // the most bytes that were resident
-	// the part of Memory that is pages of files, such as the program or a mapped log; the kernel can take them back
+	Peak   int64         // the most resident bytes since its start
+	// the part of Memory that holds pages of files, such as the program or a mapped log; the kernel can drop these pages
 	Files int64
 }
 
-// Usage reads the usage from the kernel.
+// Usage reads the usage from the kernel. It fails if the process does not run.
 func (p *Process) Usage() (Usage, error) {
 	if !p.Running() {
 		return Usage{}, fmt.Errorf("%s does not run", p.Name)
@@ -133,13 +134,13 @@ func (p *Process) Usage() (Usage, error) {
 	return u, err
 }
 
-// Descriptors returns the number of open files and sockets of the process; 0 if it has ended.
+// Descriptors returns the number of open files and sockets of the process, or 0 if it has exited.
 func (p *Process) Descriptors() int {
-	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)) // it may have ended
+	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)) // fails if the process has exited
 	return len(list)
 }
 
-// DiskBytes returns the size of its data directory in bytes, without the ballast.
+// DiskBytes returns the size of the files in the process's data directory in bytes, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {
@@ -154,10 +155,10 @@ func (p *Process) DiskBytes() int64 {
 	return sum
 }
 
-// Freeze stops the process with SIGSTOP. It stays stopped until it is killed.
+// Freeze suspends the process with SIGSTOP. Nothing resumes it, so it can only be killed afterwards.
 func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// LastLines returns the last n lines of its log.
+// LastLines returns the last n lines of the process's log, or the error if the log can't be read.
 func (p *Process) LastLines(n int) string {
 	text, err := os.ReadFile(p.Log)
 	if err != nil {
