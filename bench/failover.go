@@ -140,8 +140,8 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	})
 }
 
-// witness has several writers. Each writes growing numbers to a label of its own node. The witness records which numbers
-// were acknowledged.
+// witness runs several writers, each of which writes growing numbers to a label of its own node. It records the latest
+// number of each writer that was acknowledged.
 type witness struct {
 	st     *stage
 	cancel context.CancelFunc

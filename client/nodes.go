@@ -27,28 +27,29 @@ func (n Nodes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api
 	return read[api.Node](ctx, n.calls, route("nodes", ref), o.query())
 }
 
-// Cordon keeps new instances off a node. What runs there stays.
+// Cordon keeps new instances off a node. Instances that run there stay.
 func (n Nodes) Cordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
 }
 
-// Uncordon allows new instances on a node again, and cancels the node's drain if there is one.
+// Uncordon allows new instances on a cordoned or draining node again, and cancels the node's part of a drain. It does
+// not apply to a disabled node; see Enable.
 func (n Nodes) Uncordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "uncordon"), o.query(), body)
 }
 
-// Disable treats a node as removed and evicts its instances at once.
+// Disable treats a node as removed, and evicts its instances at once.
 func (n Nodes) Disable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "disable"), o.query(), body)
 }
 
-// Enable undoes Disable.
+// Enable makes a disabled node active again. It does not apply to a cordoned or draining node; see Uncordon.
 func (n Nodes) Enable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -78,7 +79,7 @@ func (n Nodes) ConfirmDead(
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "confirm-dead"), o.query(), body)
 }
 
-// Label sets labels of a node. An empty value removes a label.
+// Label sets labels of a node. An empty value removes a label, and labels that body does not name stay.
 func (n Nodes) Label(
 	ctx context.Context, ref string, body api.LabelBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {

@@ -16,8 +16,8 @@ func Get(ctx context.Context, c *transport.Client, path string, answer any) erro
 	return err
 }
 
-// Post sends body as JSON to path, which may have a query, and reads the JSON of the answer into answer. body and answer
-// may be nil. Post returns the log index of the answer.
+// Post sends body as JSON to path, which may have a query, and reads the JSON of the reply into answer. body and answer
+// may be nil. Post returns the log index of the reply.
 func Post(ctx context.Context, c *transport.Client, path string, body, answer any) (uint64, error) {
 	return call(ctx, c, http.MethodPost, path, body, answer)
 }
