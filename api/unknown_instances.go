@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// UnknownInstance is an instance that runs on a node although the servers don't know it. For example, it was placed
-// after the snapshot that the servers restored was taken.
+// UnknownInstance is an instance that runs on a node although the servers don't know it. For example, the servers
+// restored a snapshot that is older than the instance.
 type UnknownInstance struct {
 	Node     string           `json:"node"`
 	Instance model.InstanceID `json:"instance"`

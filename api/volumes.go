@@ -46,7 +46,7 @@ type AsideData struct {
 	At    time.Time `json:"at" doc:"when it was left"`
 }
 
-// VolumeLoss says that the data of a volume was given up together with its home node.
+// VolumeLoss records that the data of a volume was given up together with its home node.
 type VolumeLoss struct {
 	Node  string      `json:"node" doc:"name of the node that was forgotten"`
 	Actor model.Actor `json:"actor"`

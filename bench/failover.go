@@ -148,7 +148,7 @@ type witness struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	acked map[int]int64 // by writer: the latest acknowledged number
+	acked map[int]int64 // the latest acknowledged number of each writer
 	times []time.Time   // times of the acknowledgements
 }
 
@@ -165,7 +165,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
 		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
-		return // without a client nothing is acknowledged, which wait reports
+		return // nothing is acknowledged without a client, so wait fails
 	}
 	defer c.Close()
 	for n := time.Now().UnixMicro(); ctx.Err() == nil; n++ {

@@ -29,7 +29,7 @@ const (
 	bareTimeout = 10 * time.Second
 )
 
-// bareNode is one node of bareRaft.
+// bareNode is one node of a bareRaft or a bareCluster.
 type bareNode struct {
 	*raft.Raft
 	close []func() error // close what the node uses; to be called in reverse order

@@ -28,7 +28,7 @@ type options struct {
 	list      bool
 }
 
-// readOptions parses the flags. With the defaults, a run is small: about five minutes on two cores.
+// readOptions parses and checks the flags. With the defaults, a run is small: about five minutes on two cores.
 func readOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)

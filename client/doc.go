@@ -8,8 +8,8 @@
 // # What is retried
 //
 // A call goes to the server that answered last. If that server can't answer, the call goes to each of the others. If a
-// server answers that the cluster can't do it at the moment, for example during a change of leaders, the whole round is
-// repeated for Config.RetryFor. If no server can be reached at all, the call fails after one round.
+// server answers that the cluster can't carry out the call at the moment, for example during a change of leaders, the
+// whole round is repeated for Config.RetryFor. If no server can be reached at all, the call fails after one round.
 //
 // Reads are safe to repeat. So are writes: each carries a request id, and the servers carry out a request with the same
 // id only once. The restore of a snapshot is the exception: it is sent only once. A call is not repeated after an

@@ -65,8 +65,9 @@ func (i Instances) Evict(
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance as Evict does, but never waits for a copy or a replacement. It refuses body.Surge. If
-// body.BypassBudget is set, Stop and Evict ignore the instance's budget and role.
+// Stop stops an instance as Evict does, but never waits for a copy or a replacement. It refuses body.Surge. Given its
+// whole id, Stop also stops an instance that runs although the servers don't know it. If body.BypassBudget is set, Stop
+// and Evict ignore the instance's budget and role.
 func (i Instances) Stop(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {

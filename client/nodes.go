@@ -93,7 +93,8 @@ type ForgetOptions struct {
 	LoseData []string
 }
 
-// Forget removes a node that is gone for good. Codes: not_found, or a code that shows what still needs the node.
+// Forget removes an offline node that is gone for good. Codes: not_found; conflict if the node is not offline; or one
+// that shows what still needs the node.
 func (n Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
 	query := o.query()
 	if len(o.LoseData) > 0 {

@@ -22,8 +22,8 @@ const Name = "bench"
 // Config is what Start needs.
 type Config struct {
 	Binary       string        // path of the program; required
-	Servers      int           // default 3
-	OfflineAfter time.Duration // default: the product's, 60 s
+	Servers      int           // number of servers; default 3
+	OfflineAfter time.Duration // the setting offline_after; default 60 s
 	Fast         bool          // use the fast profile of gossip
 	Patience     int           // raft_multiplier; default 1
 	Dir          string        // directory for the data; default: the system's directory for temporary files
