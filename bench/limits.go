@@ -88,7 +88,7 @@ func labelEntry() fsm.Entry {
 	}
 }
 
-// perEntry is roughly the number of placements that the leader puts into one entry.
+// perEntry is the number of placements in one entry. The leader puts up to 1,000 commands into one.
 const perEntry = 500
 
 // placementsThroughRaft measures how many placements per second raft commits, in entries like the leader's.

@@ -40,7 +40,7 @@ func (b Budgets) Set(
 	return write[api.BudgetReply](ctx, b.calls, http.MethodPut, route("budgets", name), o.query(), body)
 }
 
-// Remove removes a shared budget. The servers refuse that while a group uses the budget.
+// Remove removes a shared budget that no group uses. Codes: not_found, in_use.
 func (b Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.BudgetReply], error) {
 	return write[api.BudgetReply](ctx, b.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
 }
@@ -70,7 +70,7 @@ func (c Classes) Set(
 	return write[api.ClassReply](ctx, c.calls, http.MethodPut, route("classes", name), o.query(), body)
 }
 
-// Remove removes a class. The servers refuse that while a job uses the class.
+// Remove removes a class that no job uses. The class production can't be removed. Codes: not_found, in_use, invalid.
 func (c Classes) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.ClassReply], error) {
 	return write[api.ClassReply](ctx, c.calls, http.MethodDelete, route("classes", name), o.query(), nil)
 }

@@ -31,7 +31,7 @@ func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
 }
 
 // Ready checks that a server has caught up and knows a leader. If leader is true, the server itself must be the leader.
-// Codes: no_leader, not_caught_up.
+// A client with several addresses is content with any server for which that is true. Codes: no_leader, not_caught_up.
 func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
 	if leader {
@@ -57,7 +57,7 @@ func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response
 	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
-// Rebalance moves instances to nodes where they fit better. It does so once, not continuously.
+// Rebalance begins one round of moves of instances to nodes where they fit better. Code: actuation_paused.
 func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
 	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }

@@ -40,7 +40,8 @@ func (d Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Respon
 	return read[api.Deployment](ctx, d.calls, route("deployments", ref), o.query())
 }
 
-// Promote accepts the canaries of a deployment, so that the rollout continues.
+// Promote accepts the canaries of a deployment, so that the rollout continues. Code: conflict if the deployment is over
+// or has no canaries that wait.
 func (d Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
 	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
 }

@@ -33,14 +33,15 @@ func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (
 }
 
 // Cancel cancels a running drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is
-// set.
+// set. Code: conflict if the drain does not run any more.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "cancel"), o.query(), body)
 }
 
-// Pause keeps a drain from starting evictions. It does not extend the drain's deadline.
+// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain does
+// not run any more.
 func (d Drains) Pause(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "pause"), o.query(), nil)
 }

@@ -74,7 +74,7 @@ func (i Instances) Stop(
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
 }
 
-// Restart restarts the program of an instance in place.
+// Restart restarts the program of an instance in place. Code: stopping.
 func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }

@@ -31,12 +31,14 @@ type MemberOptions struct {
 
 func (o MemberOptions) query() url.Values { return WriteOptions{RequestID: o.RequestID}.query() }
 
-// Join makes the answering server contact a new server at its gossip address. The leader then adds the new server.
+// Join makes the answering server contact a new server at its gossip address. The leader then adds the new server. Join
+// does nothing if that server is a live member already. Codes: invalid, timeout, conflict.
 func (m Members) Join(ctx context.Context, body api.JoinBody, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", "join"), o.query(), body)
 }
 
-// Promote makes a server a voter.
+// Promote makes a server a voter. A server that is not a member yet is first added without a vote, and becomes a voter
+// once it has caught up. Codes: not_found, conflict.
 func (m Members) Promote(ctx context.Context, ref string, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", ref, "promote"), o.query(), nil)
 }
@@ -54,7 +56,8 @@ type RemoveOptions struct {
 	Force bool // remove the server even if the other servers have no working majority
 }
 
-// Remove removes a server from the cluster for good.
+// Remove removes a server from the cluster for good. Codes: not_found; conflict if the other servers would have no
+// working majority, or no voter would be left.
 func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Response[api.MemberReply], error) {
 	query := o.query()
 	if o.Force {

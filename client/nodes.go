@@ -63,16 +63,17 @@ func (n Nodes) Drain(
 	return write[api.DrainReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "drain"), o.query(), body)
 }
 
-// AckBlockers acknowledges that some instances stay running on a draining node, so that the drain need not wait for
-// them.
+// AckBlockers acknowledges that some instances stay running on a draining or disabled node, so that a drain need not
+// wait for them. If body.Instances is empty, that concerns every instance on the node that can't move.
 func (n Nodes) AckBlockers(
 	ctx context.Context, ref string, body api.AckBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
 }
 
-// ConfirmDead confirms that nothing runs on an offline node any more. Instances that must not run twice are then
-// replaced.
+// ConfirmDead confirms that nothing runs on an offline node any more, so that its instances count as stopped and can be
+// replaced. If the node may still run an instance of which only one may run at a time, that needs body.Force. Codes:
+// conflict if the node is not offline, node_offline, lease_held.
 func (n Nodes) ConfirmDead(
 	ctx context.Context, ref string, body api.DeadBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
