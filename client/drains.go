@@ -40,8 +40,8 @@ func (d Drains) Cancel(
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "cancel"), o.query(), body)
 }
 
-// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain does
-// not run any more.
+// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain
+// does not run any more.
 func (d Drains) Pause(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "pause"), o.query(), nil)
 }

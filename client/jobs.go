@@ -96,7 +96,7 @@ func (j Jobs) Revert(
 type JobLogOptions struct {
 	LogOptions
 	Group   string // only output of this group; "" means all
-	Running bool   // leave out instances that are stopped or failed
+	Running bool   // leave out terminal instances, as Follow does
 }
 
 // Logs opens the output of all instances of a job. Each line is marked with the instance that wrote it. The caller
