@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// UnknownInstance is an instance that runs on a node although the servers don't know it. After a restore, such
-// instances were placed later than the snapshot was taken.
+// UnknownInstance is an instance that runs on a node although the servers don't know it. For example, the servers
+// restored a snapshot that is older than the instance.
 type UnknownInstance struct {
 	Node     string           `json:"node"`
 	Instance model.InstanceID `json:"instance"`
@@ -16,7 +16,7 @@ type UnknownInstance struct {
 	Kept     bool             `json:"kept" doc:"it goes on running: it holds its slot, and a person has not decided yet"`
 }
 
-// UnknownInstances lists all unknown instances, sorted by node and job.
+// UnknownInstances lists the unknown instances that the agents reported, sorted by node, group and slot.
 type UnknownInstances struct {
 	Items  []UnknownInstance `json:"items"`
 	Silent []string          `json:"silent_nodes" doc:"nodes whose agents did not answer: what runs there is not listed"`
@@ -27,7 +27,7 @@ type UnknownInstances struct {
 	Confirmed bool `json:"confirmed" doc:"no restore waits to be confirmed"`
 }
 
-// OutOfService is a node that an operator had disabled or was emptying, according to the restored state.
+// OutOfService is a node that is cordoned, draining or disabled in the state.
 type OutOfService struct {
 	Node   string        `json:"node"`
 	Intent model.Intent  `json:"intent"`

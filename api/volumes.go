@@ -11,13 +11,13 @@ type VolumeState string
 
 // The states of volumes.
 const (
-	VolumeInUse VolumeState = "in_use" // an instance uses it, or used it and may do so again
-	// its slot no longer exists: the group's count went down, or its job is stopped
+	VolumeInUse VolumeState = "in_use" // an instance uses it, or the group wants one that would use it
+	// no instance uses it, and the group wants none: its count was lowered, or its job is stopped
 	VolumeUnused      VolumeState = "unused"
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not in use
-	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on an offline node
-	// its home node was forgotten and the data given up; the next instance starts empty
+	VolumeHomeOffline VolumeState = "home_offline" // the node that has the data is offline
+	// its home node was forgotten and the data was given up; the next instance starts with an empty volume
 	VolumeLost VolumeState = "lost"
 )
 
@@ -46,7 +46,7 @@ type AsideData struct {
 	At    time.Time `json:"at" doc:"when it was left"`
 }
 
-// VolumeLoss says that the data of a volume was given up together with its home node.
+// VolumeLoss records that the data of a volume was given up together with its home node.
 type VolumeLoss struct {
 	Node  string      `json:"node" doc:"name of the node that was forgotten"`
 	Actor model.Actor `json:"actor"`
@@ -54,7 +54,7 @@ type VolumeLoss struct {
 	Index uint64      `json:"index"`
 }
 
-// OldCopy is a copy that is no longer in use. It is kept for a while.
+// OldCopy is the data of a volume before a transfer moved or replaced it. It is kept for a while.
 type OldCopy struct {
 	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
 	Node     string           `json:"node"`
@@ -147,12 +147,13 @@ type FoundAge string
 const (
 	FoundNewer FoundAge = "newer"
 	FoundOlder FoundAge = "older"
-	FoundOnly  FoundAge = "only" // no node has data of this volume in use
-	FoundSame  FoundAge = "same" // it has the epoch of the data in use, but was moved aside on that node
+	FoundOnly  FoundAge = "only" // no data of this volume is in use
+	FoundSame  FoundAge = "same" // has the epoch of the data in use, on the same node, but was put aside there
 )
 
-// FoundVolume is data of a slot's local volumes that lies on a node's disk. The servers neither use it nor keep it as
-// an old copy. Either a restore lost its records, or it was given up with a node that came back.
+// FoundVolume is data of a slot's local volumes on a node's disk that is neither in use nor kept as an old copy. For
+// example, a restore lost its records, its slot started empty on another node, or it was given up with a node that
+// came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`

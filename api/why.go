@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Why explains one object.
+// Why explains the state of one object.
 type Why struct {
 	Subject    string          `json:"subject"`
 	State      string          `json:"state"`

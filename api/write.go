@@ -1,6 +1,6 @@
 package api
 
-// Written is part of every answer to a write.
+// Written is part of every answer to a write that changes the state.
 type Written struct {
 	Index     uint64 `json:"index" doc:"of the log entry; for a dry run that of the state it was tried on"`
 	RequestID string `json:"request_id,omitempty"`

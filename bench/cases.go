@@ -10,18 +10,18 @@ type Case struct {
 	Name   string // chosen by -case
 	About  string
 	Stage  setting
-	Limits bool // its figures are compared with what the machine does without outspan
+	Limits bool // compare its figures with what the machine does without outspan
 	Run    func(context.Context, *stage) error
 }
 
 // setting is the cluster that a case runs on.
 type setting struct {
-	grown bool // the cluster that the case growth fills. Nothing ran there before, so its memory is what it needs
+	grown bool // its first case is growth, which measures memory and so needs a cluster on which nothing ran before
 	fast  bool // nodes count as offline after 2 s, and gossip is fast
-	nodes int  // at most this many; 0: all
+	nodes int  // maximum number of nodes; 0 means all
 }
 
-// among returns the setting with at most this many nodes.
+// among returns s with at most this many nodes.
 func (s setting) among(nodes int) setting {
 	if s.nodes == 0 || s.nodes > nodes {
 		s.nodes = nodes
@@ -29,7 +29,7 @@ func (s setting) among(nodes int) setting {
 	return s
 }
 
-// settings lists the settings of all cases in the order in which their clusters are set up. There is one cluster at a
+// settings lists the settings of all cases, in the order in which their clusters are set up. Only one cluster runs at a
 // time.
 func settings(nodes int) []setting {
 	var all []setting
@@ -41,7 +41,8 @@ func settings(nodes int) []setting {
 	return all
 }
 
-// cases lists the cases in the order in which they run. Later cases find the cluster filled by earlier ones.
+// cases lists the cases in the order in which they run. Cases with the same setting share a cluster, so a later case
+// may find it filled by an earlier one.
 func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{

@@ -1,8 +1,10 @@
-// Command bench measures a cluster. Its servers run the real program, in three processes with TLS and their logs on
-// disk. Thousands of simulated agents speak the real protocol to them. It prints one table and, on request, writes
-// JSON. Each measured value stands next to its goal. It also stands next to what the same machine did in the same run
-// without outspan: bare raft on bare files, an HTTPS handler that does nothing, or a loop that decodes and applies.
-// Absolute times on a shared machine mean little; these ratios mean more.
+// Command bench measures a cluster: three server processes of the real program, with TLS and their raft logs on disk.
+// Hundreds or thousands of simulated agents speak the real protocol to the servers.
 //
-// Each case is measured in the file named after it; cases.go lists all cases.
+// The result is one table and, on request, the same as JSON. Many values stand next to a goal. Some also stand next to
+// a limit: what the same machine did in the same run without outspan, such as bare raft on files, an HTTPS handler that
+// does nothing, or a loop that only decodes and applies entries. Absolute times on a shared machine mean little; the
+// ratio of a value to its limit means more.
+//
+// cases.go lists all cases.
 package main

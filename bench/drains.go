@@ -37,7 +37,7 @@ func (st *stage) uncordon(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// waitDrained blocks until a drain has ended. It fails unless the drain emptied its nodes.
+// waitDrained blocks until a drain is over. It fails unless the drain emptied its nodes.
 func (st *stage) waitDrained(ctx context.Context, id string) error {
 	var drain struct {
 		Phase string `json:"phase"`
@@ -72,7 +72,7 @@ func drainAcks(ctx context.Context, st *stage) error {
 	wg.Go(func() {
 		_, _ = postLoad(loaded, st.fleet.Credentials(), leader.API(), ackWriters, drainLimit, func(n int64) (string, any) {
 			return "/v1/nodes/" + st.crowd.Name(int(n)%st.crowd.Len()) + "/label", labelBody(n)
-		}) // it ends with its context
+		}) // stop interrupts the load, which then returns an error
 	})
 	var times []time.Duration
 	for i := range acks {
@@ -130,8 +130,8 @@ func drains(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// drainOne empties a node with 200 instances of one job. The job may run only on labeled nodes. At first only this node
-// has the label; before the drain others get it.
+// drainOne empties a node with up to 200 instances of one job. The job may run only on nodes with a certain label. At
+// first, only this node has the label; before the drain, up to ten others get it.
 func drainOne(ctx context.Context, st *stage) error {
 	count := min(200, st.o.instances/5)
 	pool := func(i int, value string) error {

@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// failover kills the leader repeatedly while clients write and a job waits to be placed.
+// failover kills the leader repeatedly while clients write, and submits a job after each kill. It measures when the
+// next write is acknowledged, when the first instance of the job is placed, and when all its instances are ready.
 func failover(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -54,7 +55,7 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	var o outage
 	w := newWitness(ctx, st)
 	defer w.stop()
-	if err := w.wait(ctx, time.Now()); err != nil { // each has written before the kill
+	if err := w.wait(ctx, time.Now()); err != nil { // every writer must have written before the kill
 		return o, err
 	}
 	leader, err := st.fleet.Leader(ctx)
@@ -94,15 +95,15 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 
 const electionLimit = 30 * time.Second
 
-// submitOnce sends a job once, without the client's repetitions. Submitting it again changes nothing.
+// submitOnce submits a job, but gives up after 2 s. Submitting the same job again changes nothing.
 func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and returns the time of that by the leader's clock. The
-// leader runs on this machine, so its clock is ours.
+// firstPlaced waits until an instance of the job is placed, and returns when that happened. The time is from the
+// leader's clock, which is this machine's clock.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -120,7 +121,7 @@ func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Ti
 	return at, err
 }
 
-// caughtUp waits until a restarted server has all entries of the others.
+// caughtUp waits until a restarted server has applied all entries that the leader has.
 func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	c, err := st.fleet.Client(s)
 	if err != nil {
@@ -140,14 +141,15 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	})
 }
 
-// witness writes growing numbers to labels, and remembers which numbers were acknowledged.
+// witness runs several writers, each of which writes growing numbers to a label of its own node. It records the latest
+// number of each writer that was acknowledged.
 type witness struct {
 	st     *stage
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	acked map[int]int64 // by writer: the latest acknowledged number
+	acked map[int]int64 // the latest acknowledged number of each writer
 	times []time.Time   // times of the acknowledgements
 }
 
@@ -164,7 +166,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
 		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
-		return // without a client nothing is acknowledged, which wait reports
+		return // nothing is acknowledged without a client, so wait fails
 	}
 	defer c.Close()
 	for n := time.Now().UnixMicro(); ctx.Err() == nil; n++ {
@@ -172,7 +174,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 		_, err := fleet.Post(call, c, w.path(writer), labelBody(n), nil)
 		cancel()
 		if err != nil {
-			_ = pause(ctx, 20*time.Millisecond) // it ends with its context
+			_ = pause(ctx, 20*time.Millisecond) // the loop checks ctx
 			continue
 		}
 		w.mu.Lock()
@@ -185,7 +187,7 @@ func (w *witness) path(writer int) string {
 	return "/v1/nodes/" + w.st.crowd.Name(writer) + "/label"
 }
 
-// wait blocks until every writer got an acknowledgement, and one writer got one after since.
+// wait blocks until every writer has got an acknowledgement, and at least one of them later than since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
 	return procs.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
@@ -198,8 +200,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter returns the time of the first acknowledgement after a moment; zero if there was none. Acknowledgements
-// within 5 ms are skipped, because they may come from the killed leader.
+// firstAfter returns the time of the first acknowledgement that arrived more than 5 ms after a moment, or the zero time
+// if there was none. Earlier ones may be from a leader that was killed at that moment.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

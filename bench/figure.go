@@ -23,7 +23,8 @@ const (
 	Times     Unit = "x"
 )
 
-// Goal is a value that should be reached or not be exceeded. The zero Goal means that there is none.
+// Goal is the value that a figure should reach, if AtLeast is set, or should not exceed. The zero Goal means that there
+// is none.
 type Goal struct {
 	Value   float64 `json:"value"`
 	AtLeast bool    `json:"at_least"`
@@ -38,7 +39,8 @@ func (g Goal) Met(v float64) bool {
 	return !g.Set || g.AtLeast && v >= g.Value || !g.AtLeast && v <= g.Value
 }
 
-// Limit is what this machine did in the same run without outspan. The zero Limit means that there is none.
+// Limit is a value to compare a figure with, usually what this machine did in the same run without outspan. The zero
+// Limit means that there is none.
 type Limit struct {
 	Value float64 `json:"value"`
 	Of    string  `json:"of"`
@@ -55,7 +57,7 @@ type Figure struct {
 	Note  string  `json:"note,omitempty"`
 }
 
-// Ratio returns the value divided by the limit; 0 if there is no limit.
+// Ratio returns the value divided by the limit, or 0 if there is no limit.
 func (f Figure) Ratio() float64 {
 	if f.Limit.Value == 0 {
 		return 0
@@ -115,7 +117,8 @@ func table(figures []Figure) string {
 	return b.String()
 }
 
-// quantile returns the smallest of the times that is at least as long as the share q of them.
+// quantile returns the smallest time that the share q of the times does not exceed, or 0 if there are no times. So 0.5
+// gives the median.
 func quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fill fills the cluster with its instances and waits until it is quiet. Cases call it because the cases before them
-// may have been left out.
+// fill starts instances until the cluster has as many as the options say, and waits until nothing is written any more.
+// If an earlier case filled the cluster already, fill does nothing.
 func (st *stage) fill(ctx context.Context) error {
 	if st.filled >= st.o.instances {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// growth fills the cluster group by group. At the first and the last group it measures what one more instance costs.
+// growth fills the cluster group by group. For the first and the last group it records the time to place one more
+// instance, the rate at which instances start, and the memory of the servers.
 func growth(ctx context.Context, st *stage) error {
 	first := 0.0
 	for st.filled < st.o.instances {

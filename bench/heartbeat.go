@@ -57,7 +57,7 @@ func cpuOf(servers []*fleet.Server) ([]time.Duration, error) {
 	return all, nil
 }
 
-// pause waits for d or until ctx ends. Cases use it where time itself is part of the measurement.
+// pause waits for d. If ctx ends earlier, it returns an error.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupSpec returns a group of small programs that start and stop immediately.
+// groupSpec returns a group of small instances. The simulated agents run no programs, so starts and stops take no time.
 func groupSpec(name string, count int) model.GroupSpec {
 	return model.GroupSpec{
 		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"},
@@ -60,8 +60,8 @@ func instances(jobs []model.JobSpec) int {
 // startLimit bounds the time until all instances of some jobs run.
 const startLimit = 5 * time.Minute
 
-// waitReady blocks until all instances of the jobs are ready. It asks the servers only after the agents run all
-// instances, because an answer about a waiting job costs a server a whole decision.
+// waitReady blocks until all instances of the jobs are ready. It asks the servers only when the agents run all
+// instances, because to answer about a job that waits, a server has to make a whole decision.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return procs.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {

@@ -21,7 +21,7 @@ func killTen(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 10, max(1, st.o.rounds/5), below(10), Goal{})
 }
 
-// perNode is the number of instances that a node runs before it is killed.
+// perNode is the number of instances that each node runs before the first kill.
 const perNode = 20
 
 func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
@@ -41,7 +41,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	// A hold begins when too many nodes are silent: with fewer than ten nodes above a half, otherwise above a third.
+	// Kill at most a fifth of the nodes. During a HOLD nothing would be replaced; it begins above 34 % of the nodes, or
+	// above half of them if there are fewer than ten.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
 	for range rounds {
@@ -59,7 +60,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
 	if holds, err := recentEvents(ctx, st.fleet.Any(), model.EventHold, 100); err != nil {
 		return err
-	} else if len(holds) > 0 { // this process was too slow to send its agents' heartbeats
+	} else if len(holds) > 0 { // probably this process was too slow to send its agents' heartbeats
 		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
 	}
 	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(),
@@ -69,8 +70,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	return nil
 }
 
-// fullest returns the agents with the most instances. Agents that were killed before are not among them, because they
-// come back empty.
+// fullest returns the numbers of the n agents with the most instances. Agents that were killed before are not chosen
+// again while others are left, because they start empty.
 func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	var list nodeList
 	if err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes", &list); err != nil {
@@ -88,8 +89,8 @@ func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	return numbers[:n], nil
 }
 
-// kill silences agents and returns how long it took until all their instances were placed elsewhere, by the times in
-// the log. Then it revives the agents.
+// kill stops agents without notice, as if their machines had lost power. When their instances run elsewhere, it starts
+// the agents again. It returns how long it took until the last replacement was placed, by the times of the events.
 func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
 	count, err := st.running(ctx, numbers)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program. So a write wakes as many
-// threads and processes as with the real servers.
+// bareCluster has three processes of this program. Each runs one node of bare raft behind an HTTPS envelope, so a write
+// wakes as many threads and processes as with the real servers.
 type bareCluster struct {
 	dir, network string
 	processes    []*procs.Process
@@ -24,7 +24,7 @@ type bareCluster struct {
 	leader       string // host:port of the leader's envelope
 }
 
-// bareCommand is the first argument of a process of bareCluster.
+// bareCommand is the first argument of this program if it is to run one node of a bareCluster.
 const bareCommand = "bare-raft"
 
 // Paths of a node's envelope.
@@ -66,7 +66,7 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 	return b, err
 }
 
-// findLeader sends a write to each node; the node that accepts it is the leader.
+// findLeader sends a write to each node. The node that accepts the write is the leader.
 func (b *bareCluster) findLeader(ctx context.Context) error {
 	var failed error
 	for i, p := range b.processes {
@@ -89,7 +89,7 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 	return failed
 }
 
-// rate returns how many requests a second are answered to this many clients.
+// rate returns how many requests per second to path the leader answers when this many clients send them.
 func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
 	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) {
 		return path, labelBody(n)
@@ -97,7 +97,7 @@ func (b *bareCluster) rate(ctx context.Context, o options, clients int, path str
 	return r.rate(), err
 }
 
-// Close ends the nodes and removes their files.
+// Close kills the nodes and removes their files.
 func (b *bareCluster) Close() error {
 	for _, p := range b.processes {
 		p.Kill()
@@ -107,8 +107,8 @@ func (b *bareCluster) Close() error {
 
 func bareAPI(network string, i int) string { return fmt.Sprintf("%s.%d:7640", network, i+1) }
 
-// runBare runs one node until ctx ends. Its arguments are the directory of all nodes, their network, and the node's
-// number.
+// runBare runs one node of a bareCluster until ctx ends. args are the directory of all nodes, their network, and the
+// node's number.
 func runBare(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("%s is for this program itself", bareCommand)

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// envelope is an HTTPS server around a handler of the benchmark. It has the listener, TLS, certificates and HTTP
-// settings of the real servers.
+// envelope is an HTTPS server for a handler of the benchmark. It has the same listener, TLS, certificates and HTTP
+// settings as the real servers.
 type envelope struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -44,16 +44,16 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"index":1}`) // if the client has gone, its call has failed
+		_, _ = io.WriteString(w, `{"index":1}`) // fails if the client has closed the connection
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
 	e := &envelope{stop: stop}
-	e.wg.Go(func() { _ = listener.Run(ctx) })               // it ends with ctx
-	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // it ends with ctx
+	e.wg.Go(func() { _ = listener.Run(ctx) })               // returns when ctx ends
+	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // returns when ctx ends
 	return e, nil
 }
 
-// Close ends the server.
+// Close stops the server and waits until it has stopped.
 func (e *envelope) Close() {
 	e.stop()
 	e.wg.Wait()
@@ -62,8 +62,8 @@ func (e *envelope) Close() {
 // perConnection is the number of clients that share one connection.
 const perConnection = 8
 
-// postLoad makes clients post bodies to a server, each with a request id, and counts the answers. Connections are
-// opened before the measurement.
+// postLoad runs a load of clients that post to the server at address. post returns the path and the body of the n-th
+// request. Every request has a request id. The connections are opened before the measurement.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration,
 	post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client

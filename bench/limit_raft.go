@@ -16,8 +16,9 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// bareRaft is three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs.
-// They use plain TCP on loopback, and their state machine keeps nothing. No consensus can be faster on this machine.
+// bareRaft has three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs.
+// They use plain TCP on loopback, and their state machine keeps nothing. So it shows how fast raft can be on this
+// machine.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string
@@ -28,13 +29,13 @@ const (
 	bareTimeout = 10 * time.Second
 )
 
-// bareNode is one node of bareRaft.
+// bareNode is one node of a bareRaft or a bareCluster.
 type bareNode struct {
 	*raft.Raft
-	close []func() error // closes what the node uses, in the order in which it was opened
+	close []func() error // close what the node uses; to be called in reverse order
 }
 
-// bareConfig returns raft's settings, the same as the servers use.
+// bareConfig returns settings of raft with which it commits entries as the servers do. It takes no snapshots.
 func bareConfig(id string) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
@@ -75,7 +76,7 @@ func bareAddresses(network string) (all []string) {
 	return all
 }
 
-// openBareNode opens node i of the nodes with these addresses. Node 0 forms the cluster.
+// openBareNode starts node i of the nodes with these addresses, with its log at path. Node 0 begins the cluster.
 func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
 	n := &bareNode{}
 	defer func() {
@@ -109,7 +110,7 @@ func openBareNode(path string, i int, addresses []string) (_ *bareNode, err erro
 	return n, err
 }
 
-// Close ends the node.
+// Close stops the node.
 func (n *bareNode) Close() error {
 	var failed error
 	if n.Raft != nil {
@@ -152,7 +153,7 @@ func (b *bareRaft) write(entry []byte) error {
 	return leader.Apply(entry, bareTimeout).Error()
 }
 
-// writeAll submits all entries at once and then waits for all of them.
+// writeAll submits all entries at once, and then waits until the leader has applied all of them.
 func (b *bareRaft) writeAll(entries [][]byte) error {
 	leader := b.leader()
 	if leader == nil {
@@ -170,7 +171,7 @@ func (b *bareRaft) writeAll(entries [][]byte) error {
 	return nil
 }
 
-// Close ends the nodes and removes their files.
+// Close stops the nodes and removes their files.
 func (b *bareRaft) Close() error {
 	var failed error
 	for _, n := range b.nodes {

@@ -14,11 +14,11 @@ import (
 
 // limits are what the machine can do without outspan. They are measured before any server runs.
 type limits struct {
-	raftWrites map[int]float64 // writes a second, by number of clients; an entry is as large as that of a label
-	overHTTPS  map[int]float64 // the same through the HTTPS envelope, with three processes
-	empty      map[int]float64 // requests a second to the envelope with an empty handler, by number of clients
-	placements float64         // placements a second through bare raft, in entries as large as the leader's
-	apply      float64         // placements a second that one loop decodes and applies, without raft
+	raftWrites map[int]float64 // writes per second to bareRaft, by number of clients; entries are like those of labels
+	overHTTPS  map[int]float64 // writes per second to bareCluster, by number of clients
+	empty      map[int]float64 // requests per second to the envelope with an empty handler, by number of clients
+	placements float64         // placements per second through bareRaft, in entries like the leader's
+	apply      float64         // placements per second that one loop decodes and applies, without raft
 }
 
 // writers returns the numbers of clients for which single writes are measured.
@@ -78,7 +78,7 @@ func labelBody(n int64) any {
 	return map[string]any{"labels": map[string]string{"bench": fmt.Sprint(n)}}
 }
 
-// labelEntry returns the entry that a single write adds to the log.
+// labelEntry returns an entry like the one that a single write of a label adds to the log.
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
 		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
@@ -88,11 +88,10 @@ func labelEntry() fsm.Entry {
 	}
 }
 
-// perEntry is roughly the number of placements that the leader puts into one entry.
+// perEntry is the number of placements in one entry. The leader puts up to 1,000 commands into one.
 const perEntry = 500
 
-// placementsThroughRaft measures how fast raft takes entries of placements. The entries have the same bytes as the
-// leader's.
+// placementsThroughRaft measures how many placements per second raft commits, in entries like the leader's.
 func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	entries, _, err := placementEntries(o.group*5, 1)
 	if err != nil {
@@ -106,8 +105,8 @@ func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	return nil
 }
 
-// placementEntries returns the encoded entries of n placements on nodes n0, n1 and so on. before has the entries that
-// must be applied first.
+// placementEntries returns the encoded entries of n placements, spread evenly over the nodes. before has the entries
+// that must be applied first: they submit the job and register the nodes.
 func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte
@@ -140,7 +139,7 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	return entries, before, err
 }
 
-// applyLimit measures how fast one loop on one core decodes and applies the placements of a group.
+// applyLimit measures how many placements per second one loop on one core decodes and applies.
 func applyLimit(o options) (float64, error) {
 	entries, before, err := placementEntries(o.group, o.nodes)
 	if err != nil {

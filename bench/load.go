@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// loadResult is what clients measured that made calls as fast as they could.
+// loadResult has the measurements of one load: the number of successful calls, and how long each of them took.
 type loadResult struct {
 	calls int
 	took  time.Duration
@@ -16,8 +16,8 @@ type loadResult struct {
 
 func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
 
-// load runs clients for the given time. Each client calls do again as soon as its last call has returned. The first
-// error of a client ends that client.
+// load runs clients for the given time. Each client calls do again as soon as its last call has returned, and stops at
+// its first error. load returns the error of the client that failed first.
 func load(ctx context.Context, clients int, length time.Duration,
 	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func load(ctx context.Context, clients int, length time.Duration,
 			mu.Lock()
 			defer mu.Unlock()
 			result.times = append(result.times, times...)
-			if failed == nil { // the other clients fail for the same reason
+			if failed == nil { // one error is enough: the other clients probably fail for the same reason
 				failed = err
 			}
 		})

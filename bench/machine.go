@@ -18,9 +18,9 @@ type machine struct {
 	Memory   int64   `json:"memory_bytes"`
 	Kernel   string  `json:"kernel"`
 	Go       string  `json:"go"`
-	SyncP50  float64 `json:"fsync_p50_ms"` // time to append and sync 4 KiB to a file on the disk of the servers' data
+	SyncP50  float64 `json:"fsync_p50_ms"` // median time to append 4 KiB to a file in options.dir and sync it
 	SyncP99  float64 `json:"fsync_p99_ms"`
-	Load     string  `json:"load"` // load when the run began; shows whether others use the machine
+	Load     string  `json:"load"` // load averages when the run began; they show whether others use the machine
 	Measured string  `json:"measured"`
 }
 
@@ -51,7 +51,7 @@ func describeMachine(dir string) (machine, error) {
 	return m, err
 }
 
-// syncTimes measures how long the disk takes to sync 4 KiB, n times.
+// syncTimes appends 4 KiB to a file in dir and syncs it, n times. It returns how long each of these took.
 func syncTimes(dir string, n int) ([]time.Duration, error) {
 	path := filepath.Join(dir, "fsync")
 	f, err := os.Create(path)

@@ -68,8 +68,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// measure runs the chosen cases and returns their figures. If a case fails, it stops, because later cases need the
-// result of that case. It still returns the figures so far.
+// measure runs either the soak or the chosen cases, the latter also on Nomad if the options say so. It stops at the
+// first case that fails, because later cases need its result. It always returns the figures so far.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)

@@ -13,12 +13,12 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// nomadNodes is the number of machines in Nomad's cluster. They are idle. Thousands would each need an agent process,
-// and a cluster with fewer nodes has an easier task.
+// nomadNodes is the number of machines in Nomad's cluster. Each needs a process of its own, so there can't be as many
+// as in outspan's cluster. Fewer nodes make placements easier for Nomad.
 const nomadNodes = 5
 
-// besideNomad runs the cases that Nomad supports, on the same machine and in the same run. They are as close to ours as
-// Nomad's API allows.
+// besideNomad runs those of the chosen cases that Nomad supports, on a cluster of Nomad servers on this machine. They
+// are as close to outspan's cases as Nomad's API allows.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)
@@ -62,7 +62,7 @@ func nomadStart(ctx context.Context, st *stage, _ *nomad.Cluster) error {
 	return nil
 }
 
-// nomadWrites sets variables, which is the smallest write in Nomad's API.
+// nomadWrites measures how fast variables are set, because that is the smallest write in Nomad's API.
 func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	leader, err := c.Leader(ctx)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 // options are the flags of a run.
 type options struct {
 	binary    string
-	dir       string // directory for the data of servers and limits
+	dir       string // directory for the data of the servers, and of what measures the limits
 	json      string
 	only      *regexp.Regexp
 	nodes     int
 	instances int           // number of instances in the filled cluster
 	group     int           // number of instances that are placed together
 	length    time.Duration // duration of each load
-	rounds    int           // number of repetitions, for cases that repeat something
+	rounds    int           // how often machines are killed, and the basis of other repetitions
 	soak      time.Duration
 	profile   string
 	patience  int    // raft_multiplier of the servers
-	nomad     string // path of a Nomad binary that runs the same cases; "": none
+	nomad     string // path of a Nomad binary, to run those cases that it supports; "" means none
 	list      bool
 }
 
-// readOptions parses the flags. With the defaults, a run is small: about five minutes on two cores.
+// readOptions parses and checks the flags. With the defaults, a run is small: about five minutes on two cores.
 func readOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)

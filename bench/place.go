@@ -65,15 +65,15 @@ func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, g
 	return nil
 }
 
-// timeJobs submits jobs. It returns after what time a follower showed the last of their instances as placed, and as
-// ready.
+// timeJobs submits jobs and waits until all their instances are ready. It returns how long it took until a follower had
+// applied the last placement, and how long until it had applied the last report of an instance.
 func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, ready time.Duration, err error) {
 	server, c, err := st.followerClient(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer c.Close()
-	if _, err := server.Applied(ctx, c); err != nil { // this opens the connection
+	if _, err := server.Applied(ctx, c); err != nil { // opens the connection before the measurement
 		return 0, 0, err
 	}
 	line := startTimeline(ctx, server, c)
@@ -98,8 +98,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline records when a server had applied which index. An answer about an index costs the server little. An answer
-// about the progress of a job costs it a decision.
+// timeline records when a server had applied which index. To ask for the index costs the server little; to ask for the
+// progress of a job would cost it a whole decision each time.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -145,7 +145,7 @@ func (t *timeline) stop() points {
 	return append(t.points, point{time.Now(), 1 << 63})
 }
 
-// reached returns the time at which the server was first seen at the index or beyond it.
+// reached returns the time at which the server was first seen to have applied the index.
 func (p points) reached(index uint64) time.Time {
 	for _, one := range p {
 		if one.index >= index {
@@ -167,14 +167,14 @@ func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (
 	return events[len(events)-1].Index, nil
 }
 
-// event has those fields of an event that are used here.
+// event has the fields of an event that the benchmark uses.
 type event struct {
 	Index uint64            `json:"index"`
 	Time  time.Time         `json:"time"`
 	Data  map[string]string `json:"data"`
 }
 
-// recentEvents returns the latest n events of a type, the oldest of them first.
+// recentEvents returns the latest n events of a type, oldest first.
 func recentEvents(ctx context.Context, c *transport.Client, kind model.EventType, n int) ([]event, error) {
 	answer, err := c.Send(ctx, reach.Request{
 		Path:   "/v1/events",

@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// snapshots saves the state while a client writes, and restores it. It runs last of the cases on its cluster, because
-// an operator must confirm a restore.
+// snapshots saves the state while a client writes, and restores it. It must be the last case on its cluster, because
+// nobody confirms the restore, and until then the servers stop nothing.
 func snapshots(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -49,8 +49,8 @@ func snapshots(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// restore restores a saved state and returns how long the servers took. If the leader changes meanwhile, it tries
-// again.
+// restore restores a saved state and returns how long the servers took. If that fails, for example because the leader
+// changes meanwhile, restore tries again for up to a minute.
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
 	err = procs.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()
@@ -74,7 +74,8 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// writeBeside makes one client write while do runs. It returns the time of the longest write and the time that do took.
+// writeBeside lets c make one write after another while do runs. It returns how long the longest write and do took, and
+// the result of do.
 func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
 	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)

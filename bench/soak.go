@@ -13,11 +13,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// soak keeps the filled cluster busy for a long time. About half of that time is pauses. Clients write as fast as the
-// limit of request ids allows, one node after another is drained, and a job comes and goes. Drains and the job pause in
-// between. Then soak compares the resources of the servers in the second quarter of the time with those in the last.
-// What servers keep of the past is bounded, so it must reach its bounds first. Drains fill the instances' history
-// beforehand. The first quarter fills the 50,000 request ids; it should take ten minutes.
+// soak keeps the filled cluster busy for a long time. Clients write nearly as fast as the limit on request ids allows.
+// At the same time, one node after another is drained, and a job is started and removed again and again. The drains and
+// the job pause in between. soak then compares the resources that the servers use in the last quarter of the time with
+// those of the second quarter.
+//
+// What servers keep of the past is bounded, and must have reached its bounds before the second quarter. Drains fill the
+// history of the instances beforehand. The first quarter fills the memory of request ids, which lasts ten minutes; so
+// the soak should last at least forty.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -58,7 +61,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	return st.figures, nil
 }
 
-// keptEnded is the number of ended instances that are kept for each slot.
+// keptEnded is the number of terminal instances that the servers keep for each slot.
 const keptEnded = 2
 
 // fillHistory empties every node keptEnded times, a fifth of the nodes at a time. After that each slot has its full
@@ -91,11 +94,11 @@ func (st *stage) fillHistory(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is the number of labels set in a second. One caller may make 50,000 requests with an id in ten minutes,
-// and drains and jobs need some of them.
+// soakWrites is the number of labels set per second. One caller may make 50,000 requests with an id in ten minutes, and
+// the drains and jobs need some of these.
 const soakWrites = 70
 
-// soakClients is the number of writes that may be under way.
+// soakClients is the maximum number of writes that are under way at once.
 const soakClients = 64
 
 // writeSteadily sets labels until ctx ends.
@@ -151,7 +154,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 			return err
 		}
 		done.drains.Add(1)
-		_ = pause(ctx, drainPause) // it ends with its context
+		_ = pause(ctx, drainPause) // if ctx has ended, the next drain fails
 	}
 }
 
@@ -174,7 +177,7 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 			return err
 		}
 		done.churned.Add(int64(instances(jobs)))
-		_ = pause(ctx, time.Since(began)) // it ends with its context
+		_ = pause(ctx, time.Since(began)) // if ctx has ended, the next submit fails
 	}
 }
 
@@ -224,7 +227,8 @@ func (st *stage) goroutines(ctx context.Context, s *fleet.Server) (float64, erro
 	return s.Metric(ctx, c, "go_goroutines")
 }
 
-// book records the means of the last quarter and compares them with those of the second.
+// book records the means of the last quarter of the samples, and compares them with those of the second quarter. It
+// records nothing if there are fewer than four samples.
 func (all samples) book(st *stage) {
 	quarter := len(all) / 4
 	if quarter == 0 {

@@ -33,7 +33,7 @@ const (
 	racks       = 10
 )
 
-// openStage starts servers and agents, and waits until every node takes instances.
+// openStage starts servers and agents, and waits until every node is eligible.
 func openStage(ctx context.Context, o options, l *limits, where setting, out io.Writer) (_ *stage, err error) {
 	st := &stage{o: o, limits: l, out: out, now: "start"}
 	defer func() {
@@ -87,8 +87,8 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 	})
 }
 
-// waitEligible blocks until every node takes instances, which means that all inventories are in. It is only for the
-// start: after an outage a node takes no instances for a while.
+// waitEligible blocks until every node is eligible, so all inventories have arrived. Use it only at the start, because
+// a node that went offline and returned may be held back for a while.
 func (st *stage) waitEligible(ctx context.Context) error {
 	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
@@ -131,7 +131,7 @@ func (st *stage) say(format string, args ...any) {
 	fmt.Fprintf(st.out, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 }
 
-// explain prints the state of the cluster after a failed case.
+// explain prints what may explain a failure: the failed calls of agents, and the end of each server's log.
 func (st *stage) explain() {
 	if st.crowd != nil {
 		if n, last := st.crowd.Troubles(); n > 0 {
@@ -154,14 +154,14 @@ func (st *stage) close() error {
 	}
 	var failed error
 	if st.o.profile != "" {
-		for _, s := range st.fleet.Servers { // only a server that ends normally writes its profiles
+		for _, s := range st.fleet.Servers { // only a server that exits normally writes its profiles
 			failed = errors.Join(failed, s.Stop(20*time.Second))
 		}
 	}
 	return errors.Join(failed, st.fleet.Close())
 }
 
-// leaderClient returns the leader and a client of it alone. The caller closes the client.
+// leaderClient returns the leader and a client that calls only that server. The caller closes the client.
 func (st *stage) leaderClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
 	s, err := st.fleet.Leader(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 	return s, c, err
 }
 
-// quiet waits until nothing has been written for a moment.
+// quiet waits until the log has not grown for a third of the length of a load.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
 	return procs.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Budgets are the operations on budgets. A budget limits how many instances of one or several groups may be down, or
-// how many an actor may stop.
+// Budgets are the operations on budgets. A budget limits how many instances of one or several groups may be down at
+// once. The list of budgets also has the limits on how many instances each kind of actor may stop.
 type Budgets struct{ calls }
 
 // List returns the budgets. It reads all pages.
@@ -23,7 +23,7 @@ func (b Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, e
 	return each[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
-// Get returns a shared budget or the budget of an actor. Code: not_found.
+// Get returns a shared budget. Code: not_found.
 func (b Budgets) Get(ctx context.Context, name string, o ReadOptions) (Response[api.Budget], error) {
 	return read[api.Budget](ctx, b.calls, route("budgets", name), o.query())
 }
@@ -40,7 +40,7 @@ func (b Budgets) Set(
 	return write[api.BudgetReply](ctx, b.calls, http.MethodPut, route("budgets", name), o.query(), body)
 }
 
-// Remove removes a shared budget. It is refused while a group uses the budget.
+// Remove removes a shared budget that no group uses. Codes: not_found, in_use.
 func (b Budgets) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.BudgetReply], error) {
 	return write[api.BudgetReply](ctx, b.calls, http.MethodDelete, route("budgets", name), o.query(), nil)
 }
@@ -70,7 +70,7 @@ func (c Classes) Set(
 	return write[api.ClassReply](ctx, c.calls, http.MethodPut, route("classes", name), o.query(), body)
 }
 
-// Remove removes a class. It is refused while a job uses the class.
+// Remove removes a class that no job uses. The class production can't be removed. Codes: not_found, in_use, invalid.
 func (c Classes) Remove(ctx context.Context, name string, o WriteOptions) (Response[api.ClassReply], error) {
 	return write[api.ClassReply](ctx, c.calls, http.MethodDelete, route("classes", name), o.query(), nil)
 }

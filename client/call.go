@@ -22,23 +22,24 @@ type Response[T any] struct {
 	Raw []byte
 	// Index is the log index of the state that the answer shows. Pass it to a blocking read.
 	Index uint64
-	// Stale is how long ago the answering server last heard from the leader; 0 unless the read was Stale.
+	// Stale is how long ago the answering server last heard from the leader. It is 0 unless the read had the consistency
+	// Stale.
 	Stale time.Duration
 }
 
 // List holds all items of a list, from all its pages.
 type List[T any] struct {
 	Items []T
-	// Raw is the JSON of the whole list. The JSON of a list with one page is as the server sent it; several pages are
-	// joined.
-	Raw   []byte
+	// Raw is the JSON of the whole list: as the server sent it if there was one page, else joined from all pages.
+	Raw []byte
+	// Index is the log index of the state that the last page shows.
 	Index uint64
 }
 
 // calls makes the calls for the operations on one kind of object.
 type calls struct{ caller *reach.Caller }
 
-// route returns the path of an operation, and escapes its parts.
+// route returns the path of an operation. It escapes each of its parts.
 func route(parts ...string) string {
 	var path strings.Builder
 	path.WriteString("/v1")
@@ -53,7 +54,7 @@ func read[T any](ctx context.Context, c calls, path string, query url.Values) (R
 	return send[T](ctx, c, reach.Request{Method: http.MethodGet, Path: path, Query: query})
 }
 
-// write makes a call that changes something. If body is nil, none is sent.
+// write makes a call with any method, and sends body as JSON unless it is nil.
 func write[T any](ctx context.Context, c calls, method, path string, query url.Values, body any) (Response[T], error) {
 	r := reach.Request{Method: method, Path: path, Query: query}
 	if body != nil {
@@ -90,7 +91,7 @@ type page[T any] struct {
 	Next  string `json:"next,omitempty"`
 }
 
-// pages reads a list page by page. It ends after an error.
+// pages yields a list page by page. It ends after an error.
 func pages[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[Response[page[T]], error] {
 	return func(yield func(Response[page[T]], error) bool) {
 		query := maps.Clone(query) // the sequence may be read more than once
@@ -139,7 +140,7 @@ func each[T any](ctx context.Context, c calls, path string, query url.Values) it
 	}
 }
 
-// joined returns the JSON of a list with these pages.
+// joined joins the JSON of the pages of a list.
 func joined(pages [][]byte) ([]byte, error) {
 	if len(pages) == 1 {
 		return pages[0], nil

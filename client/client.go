@@ -11,23 +11,25 @@ import (
 
 // Config says where the servers are and which certificate the client uses.
 type Config struct {
-	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. Required. The
-	// address that answered last is tried first, then the others in order.
+	// Addresses are those of servers: https://host:port, or unix:///path for the socket of a server on this machine.
+	// Required. The address that answered last is tried first, then the others in order.
 	Addresses []string
-	// TLS returns the configuration for one new connection; see LoadTLS. It is called for every connection, from any
-	// goroutine, so it may follow renewed files. Required for https addresses.
+	// TLS returns the configuration for one new connection, which the client then changes. LoadTLS makes such a function.
+	// TLS is called for every connection, from any goroutine, so it can return renewed certificates. Required for https
+	// addresses.
 	TLS func() *tls.Config
-	// RetryFor is how long a call is repeated while the servers have no leader; default 10 s, negative: never. A call also
-	// ends with its context.
+	// RetryFor is how long a call is repeated while the servers have no leader. 0 means 10 s; a negative value means not
+	// at all. When the context of a call ends, the call is not repeated any more.
 	RetryFor time.Duration
 	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
-	// goroutine. It gets the reason, and for how long the call may still be repeated.
+	// goroutine. Its arguments are the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
-	// Dial opens the connection below TLS, or to the socket (network "unix"); default net.Dialer.
+	// Dial opens the TCP connection under TLS, or the connection to a socket (network "unix"). nil means a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client calls the API of a cluster. Its fields are the operations by kind of object. It is safe for concurrent use.
+// Client calls the API of a cluster. Each field has the operations on one kind of object. A Client is safe for
+// concurrent use.
 type Client struct {
 	caller *reach.Caller
 
@@ -69,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
-// dialTLS opens a connection to a server for one of the protocols.
+// dialTLS opens a TLS connection to a server. The server chooses one of protos, by ALPN.
 func (cfg Config) dialTLS(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error) {
 	below := cfg.Dial
 	if below == nil {
@@ -80,7 +82,7 @@ func (cfg Config) dialTLS(ctx context.Context, network, addr string, protos ...s
 	return reach.DialTLS(ctx, network, addr, with, below)
 }
 
-// Addresses returns the addresses of the configuration.
+// Addresses returns the addresses of the servers, as configured.
 func (c *Client) Addresses() []string { return c.caller.Addresses() }
 
 // Close closes idle connections. Running calls continue.

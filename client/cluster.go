@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// Cluster are the operations on the cluster as a whole, and the operations that any server can answer.
+// Cluster has the operations on the cluster as a whole, and those that the answering server carries out itself.
 type Cluster struct{ calls }
 
 // Status returns an overview of the cluster.
@@ -30,8 +30,8 @@ func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
 	return read[api.Health](ctx, c.calls, "/healthz", nil)
 }
 
-// Ready checks that a server has caught up and knows a leader. If leader is set, the server itself must be the leader.
-// Codes: no_leader, not_caught_up.
+// Ready checks that a server has caught up and knows a leader. If leader is true, the server itself must be the leader.
+// A client with several addresses is content with any server for which that is true. Codes: no_leader, not_caught_up.
 func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
 	if leader {
@@ -46,7 +46,7 @@ func (c Cluster) Metrics(ctx context.Context) ([]byte, error) {
 	return answer.Body, err
 }
 
-// OpenAPI returns the OpenAPI document of the API.
+// OpenAPI returns the OpenAPI document of the API, as JSON.
 func (c Cluster) OpenAPI(ctx context.Context) ([]byte, error) {
 	answer, err := c.caller.Send(ctx, reach.Request{Path: "/openapi.json"})
 	return answer.Body, err
@@ -57,13 +57,13 @@ func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response
 	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
-// Rebalance moves instances to nodes where they fit better. It does so once, not continuously.
+// Rebalance begins one round of moves of instances to nodes where they fit better. Code: actuation_paused.
 func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
 	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }
 
-// UnknownInstances lists instances that run although the servers don't know them, as after a restore. The answering
-// server asks the agents.
+// UnknownInstances lists instances that run although the servers don't know them, for example after a restore. The
+// answering server asks the agents.
 func (c Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
 	return read[api.UnknownInstances](ctx, c.calls, route("unknown-instances"), nil)
 }

@@ -16,7 +16,7 @@ type Deployments struct{ calls }
 // DeploymentListOptions select deployments.
 type DeploymentListOptions struct {
 	ListOptions
-	Job string // of this job only
+	Job string // only deployments of this job; "" means all
 }
 
 func (o DeploymentListOptions) query() url.Values {
@@ -40,12 +40,13 @@ func (d Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Respon
 	return read[api.Deployment](ctx, d.calls, route("deployments", ref), o.query())
 }
 
-// Promote accepts the canaries of a deployment, so that the rollout continues.
+// Promote accepts the canaries of a deployment, so that the rollout continues. Code: conflict if the deployment is over
+// or has no canaries that wait.
 func (d Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
 	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
 }
 
-// Fail ends a deployment as failed.
+// Fail ends a deployment as failed. With auto_revert, the job goes back to the last version that completed its rollout.
 func (d Deployments) Fail(
 	ctx context.Context, ref string, body api.FailBody, o WriteOptions,
 ) (Response[api.DeploymentReply], error) {

@@ -27,19 +27,21 @@ func (d Drains) Get(ctx context.Context, ref string, o ReadOptions) (Response[ap
 	return read[api.Drain](ctx, d.calls, route("drains", ref), o.query())
 }
 
-// Start starts a drain of nodes. The answer has a forecast for each instance on them.
+// Start starts a drain of nodes. The answer has a forecast for each instance on these nodes.
 func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (Response[api.DrainReply], error) {
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)
 }
 
-// Cancel ends a drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is set.
+// Cancel cancels a running drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is
+// set. Code: conflict if the drain does not run any more.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "cancel"), o.query(), body)
 }
 
-// Pause stops the drain from starting evictions. The deadline is not extended.
+// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain
+// does not run any more.
 func (d Drains) Pause(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "pause"), o.query(), nil)
 }

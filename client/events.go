@@ -21,17 +21,17 @@ import (
 // Events are the operations that read events.
 type Events struct{ calls }
 
-// EventOptions select events. The zero value selects only events from now on, so List returns none.
+// EventOptions select events. With the zero value, List yields all events that are kept, and Follow only new ones.
 type EventOptions struct {
-	// After selects the events after the one with this id; "0": all that are kept. It takes precedence over Since, and
-	// Since over Tail.
+	// After is the id of an event, and selects the events after it. "0" selects all events that are kept. After takes
+	// precedence over Since, and Since over Tail.
 	After string
-	// Since selects the events since then: a duration such as 30m, or a time in RFC 3339.
+	// Since selects the events since a time: either a time in RFC 3339, or a duration before now, such as 30m.
 	Since string
 	// Tail selects this many of the newest events, and those that follow them.
 	Tail *int
-	// Types and Subjects select events of these types and subjects; empty: all. A type that ends in a dot is a prefix, as
-	// in node., and so is a subject that ends in a slash, as in job/.
+	// Types and Subjects select events of these types and about these subjects. An empty list selects all. A type that
+	// ends in a dot is a prefix, such as node., and so is a subject that ends in a slash, such as job/.
 	Types, Subjects []string
 }
 
@@ -54,7 +54,7 @@ func (o EventOptions) query(follow bool) url.Values {
 	return q
 }
 
-// List yields the existing events, the oldest first. It ends after an error.
+// List yields the selected events that exist now, the oldest first. It ends after an error.
 func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		if err := e.stream(ctx, o.query(false), yield); err != nil && !errors.Is(err, errEnough) {
@@ -63,9 +63,11 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields events as they happen. After the first event it continues across changes of the leader, without a gap
-// and without repeating an event. When ctx ends, Follow yields the cause of ctx as its last error. It also ends after
-// an error that is not transient, such as event_collected: the next events are no longer kept.
+// Follow yields the selected events as they happen. If the connection breaks, Follow opens another one and continues
+// after the last event that it yielded, without a gap or a repetition. It can miss events only if the connection breaks
+// before the first event, and neither After nor Since is set. When ctx ends, Follow yields the cause of ctx as its last
+// error. It also ends after an error that is not transient, such as event_collected, which means that the next events
+// are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -81,7 +83,7 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 				return
 			}
 			if o.After == "" && o.Since == "" && o.Tail != nil {
-				o.Tail = new(0) // no event came yet: don't repeat the newest ones
+				o.Tail = new(0) // no event was yielded yet: after the first attempt, only new events are wanted
 			}
 			if ctx.Err() != nil || !sleep(ctx, pause) {
 				yield(Response[api.Event]{}, context.Cause(ctx))
@@ -91,17 +93,17 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 	}
 }
 
-// errEnough ends a stream whose reader stopped iterating.
+// errEnough means that the caller stopped iterating.
 var errEnough = errors.New("the reader has enough")
 
-// broken reports whether a stream ended because its connection broke: err then has no code.
+// broken reports whether err is from a connection that broke. Such an error has no code.
 func broken(err error) bool {
 	var known *model.Error
 	return !errors.As(err, &known)
 }
 
-// stream reads events from one connection until the connection ends. It returns errEnough, the reason for the end, or
-// nil if the server ended the stream.
+// stream makes one call and yields the events of its answer. It returns nil if the server ended the answer, errEnough
+// if yield returned false, and otherwise the error that ended the stream.
 func (e Events) stream(ctx context.Context, query url.Values, yield func(Response[api.Event], error) bool) error {
 	body, err := open(ctx, e.calls, route("events"), query, "application/x-ndjson")
 	if err != nil {
@@ -113,7 +115,7 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	for lines.Scan() {
 		line := slices.Clone(lines.Bytes())
 		if len(line) == 0 {
-			continue // keeps the connection alive
+			continue // the server sends an empty line to keep the connection alive
 		}
 		got := Response[api.Event]{Raw: line}
 		if err := json.Unmarshal(line, &got.Value); err != nil {
@@ -127,7 +129,8 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	return lines.Err()
 }
 
-// open makes a call whose answer is endless or large. The caller closes it. accept may be "".
+// open makes a call whose answer is a stream, and returns that stream. The caller closes the stream. accept is the
+// wanted media type; "" means any.
 func open(ctx context.Context, c calls, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	r := reach.Request{Path: path, Query: query, Header: http.Header{}}
 	if accept != "" {

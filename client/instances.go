@@ -18,10 +18,10 @@ type Instances struct{ calls }
 // InstanceListOptions select instances.
 type InstanceListOptions struct {
 	ListOptions
-	Job   string // of this job only
-	Group string // with Job: of this group only
-	Node  string // on this node only
-	All   bool   // also instances that have ended
+	Job   string // only instances of this job
+	Group string // only instances of this group of Job
+	Node  string // only instances on this node
+	All   bool   // also terminal instances
 }
 
 func (o InstanceListOptions) query() url.Values {
@@ -55,21 +55,26 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Evict stops an instance if its budget allows it. The instance is then replaced. Codes: budget_min_ready, budget_rate.
+// Evict stops an instance if its budget allows that. The instance is then replaced. If body.Surge is set, the instance
+// is stopped only once its replacement is ready. An instance with a replicated volume is stopped only once its copy is
+// in sync on another node, unless body.BypassBudget is set. body.Cancel withdraws an eviction that still waits. Codes:
+// budget_min_ready, budget_rate.
 func (i Instances) Evict(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance as Evict does. If body.BypassBudget is set, it ignores the instance's budget and role.
+// Stop stops an instance as Evict does, but never waits for a copy or a replacement. It refuses body.Surge. Given its
+// whole id, Stop also stops an instance that runs although the servers don't know it. If body.BypassBudget is set, Stop
+// and Evict ignore the instance's budget and role.
 func (i Instances) Stop(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
 }
 
-// Restart restarts the program of an instance in place.
+// Restart restarts the program of an instance in place. Code: stopping.
 func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }
@@ -87,9 +92,9 @@ const (
 type LogOptions struct {
 	Stream     LogStream
 	Follow     bool   // continue with new output
-	Tail       *int   // begin with this many of the last lines; nil: with the first one kept
-	Timestamps bool   // put the time at which it was written before each line
-	Since      string // leave out older lines: a duration such as 10m, or a time in RFC 3339
+	Tail       *int   // begin with this many of the last lines; nil means with the oldest line that is kept
+	Timestamps bool   // begin each line with the time at which it was written
+	Since      string // leave out lines older than this duration, such as 10m, or this time in RFC 3339
 }
 
 func (o LogOptions) query() url.Values {
@@ -111,11 +116,13 @@ func (o LogOptions) query() url.Values {
 // InstanceLogOptions are the options of Instances.Logs.
 type InstanceLogOptions struct {
 	LogOptions
-	// Offset is the first byte to read from one stream; negative: counted from the end; nil: LogOptions decide.
+	// Offset is the position of the first byte to read. A negative one counts from the end. It needs Stream, and excludes
+	// Tail. If Offset is nil, LogOptions decide where to begin.
 	Offset *int64
 }
 
-// Logs opens the output of an instance. The caller closes it. Reading blocks while Follow waits for more.
+// Logs opens the output of an instance. The caller closes the stream. With o.Follow, reading blocks until there is more
+// output.
 func (i Instances) Logs(ctx context.Context, ref string, o InstanceLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Offset != nil {

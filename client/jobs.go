@@ -42,7 +42,8 @@ func (j Jobs) Version(
 	return read[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
 }
 
-// Submit makes a spec the current version of its job.
+// Submit makes a spec the current version of its job, which it creates if necessary. A spec that equals the current
+// version of a running job changes nothing.
 func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs"), o.query(), body)
 }
@@ -64,19 +65,20 @@ func (j Jobs) Plan(ctx context.Context, body api.SubmitBody, o PlanOptions) (Res
 	return write[api.JobPlan](ctx, j.calls, http.MethodPost, route("jobs", string(body.Job.Name), "plan"), o.query(), body)
 }
 
-// Scale changes the number of instances of a group.
+// Scale changes the count of a group. A job with only one group needs no body.Group.
 func (j Jobs) Scale(
 	ctx context.Context, ref string, body api.ScaleBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "scale"), o.query(), body)
 }
 
-// Stop stops every instance of a job.
+// Stop stops every instance of a job. If body.Purge is set, the job is removed once its last instance has stopped.
 func (j Jobs) Stop(ctx context.Context, ref string, body api.StopBody, o WriteOptions) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "stop"), o.query(), body)
 }
 
-// Restart replaces every instance of a job, or of one group, by a rollout of a new version with the same spec.
+// Restart makes a new version with the same spec. Its rollout replaces every instance of the job or, if body.Group is
+// set, of that group.
 func (j Jobs) Restart(
 	ctx context.Context, ref string, body api.RestartBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
@@ -93,12 +95,12 @@ func (j Jobs) Revert(
 // JobLogOptions are the options of Jobs.Logs.
 type JobLogOptions struct {
 	LogOptions
-	Group   string // only of this group
-	Running bool   // leave out instances that are stopped or failed
+	Group   string // only output of this group; "" means all
+	Running bool   // leave out terminal instances, as Follow does
 }
 
-// Logs opens the output of every instance of a job, each line marked with the instance that wrote it. The caller closes
-// it. Reading blocks while Follow waits for more.
+// Logs opens the output of all instances of a job. Each line is marked with the instance that wrote it. The caller
+// closes the stream. With o.Follow, reading blocks until there is more output.
 func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Group != "" {

@@ -24,24 +24,26 @@ func (m Members) All(ctx context.Context, o ListOptions) iter.Seq2[api.Member, e
 	return each[api.Member](ctx, m.calls, route("members"), o.query())
 }
 
-// MemberOptions are the options of changes to the set of servers.
+// MemberOptions are the options of operations that change the servers.
 type MemberOptions struct {
 	RequestID model.RequestID // default: a new one for each call
 }
 
 func (o MemberOptions) query() url.Values { return WriteOptions{RequestID: o.RequestID}.query() }
 
-// Join makes the cluster contact a new server at its gossip address. The leader then adds that server.
+// Join makes the answering server contact a new server at its gossip address. The leader then adds the new server. Join
+// does nothing if that server is a live member already. Codes: invalid, timeout, conflict.
 func (m Members) Join(ctx context.Context, body api.JoinBody, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", "join"), o.query(), body)
 }
 
-// Promote makes a server a voter.
+// Promote makes a server a voter. A server that is not a member yet is first added without a vote, and becomes a voter
+// once it has caught up. Codes: not_found, conflict.
 func (m Members) Promote(ctx context.Context, ref string, o MemberOptions) (Response[api.MemberReply], error) {
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", ref, "promote"), o.query(), nil)
 }
 
-// TransferLeader hands leadership to another server.
+// TransferLeader hands leadership to the server body.To, or to the most current one if body.To is empty.
 func (m Members) TransferLeader(
 	ctx context.Context, body api.TransferBody, o MemberOptions,
 ) (Response[api.MemberReply], error) {
@@ -51,10 +53,11 @@ func (m Members) TransferLeader(
 // RemoveOptions are the options of Members.Remove.
 type RemoveOptions struct {
 	MemberOptions
-	Force bool // remove it even if the remaining servers have no majority
+	Force bool // remove the server even if the other servers have no working majority
 }
 
-// Remove removes a server from the cluster for good.
+// Remove removes a server from the cluster for good. Codes: not_found; conflict if the other servers would have no
+// working majority, or no voter would be left.
 func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Response[api.MemberReply], error) {
 	query := o.query()
 	if o.Force {
@@ -63,7 +66,8 @@ func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Respo
 	return write[api.MemberReply](ctx, m.calls, http.MethodDelete, route("members", ref), query, nil)
 }
 
-// Verify compares the states of all servers. It waits up to patience for servers that lag; default 10 s, at most 1 min.
+// Verify compares the states of all servers. It waits up to patience for servers that lag. patience is at most 1 min; 0
+// means 10 s.
 func (m Members) Verify(ctx context.Context, patience time.Duration) (Response[api.Verification], error) {
 	query := url.Values{}
 	if patience > 0 {

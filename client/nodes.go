@@ -27,28 +27,29 @@ func (n Nodes) Get(ctx context.Context, ref string, o ReadOptions) (Response[api
 	return read[api.Node](ctx, n.calls, route("nodes", ref), o.query())
 }
 
-// Cordon keeps new instances off a node. What runs there stays.
+// Cordon keeps new instances off a node. Instances that run there stay.
 func (n Nodes) Cordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "cordon"), o.query(), body)
 }
 
-// Uncordon allows new instances on a node again, and cancels the node's drain if there is one.
+// Uncordon allows new instances on a cordoned or draining node again, and cancels the node's part of a drain. It does
+// not apply to a disabled node; see Enable.
 func (n Nodes) Uncordon(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "uncordon"), o.query(), body)
 }
 
-// Disable treats a node as removed and evicts its instances at once.
+// Disable treats a node as removed, and evicts its instances at once.
 func (n Nodes) Disable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "disable"), o.query(), body)
 }
 
-// Enable undoes Disable.
+// Enable makes a disabled node active again. It does not apply to a cordoned or draining node; see Uncordon.
 func (n Nodes) Enable(
 	ctx context.Context, ref string, body api.IntentBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -62,23 +63,24 @@ func (n Nodes) Drain(
 	return write[api.DrainReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "drain"), o.query(), body)
 }
 
-// AckBlockers acknowledges that some instances stay running on a draining node, so that the drain need not wait for
-// them.
+// AckBlockers acknowledges that some instances stay running on a draining or disabled node, so that a drain need not
+// wait for them. If body.Instances is empty, that concerns every instance on the node that can't move.
 func (n Nodes) AckBlockers(
 	ctx context.Context, ref string, body api.AckBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "ack-blockers"), o.query(), body)
 }
 
-// ConfirmDead confirms that nothing runs on an offline node any more. Instances that must not run twice are then
-// replaced.
+// ConfirmDead confirms that nothing runs on an offline node any more, so that its instances count as stopped and can be
+// replaced. If the node may still run an instance of which only one may run at a time, that needs body.Force. Codes:
+// conflict if the node is not offline, node_offline, lease_held.
 func (n Nodes) ConfirmDead(
 	ctx context.Context, ref string, body api.DeadBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
 	return write[api.NodeReply](ctx, n.calls, http.MethodPost, route("nodes", ref, "confirm-dead"), o.query(), body)
 }
 
-// Label sets labels of a node. An empty value removes a label.
+// Label sets labels of a node. An empty value removes a label, and labels that body does not name stay.
 func (n Nodes) Label(
 	ctx context.Context, ref string, body api.LabelBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {
@@ -92,7 +94,8 @@ type ForgetOptions struct {
 	LoseData []string
 }
 
-// Forget removes a node that is gone for good. Codes: not_found, or a code that shows what still needs the node.
+// Forget removes an offline node that is gone for good. Codes: not_found; conflict if the node is not offline; or one
+// that shows what still needs the node.
 func (n Nodes) Forget(ctx context.Context, ref string, o ForgetOptions) (Response[api.ForgetReply], error) {
 	query := o.query()
 	if len(o.LoseData) > 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Get reads the JSON at path (which may have a query) into answer. It blocks like Client.Send.
+// Get reads the JSON at path, which may have a query, into answer. It blocks and retries as transport.Client.Send does.
 func Get(ctx context.Context, c *transport.Client, path string, answer any) error {
 	_, err := call(ctx, c, http.MethodGet, path, nil, answer)
 	return err
 }
 
-// Post sends body as JSON to path (which may have a query) and reads the JSON answer. Both may be nil. It returns the
-// index in the answer.
+// Post sends body as JSON to path, which may have a query, and reads the JSON of the reply into answer. body and answer
+// may be nil. Post returns the log index of the reply.
 func Post(ctx context.Context, c *transport.Client, path string, body, answer any) (uint64, error) {
 	return call(ctx, c, http.MethodPost, path, body, answer)
 }

@@ -22,12 +22,12 @@ const Name = "bench"
 // Config is what Start needs.
 type Config struct {
 	Binary       string        // path of the program; required
-	Servers      int           // default 3
-	OfflineAfter time.Duration // default: the product's, 60 s
+	Servers      int           // number of servers; default 3
+	OfflineAfter time.Duration // the setting offline_after; default 60 s
 	Fast         bool          // use the fast profile of gossip
 	Patience     int           // raft_multiplier; default 1
 	Dir          string        // directory for the data; default: the system's directory for temporary files
-	Env          []string      // environment of every server, in addition to that of this process
+	Env          []string      // environment variables of every server, in addition to those of this process
 }
 
 // Fleet is the servers of one cluster. Its methods are safe for concurrent use, except while a server is started or
@@ -41,7 +41,7 @@ type Fleet struct {
 	creds   *transport.Credentials
 }
 
-// Start starts the servers and waits until one of them is the leader. Close ends them and removes their files.
+// Start starts the servers and waits until one of them is the leader. Close kills them and removes their files.
 func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if cfg.Servers == 0 {
 		cfg.Servers = 3
@@ -127,7 +127,8 @@ func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
 // Dir returns the directory of the cluster's files.
 func (f *Fleet) Dir() string { return f.dir }
 
-// Address returns an IP address in the cluster's network that no server uses. n must be 4 to 254.
+// Address returns an IP address in the cluster's network that no server uses. n must be greater than the number of
+// servers, and at most 254.
 func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
 
 // APIs returns the API addresses of all servers, as host:port.
@@ -151,10 +152,11 @@ func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 // Credentials returns an operator's credentials.
 func (f *Fleet) Credentials() *transport.Credentials { return f.creds }
 
-// Any returns a client that uses any of the servers.
+// Any returns a client that uses any of the servers. Close closes that client.
 func (f *Fleet) Any() *transport.Client { return f.client }
 
-// Leader returns the present leader. It blocks until a server answers.
+// Leader returns the current leader. It asks any server and blocks until one answers. It fails if that server knows no
+// leader, or if the leader's process does not run any more.
 func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	var members struct {
 		Items []struct {
@@ -204,7 +206,7 @@ func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 	return leader, err
 }
 
-// Close ends every server and removes all of their files.
+// Close kills every server and removes all files of the cluster.
 func (f *Fleet) Close() error {
 	for _, s := range f.Servers {
 		s.Kill()

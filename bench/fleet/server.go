@@ -32,21 +32,21 @@ func (f *Fleet) newServer(name, address string) *Server {
 	return s
 }
 
-// API returns the address of its API, as host:port.
+// API returns the address of the server's API, as host:port.
 func (s *Server) API() string { return net.JoinHostPort(s.address, "7640") }
 
-// Socket returns the path of the unix socket of its API.
+// Socket returns the path of the unix socket of the server's API.
 func (s *Server) Socket() string { return filepath.Join(s.fleet.dir, s.Name+".sock") }
 
 func (s *Server) config() string { return filepath.Join(s.fleet.dir, s.Name+".hcl") }
 
-// Applied returns the index of the last entry in the server's state.
+// Applied returns the index of the last log entry that the server has applied. c must be a client of this server only.
 func (s *Server) Applied(ctx context.Context, c *transport.Client) (uint64, error) {
 	answer, err := c.Send(ctx, reach.Request{Path: "/v1/settings", Query: map[string][]string{"consistency": {"stale"}}})
 	return answer.Index, err
 }
 
-// Metric reads one value without labels from the server's metrics.
+// Metric returns the value of a metric that has no labels. c must be a client of this server only.
 func (s *Server) Metric(ctx context.Context, c *transport.Client, name string) (float64, error) {
 	answer, err := c.Send(ctx, reach.Request{Path: "/metrics"})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package nomad runs a cluster of a Nomad binary on loopback, as package fleet runs ours: three servers with TLS and
-// their logs on disk. So both can be measured in one run. It uses Nomad's documented HTTP API.
+// Package nomad runs a cluster of Nomad on loopback: three servers with TLS and their raft logs on disk, as package
+// fleet does for outspan. So both can be measured in one run. It uses Nomad's documented HTTP API.
 package nomad
 
 import (
@@ -27,7 +27,8 @@ const (
 	callLimit  = 2 * time.Minute
 )
 
-// Cluster is three servers and some clients. In Nomad's words, clients are the machines that run instances.
+// Cluster is three servers and some clients. Nomad calls the machines that run instances clients. Methods that take a
+// server send their request to Servers[server].
 type Cluster struct {
 	dir     string
 	network string // "127.A.B"
@@ -37,8 +38,8 @@ type Cluster struct {
 	http    *http.Client
 }
 
-// Start starts the servers in a directory below dir and waits until one of them is the leader. Close ends them and
-// removes the directory.
+// Start starts the servers, with their data in a new directory below dir, and waits until they take a write. Close
+// kills them and removes the directory.
 func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	c := &Cluster{binary: binary, network: procs.Network()}
 	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
@@ -74,7 +75,7 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 		if err != nil {
 			return err
 		}
-		return c.Write(ctx, leader, "start", 0) // the keyring is ready a moment after the election
+		return c.Write(ctx, leader, "start", 0) // fails until the keyring is ready, a moment after the election
 	})
 }
 
@@ -132,8 +133,8 @@ limits {
 	return p, nil
 }
 
-// AddNodes starts machines with practically unlimited capacity. Once they are ready it freezes them, so that only the
-// servers are measured. The servers don't declare them dead for ten minutes.
+// AddNodes starts n clients with practically unlimited capacity. Once they are ready, it freezes their processes, so
+// that only the servers use the machine. The servers consider a silent client alive for ten minutes.
 func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	role := fmt.Sprintf(`client {
   enabled = true
@@ -178,7 +179,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	return err
 }
 
-// Leader returns the number of the leading server.
+// Leader returns the leader's index in Servers.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	for i, s := range c.Servers {
 		var leader string
@@ -213,7 +214,7 @@ func (c *Cluster) Place(ctx context.Context, server int, job string, count int) 
 			"TaskGroups": []any{group}}}, nil)
 }
 
-// Placed returns how many instances of a job a server shows as placed.
+// Placed returns how many instances of a job a server shows as placed: starting or running.
 func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, error) {
 	var answer struct {
 		Summary map[string]struct{ Starting, Running int }
@@ -261,14 +262,14 @@ func (c *Cluster) do(ctx context.Context, server int, method, path string, body 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // an unread rest only shortens the message
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // an error only shortens the message
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(text))
 	}
 	_, err = io.Copy(answer, resp.Body)
 	return err
 }
 
-// Close ends every process and removes all files.
+// Close kills every process and removes all files.
 func (c *Cluster) Close() error {
 	for _, p := range append(c.clients, c.Servers...) {
 		p.Kill()
