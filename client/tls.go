@@ -16,8 +16,8 @@ type Files struct{ CA, Cert, Key string }
 // serverName is the DNS name in the certificate of every server.
 const serverName = "server.outspan"
 
-// LoadTLS reads the files once and returns a function for Config.TLS. The connections accept only servers of the
-// cluster that the certificate belongs to. Code: certificate_invalid.
+// LoadTLS reads the files once and returns a function for Config.TLS. The client then connects only to servers of the
+// cluster that its certificate names. Code: certificate_invalid.
 func LoadTLS(f Files) (func() *tls.Config, error) {
 	pair, roots, err := reach.LoadFiles(reach.Files(f))
 	if err != nil {
@@ -35,7 +35,8 @@ func LoadTLS(f Files) (func() *tls.Config, error) {
 	}, nil
 }
 
-// checkServer refuses a verified peer that is not a server of the cluster.
+// checkServer refuses a peer whose certificate is not that of a server of the cluster. The chain of the certificate is
+// already verified.
 func checkServer(cert *x509.Certificate, cluster string) error {
 	theirs, role := holder(cert)
 	if role != "server" {
@@ -50,7 +51,8 @@ func checkServer(cert *x509.Certificate, cluster string) error {
 	return nil
 }
 
-// holder returns the cluster and the role from the URI of a certificate: outspan://CLUSTER/ROLE/NAME.
+// holder returns the cluster and the role in the URI of a certificate, outspan://CLUSTER/ROLE/NAME. It returns empty
+// strings if there is no such URI.
 func holder(cert *x509.Certificate) (cluster, role string) {
 	for _, u := range cert.URIs {
 		if u.Scheme == "outspan" {

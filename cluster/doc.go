@@ -6,5 +6,5 @@
 // Beater are the two ends of heartbeats. Evidence weighs what the servers heard.
 //
 // Nothing here decides what the cluster should do; package reconcile does. Every wait has its own deadline. Every
-// goroutine ends with the Run that started it. All of it runs unmodified in a testing/synctest bubble over net.Pipe.
+// goroutine stops with the Run that started it. All of it runs unmodified in a testing/synctest bubble over net.Pipe.
 package cluster
