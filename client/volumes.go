@@ -86,7 +86,8 @@ func (b Backups) Get(ctx context.Context, ref string, o ReadOptions) (Response[a
 	return read[api.Backup](ctx, b.calls, route("backups", ref), o.query())
 }
 
-// Restore makes a new volume from a backup.
+// Restore makes a volume from a backup. The volume is not in use until Attach is called, or at once if body.Attach is
+// true.
 func (b Backups) Restore(
 	ctx context.Context, ref string, body api.RestoreBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {

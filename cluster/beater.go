@@ -56,7 +56,7 @@ type registration struct {
 
 // link is the state of an agent's heartbeats to one server.
 type link struct {
-	echo     uint64
+	echo     uint64      // number of the server's process, from its last answer
 	sent     [8]sentBeat // ring of the last heartbeats; the index is seq modulo its length
 	answered time.Time   // when the newest answered heartbeat was SENT
 }
@@ -121,7 +121,7 @@ func (b *Beater) hear(e electorate) bool {
 	return true
 }
 
-// SetInterval changes the time between heartbeats, because the setting has changed.
+// SetInterval changes the time between heartbeats. If it differs, the next heartbeats are sent at once.
 func (b *Beater) SetInterval(interval time.Duration) {
 	b.mu.Lock()
 	changed := b.reg.every != interval

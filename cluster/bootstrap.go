@@ -46,8 +46,8 @@ type Beginner struct {
 // and when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while
 // it sees any server that has state: then there is a cluster to join.
 
-// Choose returns the set to pledge to. ok is false if this server must not pledge now: it never begins a cluster, it
-// has pledged already, it sees a server that has state, it sees too few servers, or others were chosen.
+// Choose returns the set to pledge to. ok is false if this server must not pledge now: it never begins a cluster, has
+// pledged already, sees a server that has state, sees too few servers, or is not in the set.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	if b.Expect <= 0 || b.Pledge != nil {
 		return nil, false

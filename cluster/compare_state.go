@@ -42,8 +42,8 @@ type offer struct {
 }
 
 // passed is called when the entry with this index is about to be applied. before is the state that this entry will
-// change. passed keeps that state if a checkpoint lies between the two indexes. Every server applies the same entries,
-// so all servers keep the same state.
+// change. passed keeps that state if a checkpoint lies between before.Index and index. Every server applies the same
+// entries, so all servers keep the same state.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -70,7 +70,8 @@ func (p *pastStates) settle(key stateKey) {
 	})
 }
 
-// hold returns every state that this server can be asked about, oldest first. It keeps current, too, for offerFor.
+// hold returns every state that this server can be asked about, oldest first. It also keeps the state named current for
+// offerFor, because other servers may now ask about it.
 func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
