@@ -19,16 +19,16 @@ const (
 	Stale      Consistency = "stale"      // what any server knows, even without a leader
 )
 
-// longestWait is how long a server holds a blocking read at most.
+// longestWait is the maximum and the default of ReadOptions.Wait.
 const longestWait = time.Minute
 
 // ReadOptions are the options of a read. The zero value reads at once, from the leader.
 type ReadOptions struct {
 	Consistency Consistency
-	// Index is the index of an earlier Response. The server answers once the object has changed after that index, or when
-	// Wait is over.
+	// Index is the index of an earlier Response. It makes the read blocking: the server answers once the object or list
+	// has changed after that index, or when Wait is over. If Index is 0, the server answers at once.
 	Index uint64
-	// Wait is how long the server waits for a change after Index; default and maximum 1 min.
+	// Wait is how long the server waits for a change after Index. Default 1 min, which is also the maximum.
 	Wait time.Duration
 }
 
@@ -53,9 +53,10 @@ type ListOptions struct {
 	// Filter has conditions on the fields of an item: field=value, field!=value or field~text (contains). An item must
 	// meet all of them. Nested fields are joined by dots: labels.rack=r1.
 	Filter []string
-	// Fields names the fields to include in the items; empty: all.
+	// Fields names the fields that the items include. Empty means all.
 	Fields []string
-	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. All pages are read in any case.
+	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. It does not shorten the list: all
+	// pages are read.
 	PageSize int
 }
 
@@ -78,7 +79,7 @@ type WriteOptions struct {
 	// RequestID identifies the write. A repeated request with the same id is carried out once and gets the stored answer.
 	// Default: a new id for each call.
 	RequestID model.RequestID
-	// DryRun checks the write and returns what it would do. Nothing is changed.
+	// DryRun makes the servers check the write and answer what it would do. Nothing is changed.
 	DryRun bool
 }
 
@@ -93,11 +94,11 @@ func (o WriteOptions) query() url.Values {
 	return q
 }
 
-// ChangeOptions are the options of a write that may depend on the current version of its object.
+// ChangeOptions are the options of a write that can be made conditional on the current index of its object.
 type ChangeOptions struct {
 	WriteOptions
-	// IfIndex makes the write conditional: it is refused with the code conflict unless the object has this index. 0:
-	// unless the object does not exist. nil: no condition.
+	// IfIndex makes the write conditional: it is refused with the code conflict unless the object has this index. nil
+	// means no condition. 0 means that the job must not exist yet; for the settings it means no condition.
 	IfIndex *uint64
 }
 
@@ -109,7 +110,7 @@ func (o ChangeOptions) query() url.Values {
 	return q
 }
 
-// set adds a parameter to a query unless it is empty.
+// set adds a parameter to a query unless its value is empty.
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Services are the operations on services, the names under which groups can be reached.
+// Services are the operations on services. A service is a name under which the instances of a group can be reached.
 type Services struct{ calls }
 
 // List returns the services. It reads all pages.
@@ -25,7 +25,7 @@ func (s Services) Get(ctx context.Context, ref string, o ReadOptions) (Response[
 	return read[api.Service](ctx, s.calls, route("services", ref), o.query())
 }
 
-// PrometheusTargets lists every port of every ready instance, in the form that http_sd_configs of Prometheus takes.
+// PrometheusTargets lists every port of every ready instance, in the format of Prometheus' http_sd_configs.
 func (s Services) PrometheusTargets(ctx context.Context) (Response[[]api.ScrapeTarget], error) {
 	return read[[]api.ScrapeTarget](ctx, s.calls, route("sd", "prometheus"), nil)
 }

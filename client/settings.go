@@ -15,19 +15,20 @@ func (s Settings) Get(ctx context.Context, o ReadOptions) (Response[api.Settings
 	return read[api.Settings](ctx, s.calls, route("settings"), o.query())
 }
 
-// Set changes settings, named as their JSON fields. Settings that are not given keep their values.
+// Set changes the given settings, named by their JSON fields. All others keep their values.
 func (s Settings) Set(
 	ctx context.Context, changes map[string]any, o ChangeOptions,
 ) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPut, route("settings"), o.query(), changes)
 }
 
-// Pause stops the servers from carrying out decisions.
+// Pause stops the servers from carrying out decisions. They still compute them.
 func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
 }
 
-// Resume ends a pause, a hold, or the wait after a restore.
+// Resume ends the pause or the hold, or confirms a restore, as body says. If body names nothing, it ends what is in
+// force. It is refused with the code conflict if that is a restore or more than one thing.
 func (s Settings) Resume(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "resume"), o.query(), body)
 }

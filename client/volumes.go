@@ -9,14 +9,14 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Volumes are the operations on volumes, the data of instances. A volume is named by its id: job/group/slot/name.
+// Volumes are the operations on volumes, the data of instances. The id of a volume is job/group/slot/name.
 type Volumes struct{ calls }
 
-// VolumeListOptions select volumes.
+// VolumeListOptions are the options of a list of volumes.
 type VolumeListOptions struct {
 	ListOptions
-	Job  string // of this job only
-	Node string // on this node only
+	Job  string // if set, only volumes of this job
+	Node string // if set, only volumes on this node
 }
 
 func (o VolumeListOptions) query() url.Values {
@@ -62,8 +62,8 @@ func (v Volumes) Attach(
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "attach"), o.query(), body)
 }
 
-// Found lists data on the nodes' disks that the servers neither use nor keep as an old copy. The answering server asks
-// the agents.
+// Found lists data of volumes on the nodes' disks that no instance uses and that the servers don't keep as an old copy.
+// The answering server asks the agents for it.
 func (v Volumes) Found(ctx context.Context) (Response[api.FoundVolumes], error) {
 	return read[api.FoundVolumes](ctx, v.calls, route("found-volumes"), nil)
 }
@@ -86,7 +86,8 @@ func (b Backups) Get(ctx context.Context, ref string, o ReadOptions) (Response[a
 	return read[api.Backup](ctx, b.calls, route("backups", ref), o.query())
 }
 
-// Restore makes a new volume from a backup.
+// Restore makes a volume from a backup. The volume is not in use until Attach is called, or at once if body.Attach is
+// true.
 func (b Backups) Restore(
 	ctx context.Context, ref string, body api.RestoreBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
@@ -116,8 +117,8 @@ func (t Transfers) Get(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Transfer](ctx, t.calls, route("transfers", ref), o.query())
 }
 
-// Cancel ends a transfer early. For a finished one it removes the copy that remains: a restored copy that is not in
-// use, or an old copy.
+// Cancel gives up a transfer that has not attached its data yet, or whose target node is confirmed dead. If the
+// transfer has finished, Cancel removes the copy that it left: a restored copy that is not in use, or an old copy.
 func (t Transfers) Cancel(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, t.calls, http.MethodPost, route("transfers", ref, "cancel"), o.query(), nil)
 }

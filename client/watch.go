@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Pauses between attempts while no server answers.
+// Watch pauses after a transient error: for firstPause at first, then twice as long each time, up to mostPause.
 const (
 	firstPause = 200 * time.Millisecond
 	mostPause  = 2 * time.Second
@@ -21,7 +21,8 @@ type WatchOptions struct {
 	// Every is how long one read waits for a change. If nothing changes in that time, the object is yielded unchanged.
 	// Default 10 s, at most 1 min.
 	Every time.Duration
-	// Lost is called in the caller's goroutine when the servers can't be reached, once for each outage.
+	// Lost is called in the caller's goroutine when a read fails with a transient error, and not again until a read has
+	// succeeded.
 	Lost func(why error)
 }
 
@@ -32,9 +33,8 @@ type WatchOptions struct {
 //	}
 //	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
 //
-// It continues across changes of the leader: after a transient error it tries again, with growing pauses of up to 2 s.
-// It ends after any other error. When ctx ends, it yields the cause of ctx as its last error. It blocks between
-// changes.
+// Watch blocks between changes. After a transient error, such as a change of the leader, it tries again with growing
+// pauses of up to 2 s. It stops after any other error. When ctx ends, it yields the cause of ctx as its last error.
 func Watch[T any](
 	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
 ) iter.Seq2[Response[T], error] {
@@ -74,7 +74,7 @@ func Watch[T any](
 	}
 }
 
-// Transient reports whether the same call may succeed later. A write must then carry the same request id.
+// Transient reports whether the same call may succeed later. To repeat a write, use the same request id.
 func Transient(err error) bool {
 	var known *model.Error
 	if errors.As(err, &known) {
@@ -83,7 +83,7 @@ func Transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// sleep waits for d; it returns false if ctx ended first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

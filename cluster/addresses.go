@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// provenAddresses remembers where each server last answered with its certificate and its id. The zero value is ready to
-// use. It is safe for many goroutines.
+// provenAddresses remembers the address at which each server last answered with its certificate and its id. The zero
+// value is ready to use. It is safe for concurrent use.
 type provenAddresses struct {
 	mu   sync.Mutex
 	last map[model.ServerID]string // host:port
@@ -45,9 +45,10 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf returns the host:port of a server's TLS listener, or an empty string. The address in the raft configuration
-// counts. An address from gossip replaces it only after the server has answered there, because anyone with the gossip
-// key can claim any address.
+// addressOf returns the host:port of a server's TLS listener, or an empty string if no address is known. An address
+// that gossip claims replaces the one in the raft configuration only after the server has answered there, because
+// anyone with the gossip key can claim any address. If the configuration has no address of the server, the claim is
+// used.
 func (s *Server) addressOf(id model.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
@@ -59,7 +60,8 @@ func (s *Server) addressOf(id model.ServerID) string {
 	return configured
 }
 
-// claimedAddress returns the host:port of a server's TLS listener that gossip claims, or an empty string.
+// claimedAddress returns the host:port that gossip claims for a server's TLS listener. It returns an empty string if
+// gossip does not know the server or reports it as dead.
 func (s *Server) claimedAddress(id model.ServerID) string {
 	if m, ok := s.seen.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
 		return m.Meta.API
@@ -67,9 +69,9 @@ func (s *Server) claimedAddress(id model.ServerID) string {
 	return ""
 }
 
-// configuredAddress returns the host:port of a server in the configuration, or an empty string.
+// configuredAddress returns the host:port that the raft configuration has for a server, or an empty string.
 func (s *Server) configuredAddress(id model.ServerID) string {
-	if !s.opened.Load() { // raft calls this while it is being created
+	if !s.opened.Load() { // raft calls this method already while it is being created
 		return ""
 	}
 	for _, v := range s.servers() {
@@ -80,8 +82,8 @@ func (s *Server) configuredAddress(id model.ServerID) string {
 	return ""
 }
 
-// dialAny connects to a server at the first of these addresses that answers. It tries all of them at once, so that an
-// address without an answer does not delay the others.
+// dialAny connects to a server that may have any of these addresses. It tries all of them at once, so that an address
+// without an answer does not delay the others, and returns the first connection that succeeds.
 func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -101,7 +103,7 @@ func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time
 			failed = o.err
 			continue
 		}
-		go func() { // close the connections that still come from other addresses
+		go func() { // close connections that still open at other addresses
 			for range len(addresses) - tried - 1 {
 				if late := <-outcomes; late.err == nil {
 					_ = late.conn.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// voterRoom is how much space the voters have, as far as this server knows.
+// voterRoom says how many voters have enough free disk space, as far as this server knows.
 type voterRoom struct {
 	voters int
 	enough int      // number of voters that are alive and have enough space
@@ -46,8 +46,8 @@ func (s *Server) voterRoom() voterRoom {
 	return r
 }
 
-// checkRoom refuses writes while this server can't append, or while too few voters with enough space are left for a
-// majority. Reads go on.
+// checkRoom refuses writes while this server can't append. It also refuses them if a voter is short of space and the
+// voters that are alive with enough space are no majority. Reads are not refused.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
 		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
@@ -70,15 +70,15 @@ func (s *Server) checkRoom() error {
 
 const (
 	asideRetry = 5 * time.Second
-	// asideNews is how long a leader with little room waits for gossip to bring news of the other servers' disks.
-	// asideWait is the same for a leader that can't append.
+	// asideNews is how long a leader with RoomLow waits for gossip about the other servers' disks. asideWait is the same
+	// for a leader with RoomNone.
 	asideNews = time.Second
 	asideWait = 3 * time.Second
 )
 
-// stepAside hands leadership to a server with room when this server's disk runs full. It keeps leadership while no
-// majority has enough room, because nobody could write then, whoever leads. This server goes on answering reads, but a
-// new leader could not: it must first append an entry.
+// stepAside hands leadership to another server when this server's disk runs full. If the servers with enough room are
+// no majority, it keeps leadership: nobody could write then, and this server can still answer reads. A new leader could
+// not, because it must first append an entry.
 func (s *Server) stepAside(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		changed := s.disk.space.changed()

@@ -17,12 +17,12 @@ type BeaterConfig struct {
 	Node        model.NodeID
 	BootID      string  // of the kernel
 	Incarnation string  // of the agent process
-	Pool        Courier // usually a *Pool; the Beater takes all messages that it receives
+	Pool        Courier // usually a *Pool; only the Beater may call its Receive
 	Logger      hclog.Logger
 }
 
-// Courier carries heartbeats and their answers, and knows the servers. A Pool is one. A simulation of many agents in
-// one process has its own Courier, with a single socket for all of them. Its methods are those of Pool.
+// Courier carries heartbeats and their answers, and knows the servers. A Pool is a Courier, and documents the methods.
+// A simulation of many agents in one process has its own Courier, with a single socket for all of them.
 type Courier interface {
 	Servers() []Member
 	Address() string
@@ -30,8 +30,8 @@ type Courier interface {
 	Receive() <-chan []byte
 }
 
-// Beater is an agent's end of the heartbeats. It sends them to every server that gossip knows, and computes how long
-// the node's lease holds. It sends nothing before Register. It is safe for many goroutines.
+// Beater is an agent's end of the heartbeats. It sends heartbeats to every server that gossip knows, and computes how
+// long the node's lease holds. It sends nothing before Register is called. It is safe for concurrent use.
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
@@ -43,11 +43,11 @@ type Beater struct {
 	facts   uint64
 	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
-	voters  electorate  // of the newest configuration heard of
+	voters  electorate  // of the newest configuration that this node has heard of
 	gaveUp  chan uint64 // epochs that a server calls offline; capacity 1
 }
 
-// registration is what the servers said at the node's last registration.
+// registration is what the agent got at the node's last registration. SetInterval may change every later.
 type registration struct {
 	key   []byte
 	epoch uint64
@@ -56,7 +56,7 @@ type registration struct {
 
 // link is the state of an agent's heartbeats to one server.
 type link struct {
-	echo     uint64
+	echo     uint64      // number of the server's process, from its last answer
 	sent     [8]sentBeat // ring of the last heartbeats; the index is seq modulo its length
 	answered time.Time   // when the newest answered heartbeat was SENT
 }
@@ -77,7 +77,8 @@ func NewBeater(cfg BeaterConfig) *Beater {
 	}
 }
 
-// Register begins a new epoch with the key that the servers handed out, and beats every interval from now on.
+// Register begins a new epoch. From now on, heartbeats are signed with key, which the servers handed out, and sent once
+// per interval.
 func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.mu.Lock()
 	b.reg = registration{key: slices.Clone(key), epoch: epoch, every: interval}
@@ -90,19 +91,21 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters takes over the voters that a registration's answer named, and the index of their configuration. history is
-// model.History as text. An older configuration than the known one is ignored.
+// SetVoters takes over the voters that the answer to a registration named. history is model.History as text, and index
+// is that of the voters' configuration. SetVoters ignores a configuration that is not newer than the known one, or
+// whose history this node does not follow.
 func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hear(electorate{history, index, voters})
 }
 
-// hear takes a configuration if it is newer than the known one. It reports whether the configuration belongs to the
-// history that this node follows. b.mu is held.
+// hear takes over a configuration if it is newer than the known one. If its history replaces the known history, this
+// node follows the new history from now on. hear returns false, and takes over nothing, if this node does not follow
+// the history. b.mu is held.
 func (b *Beater) hear(e electorate) bool {
 	if e.History != b.voters.History {
-		if e.History == "" { // a server that was killed before it could note its cluster
+		if e.History == "" { // from a server that was killed before it could note its cluster
 			return true
 		}
 		was, _ := model.ParseHistory(b.voters.History)
@@ -110,7 +113,7 @@ func (b *Beater) hear(e electorate) bool {
 		if refusal != nil || was.Cluster != "" && !now.Replaces(was) {
 			return false
 		}
-		b.voters = electorate{History: e.History} // a recovery numbers its configurations from the start
+		b.voters = electorate{History: e.History} // after a recovery, configurations are numbered from the start
 	}
 	if e.Index > b.voters.Index {
 		b.voters = e
@@ -118,7 +121,7 @@ func (b *Beater) hear(e electorate) bool {
 	return true
 }
 
-// SetInterval changes how often heartbeats are sent, after the setting changed.
+// SetInterval changes the time between heartbeats. If it differs, the next heartbeats are sent at once.
 func (b *Beater) SetInterval(interval time.Duration) {
 	b.mu.Lock()
 	changed := b.reg.every != interval
@@ -129,8 +132,8 @@ func (b *Beater) SetInterval(interval time.Duration) {
 	}
 }
 
-// SetFacts names the newest generation of facts of an epoch, which heartbeats carry from now on. An epoch other than
-// the last registered one is ignored, because its generations were counted separately.
+// SetFacts takes the newest generation of facts of an epoch. Heartbeats carry it from now on. SetFacts ignores an epoch
+// other than the last registered one, because each epoch counts its own generations.
 func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,12 +161,14 @@ func (b *Beater) unanswered() uint32 {
 	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
 }
 
-// GivenUp receives an epoch of this node when a server reports that it agreed to call that epoch offline. The agent
-// then has to register again. Each server reports on its own, so the epoch may be older than the last registered one.
+// GivenUp returns a channel that receives an epoch of this node when a server reports that it agreed to call that epoch
+// offline. The agent then has to register again. Each server reports on its own, so the epoch may be older than the
+// last registered one.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
-// LeaseUntil returns when a lease of the given length ends. It holds while a majority of the voters of the newest
-// configuration have answered heartbeats SENT within that length. The zero time means that it never held.
+// LeaseUntil returns when a lease of the given length expires. The lease holds while a majority of the voters of the
+// newest configuration have answered heartbeats SENT within that length. LeaseUntil returns the zero time if no
+// majority has ever answered.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +211,8 @@ func (b *Beater) kick() {
 	}
 }
 
-// beatAll sends a heartbeat to every server that gossip has ever seen, and returns when the next one is due.
+// beatAll sends a heartbeat to every server that gossip has ever seen, and returns the time until the next round. If
+// the node has not registered, it sends nothing.
 func (b *Beater) beatAll() (next time.Duration) {
 	b.mu.Lock()
 	reg := b.reg
@@ -214,7 +220,7 @@ func (b *Beater) beatAll() (next time.Duration) {
 	if len(reg.key) == 0 || reg.every <= 0 {
 		return time.Hour
 	}
-	for _, m := range b.cfg.Pool.Servers() { // the dead too: after a healed partition a beat is the first sign of life
+	for _, m := range b.cfg.Pool.Servers() { // dead servers too: after a partition, a beat is the first sign of life
 		b.beat(model.ServerID(m.Name))
 	}
 	return reg.every
@@ -242,8 +248,8 @@ func (b *Beater) beat(to model.ServerID) {
 	}
 }
 
-// receive takes in an answer. It drops an answer that is not signed with this node's key, or that matches no heartbeat
-// sent.
+// receive takes in an answer and acts on its verdict. It drops an answer that is not signed with this node's key, or
+// that matches no heartbeat sent in this epoch.
 func (b *Beater) receive(msg []byte) {
 	var a beatAnswer
 	b.mu.Lock()
@@ -266,7 +272,8 @@ func (b *Beater) receive(msg []byte) {
 	}
 }
 
-// book notes an answer and returns its verdict. It returns 0 if no heartbeat waits for this answer.
+// book notes an answer and returns its verdict. It returns 0 if no heartbeat waits for this answer, or if this node
+// does not follow the history of the answering server.
 func (b *Beater) book(a beatAnswer) verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,7 +285,7 @@ func (b *Beater) book(a beatAnswer) verdict {
 	sent := slot.at
 	*slot = sentBeat{}
 	if !b.hear(a.electorate) {
-		return 0 // it belongs to a lineage that this node no longer follows
+		return 0 // the answer is of a history that this node does not follow
 	}
 	l.echo = a.Echo
 	if a.Verdict == verdictHeard && sent.After(l.answered) {

@@ -16,25 +16,25 @@ import (
 
 const (
 	bootstrapEvery  = 250 * time.Millisecond
-	bootstrapSettle = time.Second // how long the same servers must be seen before anything is agreed
+	bootstrapSettle = time.Second // how long a set must stay the same before this server pledges to it
 	aloneRemind     = 30 * time.Second
-	firstRemind     = 5 * time.Second // no message before that, so that servers that are started together log none
+	firstRemind     = 5 * time.Second // servers that are started together find each other earlier and log nothing
 
-	fileAlone = "begin-alone" // an operator's word that there is no other server
+	fileAlone = "begin-alone" // made when an operator says that there is no cluster to join
 )
 
-// Beginning is what a server without state knows before there is a cluster, as a value.
+// Beginning is what a server without state knows before there is a cluster. Choose and Complete decide by it alone.
 type Beginning struct {
 	Self    model.ServerID
 	Expect  int              // bootstrap_expect
-	Pledge  []model.ServerID // what this server agreed to, permanently
+	Pledge  []model.ServerID // the servers that this server pledged to, for good; nil if it has not pledged
 	Servers []Beginner       // alive in gossip, this one included
 }
 
 // Beginner is one server of a Beginning.
 type Beginner struct {
 	ID     model.ServerID
-	Fresh  bool // it has no state
+	Fresh  bool // the server has no state
 	Expect int
 	Pledge []model.ServerID
 }
@@ -46,7 +46,8 @@ type Beginner struct {
 // and when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while
 // it sees any server that has state: then there is a cluster to join.
 
-// Choose returns the set to pledge to. ok is false if it is too early or if another cluster exists.
+// Choose returns the set to pledge to. ok is false if this server must not pledge now: it never begins a cluster, has
+// pledged already, sees a server that has state, sees too few servers, or is not in the set.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	if b.Expect <= 0 || b.Pledge != nil {
 		return nil, false
@@ -56,7 +57,7 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 		if !s.Fresh {
 			return nil, false
 		}
-		// A choice that others have already agreed to takes precedence over this server's own.
+		// If another server has pledged to a set with this server in it, that set takes precedence.
 		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
 			return s.Pledge, true
 		}
@@ -72,8 +73,9 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	return set, slices.Contains(set, b.Self)
 }
 
-// Complete reports whether this server must write the first configuration now. stray is a server of the pledged set
-// that pledged to another set; then this set will never be complete.
+// Complete decides whether the pledged set begins the cluster. begin is true if this server must write the first
+// configuration now. If stray is not empty, that server of the set has pledged to another set, so this set will never
+// be complete.
 func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	if b.Pledge == nil {
 		return false, ""
@@ -94,8 +96,8 @@ func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 // fresh reports whether this server has no raft state at all.
 func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers()) == 0 }
 
-// bootstrap begins a cluster together with the other new servers, or waits until a cluster takes this one in. It ends
-// when this server's log has its first entry.
+// bootstrap begins a cluster together with the other new servers, or waits until a cluster takes this server in. It
+// returns once this server has raft state, or when ctx ends.
 func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
@@ -126,8 +128,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 }
 
-// settleBeginning returns how long the same set must be seen. A server that is to begin alone, and has no address to
-// join, need not wait.
+// settleBeginning returns how long this server must see the same set before it pledges. A server that is to begin
+// alone, and has no address to join, need not wait.
 func (s *Server) settleBeginning() time.Duration {
 	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
 		return 0
@@ -135,17 +137,19 @@ func (s *Server) settleBeginning() time.Duration {
 	return bootstrapSettle
 }
 
-// joinProgress is what a server that is to begin alone has heard from its join addresses.
+// joinProgress is what a new server has heard from its join addresses, and what it has logged about them.
 type joinProgress struct {
+	// waits is true while a server that is to begin alone has not heard from all of its join addresses.
 	waits    bool
 	answered map[string]bool
 	reminded time.Time
-	told     time.Time // when it last logged which servers it waits for
+	told     time.Time // when the server last logged which servers it waits for
 }
 
-// sayForWhom logs now and then which servers a new one has found, and which addresses are silent.
+// sayForWhom logs, at most every aloneRemind, which servers this new server has found and which join addresses are
+// silent.
 func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
-	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // knowsAll logs this for a server that is to begin alone
+	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // if this server is to begin alone, knowsAll logs
 		return
 	}
 	c.told = time.Now()
@@ -164,9 +168,10 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll reports whether a server that may begin alone has heard from all of its join addresses. If this server lost
-// its disk, its old cluster may be at an address that does not answer yet. With a larger bootstrap_expect the servers
-// of the set have heard from each other anyway.
+// knowsAll returns false while a server that is to begin alone has not heard from all of its join addresses: if the
+// server lost its disk, its old cluster may be at an address that does not answer yet. An operator can end the wait
+// with BeginAlone. With a larger bootstrap_expect, knowsAll returns true, because the servers of the set have heard
+// from each other.
 func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 	if !c.waits {
 		return true
@@ -188,12 +193,12 @@ func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 				"outspan server init --data-dir "+s.cfg.DataDir)
 	}
 	c.waits = len(silent) > 0
-	return false // the next round looks first at what the addresses answered
+	return false // Choose must first see the servers that have just answered
 }
 
 // BeginAlone notes in a server's data directory that there is no cluster to join. The server may be running. With
-// bootstrap_expect = 1 it begins a cluster without waiting for the addresses of retry_join. Code: conflict if it
-// already belongs to a cluster.
+// bootstrap_expect = 1 it then begins a cluster without waiting for the addresses of retry_join. Code: conflict if the
+// server has already pledged to begin a cluster.
 func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err
@@ -235,7 +240,7 @@ func (s *Server) pledge(set []model.ServerID) {
 	}
 }
 
-// begin writes the first configuration.
+// begin writes the first configuration. It does nothing while the address of a pledged server is not known.
 func (s *Server) begin(ctx context.Context) {
 	var config raft.Configuration
 	for _, id := range s.dir.pledge {

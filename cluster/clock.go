@@ -7,9 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// clock is cluster time on this server: the highest time it has heard, in an applied entry or from a leader, plus its
-// own monotonic time since then. So a new leader continues within a tick of the old leader's time, even if no entry was
-// written for hours. Time in which no server runs doesn't count. The wall clock is not used.
+// clock computes the cluster time on this server. That is the highest time that this server has heard, in an applied
+// entry or from a leader, plus the time that has passed here since. So a new leader continues within a tick of the old
+// leader's time, even if no entry was written for hours. Time in which no server runs doesn't count. The wall clock is
+// not used.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time
@@ -29,7 +30,7 @@ func (c *clock) read(now time.Time) model.Time {
 	return c.base + model.Time(now.Sub(c.at).Milliseconds())
 }
 
-// hear takes in a time of the state or of a leader. An earlier time than the current one changes nothing.
+// hear takes in a cluster time of the state or of a leader. It ignores a time that is not later than the current one.
 func (c *clock) hear(t model.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

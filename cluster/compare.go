@@ -16,8 +16,8 @@ import (
 
 // CompareConfig says how servers compare their states. The zero value means the defaults.
 type CompareConfig struct {
-	// Every is the time between comparisons while nothing else asks for one; default 10 min. A comparison reads the whole
-	// state once, which takes a second of one core for 100,000 instances. It doesn't delay the log.
+	// Every is the time between comparisons that nothing else causes; default 10 min. A comparison reads the whole state
+	// once, which takes a second of one core for 100,000 instances. It doesn't delay the log.
 	Every time.Duration
 	// Compared gets the result of each comparison, for metrics. It must not block. Optional.
 	Compared func(ComparisonResult)
@@ -26,10 +26,10 @@ type CompareConfig struct {
 const (
 	compareEvery     = 10 * time.Minute
 	compareFirst     = 2 * time.Second  // after this server has caught up
-	compareSoon      = time.Second      // after a restore, or when a server or an operator found a difference
+	compareSoon      = time.Second      // after a restore, a verification, or a difference that another server found
 	compareLater     = time.Minute      // after a snapshot
 	compareUndecided = time.Minute      // between comparisons, while servers differ and no state has a majority
-	compareRetry     = 10 * time.Second // after the first time that too few servers could be compared; doubled each time
+	compareRetry     = 10 * time.Second // after too few servers could be compared; doubled each time in a row
 	comparePatience  = 10 * time.Second // how long to wait for a server that lags
 	comparePoll      = 250 * time.Millisecond
 
@@ -37,25 +37,25 @@ const (
 	digestTimeout = 30 * time.Second
 )
 
-// comparer finds out whether this server's state equals that of the others. If a majority has another state, it stops
-// this server. It writes nothing to the log, so a settled cluster can compare without a write.
+// comparer finds out whether this server's state equals that of the other servers. If a majority has another state, the
+// comparer stops this server. It writes nothing to the log, so servers can compare in a settled cluster too.
 type comparer struct {
 	s       *Server
 	log     hclog.Logger
 	past    pastStates
 	digests *digester
-	wrong   atomic.Bool // a majority has another state: this server no longer decides anything
+	wrong   atomic.Bool // a majority has another state, so this server no longer leads
 
-	restored, snapshot chan struct{} // capacity 1 each: a request to compare soon, or later
+	restored, snapshot chan struct{} // requests made by soon and by later; capacity 1 each
 
 	mu        sync.Mutex
 	differing map[model.ServerID]Difference
 }
 
-// Difference describes a server whose state differed from this one's.
+// Difference describes a state of another server that differed from this server's.
 type Difference struct {
 	Index  uint64 // of the states that were compared
-	Digest string // of the other server's
+	Digest string // of the other server's state
 	At     time.Time
 }
 
@@ -67,7 +67,8 @@ func newComparer(s *Server) *comparer {
 	}
 }
 
-// soon requests a comparison at once, later requests one within a minute. Neither blocks.
+// soon requests a comparison after compareSoon. The method later requests a comparison within compareLater. Neither
+// method blocks.
 func (c *comparer) soon()  { signal(c.restored) }
 func (c *comparer) later() { signal(c.snapshot) }
 
@@ -85,8 +86,8 @@ func forget(c chan struct{}) {
 	}
 }
 
-// run compares until ctx ends. The first comparison comes once everything that was committed before the start is
-// applied. So it shows whether a snapshot and the log after it lead to the same state.
+// run compares until ctx ends or a majority has another state. The first comparison is made once everything that was
+// committed before the start is applied. So it shows whether a snapshot and the log after it lead to the same state.
 func (c *comparer) run(ctx context.Context) {
 	for ctx.Err() == nil && !c.s.CaughtUp() {
 		pause(ctx, comparePoll)
@@ -132,8 +133,8 @@ func (c *comparer) rest(ctx context.Context, next time.Duration) {
 	}
 }
 
-// round compares this server with every voter, and acts on the result. ok is false if there is no other voter or ctx
-// ended.
+// round compares this server with every voter, and acts on the result. ok is false if there is no other voter, or if
+// ctx has ended.
 func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool) {
 	voters := c.voters()
 	others := slices.DeleteFunc(slices.Clone(voters), func(id model.ServerID) bool { return id == c.s.dir.id })
@@ -179,7 +180,8 @@ func (c *comparer) voters() []model.ServerID {
 	return ids
 }
 
-// remember keeps which servers have another state, so that this is still known when they no longer answer.
+// remember notes which servers have another state, so that this is still known when they no longer answer. It forgets
+// the servers that were found equal.
 func (c *comparer) remember(m meeting, judged Comparison) {
 	for id, sums := range m.sums {
 		switch {
@@ -194,7 +196,8 @@ func (c *comparer) remember(m meeting, judged Comparison) {
 	}
 }
 
-// noteDifference remembers that a server has another state, and logs it the first time. news is true that first time.
+// noteDifference remembers that a server has another state. If this was not known yet, it logs the difference and
+// returns true.
 func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs stateSums) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +226,7 @@ func namesOf(tables []fsm.TableDifference) []string {
 	return names
 }
 
-// meeting holds what the servers reported in one comparison, about the state under key.
+// meeting holds what the servers reported in one comparison. sums has the digests of the state under key.
 type meeting struct {
 	self model.ServerID
 	key  stateKey
@@ -244,10 +247,10 @@ func (m meeting) comparison(self model.ServerID, voters []model.ServerID) Compar
 
 var errNoState = errors.New("it has this state no more")
 
-// meet finds a state that all answering servers hold, and asks each for its digest. The state is no older than the
-// call, so that an existing difference shows. meet waits up to patience for servers that lag. While entries arrive all
-// the time, it waits for the next checkpoint. After that it compares the servers that have a state in common. With
-// judge, the asked servers also check themselves. It returns early, with an error, only when ctx ends.
+// meet finds a state that all answering servers hold and that is no older than the call, so that an existing difference
+// shows. While entries arrive all the time, that is the next checkpoint. Then meet asks each server for its digest of
+// the state. If no such state is found within patience, meet takes the state that most servers hold. If judge is true,
+// all servers also look for contradictions in their own state. meet fails only if ctx ends.
 func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration,
 	judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
@@ -269,7 +272,8 @@ func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience t
 	}
 }
 
-// gather asks the servers which states they hold, and chooses the state that most of them have.
+// gather asks the other servers which states they hold. It chooses the state of this server that most of them hold, and
+// returns how many do.
 func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.State, holders int, m meeting) {
 	own := c.past.hold(c.s.cfg.Machine.State())
 	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{},
@@ -290,7 +294,8 @@ func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.S
 	return s, holders, m
 }
 
-// digestAll digests the chosen state here, and asks the servers that hold it for their digests.
+// digestAll computes the digest of the chosen state here, and asks the servers that hold the state for theirs. It notes
+// the digests and the errors in m.
 func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge bool) error {
 	own, err := c.digests.of(ctx, s)
 	if err != nil {
@@ -323,7 +328,7 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 	return nil
 }
 
-// eachOf runs fn for all servers at once and returns when the last call has ended.
+// eachOf runs fn for all servers at once, and returns when the last call has returned.
 func (c *comparer) eachOf(ids []model.ServerID, fn func(model.ServerID)) {
 	var wg sync.WaitGroup
 	for _, id := range ids {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stateKey names one state of the cluster's history. Correct servers have the same state under the same key. The index
-// alone is not enough: a restored state can have an index that a state before the restore also had.
+// stateKey identifies one state of the cluster's history. Correct servers have the same state under the same key. The
+// index alone is not enough: after a restore, an index may appear again with another state.
 type stateKey struct {
 	Index       uint64 `cbor:"1,keyasint"` // of the last entry in the state
 	Incarnation uint64 `cbor:"2,keyasint"`
@@ -22,7 +22,7 @@ func keyOf(s fsm.State) stateKey {
 	return stateKey{s.Index, s.Incarnation, s.Format, model.CurrentFormat}
 }
 
-// Comparison is what is known of the servers' states under one key, as a value. The judgement depends on it alone.
+// Comparison holds what the servers reported about their states under one key. Result depends on nothing else.
 type Comparison struct {
 	Self    model.ServerID
 	Voters  []model.ServerID
@@ -34,24 +34,24 @@ type ComparisonResult string
 
 // The results.
 const (
-	// StatesEqual: a majority of all voters has this server's state, and no server has another.
+	// StatesEqual means that a majority of all voters has this server's state, and that no server has another.
 	StatesEqual ComparisonResult = "equal"
-	// OthersDiffer: a majority has this server's state, and some server has another.
+	// OthersDiffer means that a majority has this server's state, and that some server has another.
 	OthersDiffer ComparisonResult = "others_differ"
-	// InMinority: a majority of all voters agrees on another state than this server's, so this server must stop.
+	// InMinority means that a majority of all voters has one state, and this server another. So this server must stop.
 	InMinority ComparisonResult = "minority"
-	// StatesUndecided: servers differ, and no state has a majority. Nobody can tell who is right.
+	// StatesUndecided means that servers differ, and that no state has a majority. Nobody can say who is right.
 	StatesUndecided ComparisonResult = "undecided"
-	// NotCompared: fewer than a majority had the state, and their states were equal.
+	// NotCompared means that the servers that were compared are equal, but are no majority.
 	NotCompared ComparisonResult = "incomplete"
 )
 
-// ComparisonResults lists the closed set.
+// ComparisonResults returns all results.
 func ComparisonResults() []ComparisonResult {
 	return []ComparisonResult{StatesEqual, OthersDiffer, InMinority, StatesUndecided, NotCompared}
 }
 
-// Valid reports whether r is in the closed set.
+// Valid reports whether r is one of ComparisonResults.
 func (r ComparisonResult) Valid() bool { return slices.Contains(ComparisonResults(), r) }
 
 // String implements fmt.Stringer.
@@ -74,7 +74,7 @@ func (c Comparison) Majority() (digest string, ok bool) {
 	return "", false
 }
 
-// agreeing returns the voters with a digest, in the order of Voters.
+// agreeing returns the voters that have the given digest, in the order of Voters.
 func (c Comparison) agreeing(digest string) []model.ServerID {
 	var out []model.ServerID
 	for _, v := range c.Voters {
@@ -85,7 +85,7 @@ func (c Comparison) agreeing(digest string) []model.ServerID {
 	return out
 }
 
-// others returns the servers with another digest, in order of their ids.
+// others returns the servers that have a digest other than the given one, in order of id.
 func (c Comparison) others(digest string) []model.ServerID {
 	var out []model.ServerID
 	for id, d := range c.Digests {
@@ -97,9 +97,9 @@ func (c Comparison) others(digest string) []model.ServerID {
 	return out
 }
 
-// Result judges this server. Only a strict majority of all voters can call it wrong: of three servers two have to
-// agree. So two servers that differ alone never stop, whichever of them is right. A server without a vote is judged in
-// the same way, but its own digest doesn't count.
+// Result judges this server. Only more than half of all voters can contradict it: of three servers, two have to agree.
+// So if only two servers answer and differ, neither stops, whichever of them is right. A server without a vote is
+// judged in the same way, but its own digest doesn't count.
 func (c Comparison) Result() ComparisonResult {
 	own := c.Digests[c.Self]
 	differ := len(c.others(own)) > 0
@@ -119,8 +119,8 @@ func (c Comparison) Result() ComparisonResult {
 	return NotCompared
 }
 
-// commonState returns, of the states in own, the one that most other servers hold. Among equals it takes the newest.
-// holders does not count this server.
+// commonState returns the state in own that most other servers hold, or the newest of several such states. holders is
+// the number of those servers.
 func commonState(own []fsm.State, held map[model.ServerID][]stateKey) (s fsm.State, holders int) {
 	holders = -1
 	for _, state := range own { // oldest first

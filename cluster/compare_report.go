@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Files that a server leaves when a majority has another state. While the report exists, that server does not start.
+// Files that a server leaves when a majority has another state. While the report exists, the server does not start.
 const (
 	dirDiffers   = "state-differs"
 	fileReport   = "report.json"
@@ -25,7 +25,7 @@ const (
 	reportTimeout = 30 * time.Second
 )
 
-// StateReport is what a server writes before it ends because a majority of the voters has another state.
+// StateReport is what a server writes before it exits because a majority of the voters has another state.
 type StateReport struct {
 	Report  int            `json:"report"` // format of the report; 1
 	Time    time.Time      `json:"time"`
@@ -33,9 +33,9 @@ type StateReport struct {
 	Name    string         `json:"name"`
 	Version string         `json:"version"` // of the program
 	Cluster string         `json:"cluster_id"`
-	Led     bool           `json:"led"` // it was the leader
+	Led     bool           `json:"led"` // the server was the leader
 
-	Index       uint64 `json:"index"` // at which the states were compared
+	Index       uint64 `json:"index"` // of the states that were compared
 	Term        uint64 `json:"term"`  // of the last entry in this server's state
 	Incarnation uint64 `json:"incarnation"`
 	Format      uint16 `json:"format"`
@@ -44,12 +44,12 @@ type StateReport struct {
 	Majority string                `json:"majority"` // the digest that the majority has
 	Voters   []model.ServerID      `json:"voters"`
 	Agreeing []model.ServerID      `json:"agreeing"` // the voters with that digest
-	Tables   []fsm.TableDifference `json:"tables"`   // that differ; a: this server's, b: the majority's
+	Tables   []fsm.TableDifference `json:"tables"`   // that differ; a is this server's, b the majority's
 	State    string                `json:"state"`    // file with this server's state, beside the report
 }
 
-// condemn stops this server for good, because a majority has another state. It first stops deciding, then writes the
-// report.
+// condemn stops this server for good, because a majority has another state. First, the server stops deciding and
+// answering as a leader. Then it writes the report.
 func (c *comparer) condemn(m meeting, judged Comparison) {
 	_, led, _ := c.s.Leader()
 	c.wrong.Store(true)
@@ -92,7 +92,7 @@ func (c *comparer) report(m meeting, judged Comparison, led bool) StateReport {
 	}
 }
 
-// writeReport writes the report before the state: the report alone keeps the server from starting again on this state.
+// writeReport writes the report before the state, because the report alone keeps the server from starting again.
 func writeReport(dir string, r StateReport, state fsm.State) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -114,7 +114,8 @@ func writeReport(dir string, r StateReport, state fsm.State) error {
 	return nil
 }
 
-// ReadReport reads the report of a server that a majority contradicted. ok is false if the data directory has none.
+// ReadReport reads the report of a server that a majority contradicted. ok is false if the data directory has no
+// report, and true if the report can't be read.
 func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, dirDiffers, fileReport))
 	switch {
@@ -129,9 +130,9 @@ func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	return r, true, nil
 }
 
-// checkReport refuses a data directory whose state a majority contradicted. A supervisor may start the server again and
-// again, and each time it would vote, and might lead, until the next comparison. A directory that holds nothing but the
-// report counts as a new server's. Code: state_differs.
+// checkReport refuses a data directory whose state a majority contradicted. Otherwise a supervisor might start the
+// server again and again, and each time it would vote, and might lead, until the next comparison. If the directory does
+// not hold the server id that the report names, it belongs to a new server and is accepted. Code: state_differs.
 func checkReport(dataDir string) error {
 	r, found, err := ReadReport(dataDir)
 	if !found {

@@ -13,22 +13,23 @@ import (
 )
 
 const (
-	// checkpointEvery is the number of log entries after which a state is kept for comparisons. Servers that write all the
-	// time pass an index at different moments. The state at every multiple of checkpointEvery is the same everywhere.
+	// checkpointEvery is the distance between checkpoints, in log entries. While entries arrive all the time, servers have
+	// different states at any moment. So each server keeps its state before every multiple of checkpointEvery, where all
+	// servers have the same state.
 	checkpointEvery = 512
 	checkpointsKept = 3 // each may take some 50 MB while 100,000 instances are placed
-	// offersKept is how many states a server keeps because it told another server that it has them. offerFor is how long
-	// it keeps them, until the question for their digest comes.
+	// offersKept is how many states a server keeps because it told another server that it has them. It keeps each for
+	// offerFor, until the other server asks for the digest.
 	offersKept = 16
 	offerFor   = 30 * time.Second
-	// digestsKept is how many digests are remembered, each for digestFor, since all servers ask at about the same time.
-	// They are not kept longer: the next comparison must read an unchanged state again, so that damage in memory shows.
+	// digestsKept is how many digests are remembered, because all servers ask at about the same time. Each is remembered
+	// for digestFor and no longer: the next comparison must read an unchanged state again, so that damage in memory shows.
 	digestsKept = 4
 	digestFor   = time.Minute
 )
 
-// pastStates keeps older states that other servers may ask about. A State is a value, so keeping one costs only the
-// rows that later entries replaced.
+// pastStates keeps older states that other servers may ask about. A State is a value, so an old state costs only the
+// memory of the rows that later entries replaced.
 type pastStates struct {
 	mu          sync.Mutex
 	checkpoints []fsm.State // oldest first
@@ -40,9 +41,9 @@ type offer struct {
 	at    time.Time
 }
 
-// passed is called when the entry at index is about to be applied to the state before. It keeps that state if a
-// checkpoint boundary lies between the two indexes. Every server applies the same entries, so this state is the same
-// everywhere.
+// passed is called when the entry with this index is about to be applied. before is the state that this entry will
+// change. passed keeps that state if a checkpoint lies between before.Index and index. Every server applies the same
+// entries, so all servers keep the same state.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -60,7 +61,7 @@ func (p *pastStates) clear() {
 	p.checkpoints, p.offers = nil, nil
 }
 
-// settle forgets the checkpoints up to the state under key, which all servers were found to share.
+// settle forgets the checkpoints up to the state under key, because all voters have the same state there.
 func (p *pastStates) settle(key stateKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,8 +70,8 @@ func (p *pastStates) settle(key stateKey) {
 	})
 }
 
-// hold returns every state that this server can be asked about, oldest first and current last. It keeps the current one
-// for offerFor.
+// hold returns every state that this server can be asked about, oldest first. It also keeps the state named current for
+// offerFor, because other servers may now ask about it.
 func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +103,7 @@ func compareKeys(a, b stateKey) int {
 	return 0
 }
 
-// find returns the state under a key, or false if this server no longer has it, or does not have it yet.
+// find returns the state under a key. It returns false if this server does not have the state yet, or no longer.
 func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	if keyOf(current) == key {
 		return current, true
@@ -125,13 +126,13 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
-	// contradiction is the result of fsm.Check, if the caller asked for it. Digests leave out what a state derives from
-	// its rows, so states with equal digests may still differ there.
+	// contradiction is how the state contradicts itself by fsm.Check, if a caller requested that check. Digests leave out
+	// what a state derives from its rows, so states with equal digests may still differ there.
 	contradiction string
 }
 
 // digester computes digests, one at a time. A large state takes a second of a core, so concurrent callers share one
-// computation. The log is applied meanwhile.
+// computation. The log is still applied during that time.
 type digester struct {
 	slot  chan struct{} // capacity 1: a semaphore
 	mu    sync.Mutex
@@ -146,7 +147,8 @@ type knownSums struct {
 
 func newDigester() *digester { return &digester{slot: make(chan struct{}, 1)} }
 
-// of returns the digests of a state. It waits for its turn until ctx ends, and then blocks as long as the digest takes.
+// of returns the digests of a state. It fails if ctx ends before its turn. After that it ignores ctx and blocks until
+// the digests are computed.
 func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
 	select {
 	case d.slot <- struct{}{}:
@@ -185,7 +187,7 @@ func (d *digester) clear() {
 	d.known = nil
 }
 
-// comparedFSM is the FSM that raft sees. It wraps machineFSM, keeps states for comparisons, and requests comparisons.
+// comparedFSM is the FSM that raft uses. It wraps machineFSM, keeps states for comparisons, and requests comparisons.
 type comparedFSM struct {
 	*machineFSM
 	c *comparer
@@ -204,8 +206,8 @@ func (f comparedFSM) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// Snapshot implements raft.FSM. A snapshot becomes durable and lets the log forget its entries, so a comparison
-// follows.
+// Snapshot implements raft.FSM. It also requests a comparison, because a snapshot makes a state durable and the log may
+// drop the entries that led to it.
 func (f comparedFSM) Snapshot() (raft.FSMSnapshot, error) {
 	f.c.later()
 	return f.machineFSM.Snapshot()

@@ -12,20 +12,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Verdict is the result of a verification for one server, or for all, in a closed set.
+// Verdict is the result of a verification, for one server or for all of them.
 type Verdict string
 
-// The verdicts. The last two apply to single servers only.
+// The verdicts. VerdictUndecided and VerdictIncomplete are only for all servers, VerdictBehind and VerdictUnreached
+// only for one.
 const (
 	VerdictEqual      Verdict = "equal"
 	VerdictDiffers    Verdict = "differs"
 	VerdictUndecided  Verdict = "undecided"  // servers differ, and no state has a majority of the voters
 	VerdictIncomplete Verdict = "incomplete" // the servers that were compared are equal, but some were not compared
-	VerdictBehind     Verdict = "behind"     // it did not reach the index in time, or no longer had that state
+	VerdictBehind     Verdict = "behind"     // the server does not have the compared state, or runs another version
 	VerdictUnreached  Verdict = "unreachable"
 )
 
-// Valid reports whether v is in the closed set.
+// Valid reports whether v is one of the constants above.
 func (v Verdict) Valid() bool {
 	return slices.Contains([]Verdict{VerdictEqual, VerdictDiffers, VerdictUndecided, VerdictIncomplete,
 		VerdictBehind, VerdictUnreached}, v)
@@ -47,18 +48,18 @@ type Verification struct {
 type VerifiedServer struct {
 	ServerStatus
 	Verdict Verdict
-	Index   uint64 // of the compared state; without a comparison the newest state it has; 0: not known
+	Index   uint64 // of the compared state; if not compared, of its newest state; 0 means not known
 	Digest  string // empty if it was not compared
 	Detail  string // why it was not compared, how its state contradicts itself, or when it was found to differ
-	// Tables are the tables that differ from the majority's (b), or without a majority from those of the server that ran
-	// Verify.
+	// Tables are the tables in which the server's state (a) differs from the majority's (b). If no state has a majority, b
+	// is the state of the server that ran Verify.
 	Tables []fsm.TableDifference
 }
 
 // Verify compares the states of all servers now, including those without a vote. Each server also looks for
-// contradictions in its own state (fsm.Check), and soon runs its own comparison with the voters. Verify blocks at most
-// patience for servers that lag, plus as long as the digests take. It writes nothing. Codes: no_leader while this
-// server belongs to no cluster, timeout.
+// contradictions in its own state, with fsm.Check. The other servers soon compare themselves with the voters, too.
+// Verify waits at most patience for servers that lag, and then until the digests are computed. It writes nothing.
+// Codes: no_leader while this server belongs to no cluster, timeout.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
 	var others []model.ServerID
@@ -113,7 +114,7 @@ func (c *comparer) verification(m meeting, judged Comparison, servers []ServerSt
 	return v
 }
 
-// verified returns one server's part of a Verification. split means that servers differ and no state has a majority.
+// verified returns one server's part of a Verification. If split is true, servers differ and no state has a majority.
 func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split bool) VerifiedServer {
 	r := VerifiedServer{ServerStatus: one}
 	sums, compared := m.sums[one.ID]
@@ -148,8 +149,8 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 	return r
 }
 
-// Differing returns the members whose state was found to differ from this server's, with what is remembered of each. A
-// member is forgotten when it is found equal or leaves the cluster. It does not block.
+// Differing returns the members whose state was last found to differ from this server's, and how it differed. It does
+// not block.
 func (s *Server) Differing() map[model.ServerID]Difference {
 	out := map[model.ServerID]Difference{}
 	for _, one := range s.servers() {
@@ -160,8 +161,8 @@ func (s *Server) Differing() map[model.ServerID]Difference {
 	return out
 }
 
-// contradiction returns how a state contradicts itself, in at most contradictionBytes, or an empty string. It reads
-// every row.
+// contradiction returns how a state contradicts itself, in at most contradictionBytes. It returns an empty string if
+// the state does not. It reads every row.
 func contradiction(s fsm.State) string {
 	err := fsm.Check(s)
 	if err == nil {

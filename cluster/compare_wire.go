@@ -24,21 +24,22 @@ type digestQuery struct {
 	Key    stateKey          `cbor:"2,keyasint"`
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Judge asks the server to look for contradictions in its state, and to compare itself with all voters soon,
-	// whatever its digest is.
+	// Judge asks the server to look for contradictions in its state, and to compare itself with all voters soon, whatever
+	// its digest is.
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
 type digestReply struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
-	Found  bool              `cbor:"2,keyasint"` // false: the server no longer holds this state
+	Found  bool              `cbor:"2,keyasint"` // false if the server doesn't hold this state
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Contradiction is how the state contradicts itself; empty: it does not, or Judge was not set.
+	// Contradiction is how the state contradicts itself. It is empty if the state does not, or if Judge was not set.
 	Contradiction string `cbor:"5,keyasint,omitempty"`
 }
 
-// answerStates also keeps the current state for a while, so that the question for its digest finds it.
+// answerStates returns the states that this server holds. It keeps the current state for a while, so that a question
+// for its digest finds it.
 func (c *comparer) answerStates(statesQuery) statesReply {
 	out := statesReply{Server: c.s.dir.id}
 	for _, s := range c.past.hold(c.s.cfg.Machine.State()) {
@@ -47,8 +48,8 @@ func (c *comparer) answerStates(statesQuery) statesReply {
 	return out
 }
 
-// answerDigest blocks as long as a digest takes. It compares the asking server's digest at once, because that server
-// may be gone when this one's next comparison comes.
+// answerDigest returns this server's digest of the state that q names. It blocks while the digest is computed. It also
+// compares the asking server's digest at once, because that server may be gone at this server's next comparison.
 func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply {
 	out := digestReply{Server: c.s.dir.id}
 	state, ok := c.past.find(q.Key, c.s.cfg.Machine.State())

@@ -14,18 +14,18 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Condition is what a server reports of its own machine when it answers a tick of the leader. It is shown to people; no
-// decision rests on it.
+// Condition is what a server reports of its own machine when it answers a tick of the leader. It is shown to people and
+// used for no decision.
 type Condition struct {
-	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
+	DataDir    string `cbor:"1,keyasint,omitempty"` // the first maxToldPath bytes
 	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // on the file system of DataDir; the ballast counts as used
-	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0: not known
-	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
-	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never
+	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0 means not known
+	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of the server's configuration
+	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when the server last saved a snapshot, Unix ms; 0 means never
 
-	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of its own certificate
-	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates near their end, at most maxToldCerts
-	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of its gossip
+	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of the server's own certificate
+	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates that expire soon, at most maxToldCerts
+	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of the server's gossip
 }
 
 const (
@@ -33,24 +33,25 @@ const (
 	maxToldCerts = 8
 )
 
-// Lifetime is the validity of a certificate, in Unix ms. The zero value means not known.
+// Lifetime is the validity of a certificate, in Unix ms. The zero value means that it is not known.
 type Lifetime struct {
 	From  int64 `cbor:"1,keyasint"`
 	Until int64 `cbor:"2,keyasint"`
 }
 
-// AgentCert is the certificate of an agent that called a server. It has no nested values: servers of older versions
-// refuse an answer with more than four levels.
+// AgentCert is the certificate of an agent that called a server. It has no nested values, because servers of older
+// versions refuse an answer with more than four levels.
 type AgentCert struct {
-	Node  string `cbor:"1,keyasint"` // its name
+	Node  string `cbor:"1,keyasint"` // name of the node
 	From  int64  `cbor:"2,keyasint"` // Unix ms
 	Until int64  `cbor:"3,keyasint"`
 }
 
-// Certificates is what the process knows of certificates: its own, and those of agents that called it.
+// Certificates is what the process knows of certificates.
 type Certificates struct {
+	// Own is the process's own certificate.
 	Own    transport.Lifetime
-	Agents map[string]transport.Lifetime // by node name; only certificates near their end
+	Agents map[string]transport.Lifetime // of agents that called, by node name; only those that expire soon
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -78,7 +79,7 @@ func (s *Server) Condition() Condition {
 	return c
 }
 
-// soonest returns the names of the certificates that end first, at most maxToldCerts.
+// soonest returns the names of the nodes whose certificates expire first, at most maxToldCerts.
 func soonest(all map[string]transport.Lifetime) []string {
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(all[a].Until.Compare(all[b].Until), strings.Compare(a, b))
@@ -86,7 +87,7 @@ func soonest(all map[string]transport.Lifetime) []string {
 	return names[:min(len(names), maxToldCerts)]
 }
 
-// noteSaved remembers when a snapshot was saved, across restarts too.
+// noteSaved remembers that a snapshot was saved now. It also writes the time to disk, for the next start.
 func (s *Server) noteSaved() {
 	now := s.cfg.Wall()
 	s.state.saved.Store(now.UnixMilli())
@@ -95,7 +96,8 @@ func (s *Server) noteSaved() {
 	}
 }
 
-// readSaved reads the time that noteSaved wrote. A damaged file is logged and otherwise ignored.
+// readSaved reads the time that noteSaved wrote. If the file is missing, the time stays 0. A file that can't be read is
+// logged and otherwise ignored.
 func (s *Server) readSaved() {
 	text, err := os.ReadFile(s.dir.file(fileSaved))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,21 +20,21 @@ import (
 
 // Files of a server's data directory.
 const (
-	fileServerID   = "server-id" // minted at the first start
+	fileServerID   = "server-id" // made at the first start
 	fileCluster    = "cluster.json"
 	filePledge     = "first-servers.json"
 	fileLog        = "raft.db"
 	fileBallast    = "ballast"
-	fileRecovering = "recovering"      // exists while Recover writes: a server does not start then
-	fileRecovered  = "recovered.json"  // from Recover until the state records the recovery
-	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
+	fileRecovering = "recovering"      // exists while Recover writes; keeps the server from starting
+	fileRecovered  = "recovered.json"  // exists from Recover until the state records the recovery
+	fileReplaced   = "superseded.json" // made when another server was recovered in place of this one
 	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to call offline
 	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )
 
-// dataDir is a server's own directory. It holds the server's identity: a wiped directory is a new server, so one id can
-// never vote twice in a term.
+// dataDir is a server's own directory. It holds the server's identity. A server whose directory was wiped is a new
+// server, so no id can vote twice in a term.
 type dataDir struct {
 	path   string
 	id     model.ServerID
@@ -47,15 +47,15 @@ type dataDir struct {
 // dirCluster says which cluster the directory belongs to.
 type dirCluster struct {
 	Name string `json:"name"`
-	ID   string `json:"id,omitempty"` // once the first entry is known
-	// Lineages are those of model.History. Recover adds one before raft starts. A server that joins with an empty
+	ID   string `json:"id,omitempty"` // empty until this server belongs to a cluster
+	// Lineages are those of model.History. Recover adds a lineage before raft starts. A server that joins with an empty
 	// directory takes over the lineages of the server that takes it in.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. The recovered servers make them stop wherever they come back.
+	// Left are the servers that a recovery left behind. If they come back, the recovered servers make them stop.
 	Left []leftServer `json:"left,omitempty"`
 }
 
-// leftServer is a server of the previous lineage, with its last address in the log.
+// leftServer is a server of an earlier lineage, with its last known address.
 type leftServer struct {
 	ID      model.ServerID `json:"id"`
 	Address string         `json:"address"`
@@ -69,7 +69,7 @@ func (d *dataDir) history() model.History {
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
 
-// makeDataDir makes the directory, for its owner only.
+// makeDataDir makes the directory if it does not exist. It allows access to its owner only.
 func makeDataDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -81,7 +81,8 @@ func makeDataDir(path string) error {
 }
 
 // openDataDir reads this server's identity, or makes a new one. The log store must be open already: its lock keeps a
-// second process out. Code: conflict for the directory of another cluster or a damaged one.
+// second process out. hasLog says whether the log has entries, which need their server id. Code: conflict if the
+// directory belongs to another cluster, or if the server id is damaged or missing beside a log.
 func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 	d := &dataDir{path: path}
 	if err := d.readCluster(cluster); err != nil {
@@ -141,7 +142,7 @@ func (d *dataDir) writeCluster() error {
 	return durable.ReplaceBytes(d.file(fileCluster), append(text, '\n'), 0o600)
 }
 
-// bind notes the id of the cluster. Code: conflict if the directory already belongs to another one.
+// bind notes the id of the cluster. Code: conflict if the directory already belongs to another cluster.
 func (d *dataDir) bind(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +156,7 @@ func (d *dataDir) bind(id string) error {
 	return d.foreign(id)
 }
 
-// foreign is the refusal of a data directory that holds another cluster's state.
+// foreign returns the refusal of a data directory that holds another cluster's state.
 func (d *dataDir) foreign(id string) *model.Error {
 	return model.Refuse(model.CodeConflict,
 		"the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
@@ -176,14 +177,15 @@ func (d *dataDir) readPledge() error {
 	return nil
 }
 
-// recover begins a new lineage and notes the servers that are left behind. undo takes that back.
+// recover notes the history after a recovery and the servers that the recovery left behind. undo restores the file as
+// it was before.
 func (d *dataDir) recover(h model.History, left []leftServer) (undo func() error, err error) {
 	was := d.cluster
 	d.cluster.ID, d.cluster.Lineages, d.cluster.Left = h.Cluster, h.Lineages, append(slices.Clone(was.Left), left...)
 	return func() error { d.cluster = was; return d.writeCluster() }, d.writeCluster()
 }
 
-// join notes the history of the server that takes this empty one in.
+// join notes the history of the server that takes this empty server into its cluster.
 func (d *dataDir) join(h model.History) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +193,7 @@ func (d *dataDir) join(h model.History) error {
 	return d.writeCluster()
 }
 
-// makePledge notes permanently which servers this one agreed to begin the cluster with. A second call fails.
+// makePledge notes, for good, with which servers this server agreed to begin the cluster. A second call fails.
 func (d *dataDir) makePledge(servers []model.ServerID) error {
 	if d.pledge != nil {
 		return fmt.Errorf("already pledged to %v", d.pledge)
@@ -207,5 +209,5 @@ func (d *dataDir) makePledge(servers []model.ServerID) error {
 	return nil
 }
 
-// newID mints an id that no other process mints.
+// newID returns an id that no other process makes.
 func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }

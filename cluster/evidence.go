@@ -20,10 +20,10 @@ type Opinion struct {
 type Fitness struct {
 	Uptime time.Duration // of the leader's process
 	Led    time.Duration // since the first Barrier of its term
-	Calm   time.Duration // since it was last paused or starved
+	Calm   time.Duration // since the process was last paused or starved
 }
 
-// Evidence is everything known about which nodes are silent, as values. Its weight depends on it alone.
+// Evidence is everything that the leader knows about which nodes are silent. Weigh depends on nothing else.
 type Evidence struct {
 	Threshold time.Duration // the setting offline_after
 	Interval  time.Duration // the interval H of heartbeats
@@ -31,7 +31,7 @@ type Evidence struct {
 	Self      model.ServerID
 	Voters    []model.ServerID
 	Own       map[model.NodeID]Age
-	Opinions  []Opinion // of other servers; at most one each counts
+	Opinions  []Opinion // of other servers; at most one of each server counts
 	Gossip    map[model.NodeID]fsm.Gossip
 }
 
@@ -42,10 +42,12 @@ func (e Evidence) Fit() bool {
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
 }
 
-// Weigh reports whether every condition of the offline rule holds for one node, except the mass guard (HOLD). The
-// leader must be fit, and must itself have missed the node for as long as the threshold. A majority of the voters must
-// agree, in answers no older than one heartbeat; a missing answer is no opinion. No server may have heard the node
-// recently. Gossip must not see it alive, unless every voter answered and agrees.
+// Weigh returns what the evidence says of one node. Silent is true if every condition of the offline rule holds, except
+// the brake against mass eviction (HOLD):
+//   - The leader is fit and has itself not heard the node for the threshold.
+//   - A majority of the voters has not heard it either, by answers no older than one heartbeat.
+//   - No server that answered has heard the node within the threshold.
+//   - Gossip does not see the node alive, or every voter agrees.
 //
 // A node that the leader has never heard is silent only after fsm.UnheardFor. When all servers start at once, an agent
 // that starts at the same time gets time to register.
@@ -67,8 +69,8 @@ func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	return out
 }
 
-// count returns how many voters, the leader included, have not heard the node for the threshold, and a server that has
-// heard it. A server without a vote can't agree, but what it heard counts.
+// count returns how many voters, the leader included, agree that they have not heard the node for the threshold. If a
+// server has heard the node within the threshold, seenBy is that server, even if it has no vote.
 func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	counted := map[model.ServerID]bool{}
 	for _, v := range e.Voters {

@@ -13,15 +13,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// givenUp holds the registrations that this server agreed to call offline, by epoch. The entry that makes such a node
-// offline may be on its way, and its instances may soon run elsewhere. So this server no longer renews their leases,
-// even after a restart with an older state.
+// givenUp holds the registrations that this server agreed to call offline: the epoch of each such node. The entry that
+// makes the node offline may be on its way, and the node's instances may soon run elsewhere. So this server no longer
+// renews their leases, even after a restart with an older state.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64
 }
 
-// readGivenUp restores the agreements of an earlier process.
+// readGivenUp reads the agreements of an earlier process from the disk.
 func (s *Server) readGivenUp() error {
 	path := s.dir.file(fileGivenUp)
 	text, err := os.ReadFile(path)
@@ -42,7 +42,7 @@ func (s *Server) readGivenUp() error {
 	return nil
 }
 
-// giveUp agrees that these registrations are offline. When it returns nil the agreement is on disk; after an error
+// giveUp agrees that these registrations are offline. If it returns nil, the agreement is on disk. After an error,
 // nothing was agreed.
 func (s *Server) giveUp(nodes []nodeEpoch) error {
 	g := &s.seen.given
@@ -64,7 +64,7 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 	return nil
 }
 
-// writeGivenUp writes the list if it differs from what the disk has; s.seen.given.mu is held.
+// writeGivenUp writes the list if it differs from the list on disk. s.seen.given.mu is held.
 func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	if maps.Equal(next, s.seen.given.epochs) {
 		return nil

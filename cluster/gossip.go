@@ -24,8 +24,8 @@ import (
 // Profile is a set of gossip timings.
 type Profile string
 
-// The profiles. Gossip alone detects a dead member among 5 / 100 members after: lan 5-7 s / 10-14 s, fast 1 s / 2-3 s.
-// wan is slower and uses less of the network.
+// The profiles. With lan, gossip alone detects a dead member after 5-7 s among 5 members, and after 10-14 s among 100.
+// With fast, it takes 1 s and 2-3 s. wan is slower and uses less of the network.
 const (
 	ProfileLAN  Profile = "lan"
 	ProfileWAN  Profile = "wan"
@@ -35,10 +35,10 @@ const (
 // Valid reports whether p is one of the profiles.
 func (p Profile) Valid() bool { return p == ProfileLAN || p == ProfileWAN || p == ProfileFast }
 
-// String returns the name of the profile as it stands in the server file.
+// String returns the name of the profile, as the configuration has it.
 func (p Profile) String() string { return string(p) }
 
-// config is memberlist's own set of timings for the profile.
+// config returns a configuration of memberlist with the timings of the profile.
 func (p Profile) config() *memberlist.Config {
 	switch p {
 	case ProfileWAN:
@@ -60,32 +60,32 @@ type PoolConfig struct {
 	Key       []byte    // 16, 24 or 32 bytes; required, on loopback too
 	Profile   Profile   // default lan
 	Bind      string    // IP address to listen on; default 0.0.0.0
-	Port      int       // of UDP and TCP; 0 = any free one (tests and demo)
-	Advertise string    // IP address others reach this member at; default: the bound one
+	Port      int       // of UDP and TCP; 0 means any free port (tests and demo)
+	Advertise string    // IP address at which others reach this member; default: the bound or a private one
 	Join      []string  // "host:port", or "exec:/path" of a program that prints such addresses
 	Meta      Meta      // what this member says of itself at first; SetMeta changes it
 	Transport Transport // default: UDP and TCP sockets on Bind:Port
 	Logger    hclog.Logger
 }
 
-// Transport is how gossip reaches others. Tests bring their own.
+// Transport is how gossip reaches others. Tests have their own.
 type Transport = memberlist.Transport
 
-// Member is one member of the pool, as this one sees it.
+// Member is one member of the pool, as this member sees it.
 type Member struct {
 	Name    string
 	Address string // host:port of its gossip
 	State   fsm.Gossip
 	Meta    Meta
 
-	since time.Time // of State
+	since time.Time // when the member last changed
 	node  memberlist.Node
 }
 
 // Pool is the gossip of all servers and agents. It knows which members exist and seem alive, and carries small
 // unreliable messages. It is safe for many goroutines.
 //
-// memberlist calls back under its own lock, so a callback takes only the Pool's lock. Nothing in this package calls
+// memberlist calls back under its own lock, so a callback takes only the Pool's lock. No code in this package calls
 // memberlist while it holds the Pool's lock.
 type Pool struct {
 	cfg   PoolConfig
@@ -96,8 +96,8 @@ type Pool struct {
 	closed  atomic.Bool
 	mu      sync.Mutex
 	members map[string]Member
-	view    poolView // of members
-	meta    []byte   // own, encoded
+	view    poolView // cached views of members
+	meta    []byte   // ownMeta, encoded
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on
 	bounds  poolBounds
@@ -110,7 +110,8 @@ type Pool struct {
 // inboxSize is how many messages may wait for Receive before new ones are dropped.
 const inboxSize = 2048
 
-// OpenPool starts to listen and gossip; Run keeps the member joined. Close must be called. Errors name the bad setting.
+// OpenPool starts to listen and to gossip. Run keeps the member joined, and Close must be called. The error names the
+// setting that is wrong.
 func OpenPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -142,7 +143,7 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// listen opens the sockets, unless the configuration brought a transport, and begins to gossip.
+// listen opens the sockets, unless the configuration has a transport, and begins to gossip.
 func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	c := p.memberlistConfig()
 	if c.Transport != nil {
@@ -187,7 +188,7 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 		c.BindAddr = p.cfg.Bind
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
-	c.EnableCompression = false // other members would refuse it: see screen
+	c.EnableCompression = false // the screens of other members refuse compressed messages
 	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
@@ -204,7 +205,7 @@ func (p *Pool) Run(ctx context.Context) error {
 }
 
 // Close tells the others that this member leaves, waits at most 1 s for that message to go out, and stops. The others
-// count a member that left as dead at once. It is safe to call again, unlike memberlist's own Leave.
+// at once count this member as dead. It is safe to call again, unlike memberlist's own Leave.
 func (p *Pool) Close() error {
 	if p.closed.Swap(true) {
 		return nil
@@ -238,8 +239,9 @@ func (p *Pool) Changed() <-chan struct{} {
 	return p.change
 }
 
-// SetMeta changes what this member says of itself and tells the others. It waits at most 1 s for the message to go
-// out; it spreads later in any case.
+// SetMeta changes what this member says of itself, and announces a change to the others. It waits at most 1 s for the
+// message to go out; the change spreads later in any case. If the new Meta is too long, SetMeta changes nothing and
+// returns an error.
 func (p *Pool) SetMeta(edit func(*Meta)) error {
 	p.mu.Lock()
 	next := p.ownMeta
@@ -277,14 +279,15 @@ func (p *Pool) Send(name string, msg []byte) error {
 	return p.list.SendBestEffort(&m.node, msg)
 }
 
-// Answer sends a reply to the sender at address. The sender need not be a member: a server that has just started knows
-// nobody. An unknown sender is queued for a join. With an empty address Answer does the same as Send.
+// Answer sends a reply to the sender at address, an IP:port. The sender need not be a member, because a server that has
+// just started knows no members. An unknown sender is queued for a join. If address is empty, Answer does the same as
+// Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)
 	}
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return err // a host name is refused, never resolved
+		return err // a host name is refused and not resolved
 	}
 	p.mu.Lock()
 	if _, known := p.members[name]; !known {
@@ -294,11 +297,11 @@ func (p *Pool) Answer(name, address string, msg []byte) error {
 	return p.list.SendToAddress(memberlist.Address{Addr: address, Name: name}, msg)
 }
 
-// Receive carries the messages that others sent. The slices are the receiver's to keep.
+// Receive returns the channel of the messages that others sent. The receiver may keep the slices.
 func (p *Pool) Receive() <-chan []byte { return p.inbox }
 
-// Join contacts the gossip of other members. It blocks, at most 5 s for each address. It returns an error only if none
-// answered.
+// Join contacts the gossip of other members. It blocks for at most 5 s for each address. It returns an error only if no
+// address answered.
 func (p *Pool) Join(addresses ...string) error {
 	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == p.Address() })
 	if len(addresses) == 0 {
@@ -308,7 +311,7 @@ func (p *Pool) Join(addresses ...string) error {
 	return plainly(err)
 }
 
-// plainly joins the errors that memberlist lists over several lines into one line.
+// plainly returns an error of memberlist as one line, even if it consists of several errors.
 func plainly(err error) error {
 	many, ok := err.(interface{ WrappedErrors() []error })
 	if !ok {
@@ -321,23 +324,23 @@ func plainly(err error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// Want names the members that rejoin never gives up on: the voters.
+// Want sets the members that rejoin never gives up on. These are the voters.
 func (p *Pool) Want(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = slices.Clone(names)
 }
 
-// wants reports whether rejoin never gives up on a member, or it is this member itself. p.mu is held.
+// wants reports whether a member is this member itself or one that rejoin never gives up on. p.mu is held.
 func (p *Pool) wants(name string) bool { return name == p.cfg.Name || slices.Contains(p.wanted, name) }
 
-// drop forgets a member; p.mu is held.
+// drop forgets a member. p.mu is held.
 func (p *Pool) drop(name string, m Member) {
 	delete(p.members, name)
 	p.view.changed(m.Meta.Role, m.Meta.Role)
 }
 
-// suspected handles a failed probe that memberlist logged, because memberlist has no event for it.
+// suspected handles a failed probe of a member, found in memberlist's log. memberlist has no event for that.
 func (p *Pool) suspected(name string) {
 	p.update(name, func(m *Member) bool {
 		if m.State != fsm.GossipAlive {
@@ -348,8 +351,8 @@ func (p *Pool) suspected(name string) {
 	})
 }
 
-// Heard notes that a member gave a sign of life by other means than gossip. That ends a suspicion. A dead member is
-// contacted soon.
+// Heard notes a sign of life of a member. It ends a suspicion of the member. If gossip reports the member as dead,
+// rejoin contacts it soon.
 func (p *Pool) Heard(name string) {
 	p.update(name, func(m *Member) bool {
 		switch m.State {
@@ -363,7 +366,7 @@ func (p *Pool) Heard(name string) {
 	})
 }
 
-// nudgeTo asks rejoin to contact an address soon; p.mu is held.
+// nudgeTo makes rejoin contact an address soon, unless too many addresses wait already. p.mu is held.
 func (p *Pool) nudgeTo(address string) {
 	if slices.Contains(p.nudged, address) || len(p.nudged) >= maxNudged {
 		return
@@ -375,7 +378,7 @@ func (p *Pool) nudgeTo(address string) {
 	}
 }
 
-// update edits a known member. If edit reports a change, it wakes the waiters for changes.
+// update calls edit for a known member, with p.mu held. If edit returns true, update stores the changed member.
 func (p *Pool) update(name string, edit func(*Member) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -386,10 +389,10 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 	p.put(m)
 }
 
-// put stores a changed member; p.mu is held.
+// put stores a new or changed member, and closes the channel of Changed. p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	before := m.Meta.Role // for a new member: its role did not change
+	before := m.Meta.Role // the role of a new member has not changed
 	if old, known := p.members[m.Name]; known {
 		before = old.Meta.Role
 	}
@@ -399,7 +402,7 @@ func (p *Pool) put(m Member) {
 	p.change = make(chan struct{})
 }
 
-// seen takes over what memberlist reports of a node; it runs in a callback.
+// seen takes over what memberlist reports of a member. It runs in a callback of memberlist.
 func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
 	node := *n
 	node.Addr, node.Meta = slices.Clone(n.Addr), nil

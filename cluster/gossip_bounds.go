@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Bounds of the members that a pool knows, dead ones too: anyone with the gossip key can make up any number of them.
-// All of them must fit into one exchange of at most maxStreamBytes.
+// Bounds on the members that a pool knows, including dead ones, because anyone with the gossip key can make up any
+// number of members. All of them must fit into one exchange of at most maxStreamBytes.
 const (
 	maxMembers    = 10_000
 	sweepEvery    = time.Second      // between sweeps, while a pool is full
@@ -22,10 +22,10 @@ var (
 	errMemberSize = errors.New("its name or what it says of itself is too long")
 )
 
-// poolBounds is when a full pool last swept out dead members, and last logged that it is full.
+// poolBounds says when a full pool last swept out dead members, and when it last logged that it is full.
 type poolBounds struct{ swept, said time.Time }
 
-// gossipBounds is a memberlist.AliveDelegate: memberlist ignores a member that it refuses.
+// gossipBounds is a memberlist.AliveDelegate. memberlist ignores a member that NotifyAlive refuses.
 type gossipBounds struct{ p *Pool }
 
 // NotifyAlive implements memberlist.AliveDelegate.
@@ -46,8 +46,8 @@ func (b gossipBounds) NotifyAlive(n *memberlist.Node) error {
 	return errPoolFull
 }
 
-// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones. This member
-// itself and the voters are always let in.
+// hasRoom reports whether a member may be taken in. Known members, this member itself and the voters are always taken
+// in. A full pool drops dead members to make room. p.mu is held.
 func (p *Pool) hasRoom(name string) bool {
 	if _, known := p.members[name]; known || len(p.members) < maxMembers || p.wants(name) {
 		return true

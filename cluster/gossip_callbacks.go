@@ -13,13 +13,13 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// memberlist calls all of these under its own lock. They copy what they get into the Pool, and never call memberlist.
+// memberlist calls the methods of these delegates under its own lock. They copy what they get into the Pool, and never
+// call memberlist.
 
-// gossipDelegate is a memberlist.Delegate: meta and user messages.
+// gossipDelegate is a memberlist.Delegate. It hands out this member's meta and takes in messages for Receive.
 type gossipDelegate struct{ p *Pool }
 
-// NodeMeta implements memberlist.Delegate. This member's meta is never too long here, because SetMeta refuses such a
-// meta.
+// NodeMeta implements memberlist.Delegate. The meta always fits, because encodeMeta refuses a longer one.
 func (d gossipDelegate) NodeMeta(limit int) []byte {
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
@@ -54,7 +54,7 @@ func (e gossipEvents) NotifyJoin(n *memberlist.Node) { e.p.seen(n, fsm.GossipAli
 // NotifyUpdate implements memberlist.EventDelegate.
 func (e gossipEvents) NotifyUpdate(n *memberlist.Node) { e.p.seen(n, fsm.GossipAlive) }
 
-// NotifyLeave implements memberlist.EventDelegate. memberlist reports both dead and leaving members this way.
+// NotifyLeave implements memberlist.EventDelegate. memberlist calls it for members that died and members that left.
 func (e gossipEvents) NotifyLeave(n *memberlist.Node) { e.p.seen(n, fsm.GossipDead) }
 
 // gossipPings is a memberlist.PingDelegate: an answered probe ends a suspicion.
@@ -68,8 +68,8 @@ func (g gossipPings) NotifyPingComplete(other *memberlist.Node, _ time.Duration,
 	g.p.Heard(other.Name)
 }
 
-// gossipLog passes memberlist's log on, each line at its level. It also finds suspected members in it, because
-// memberlist has no event for a suspicion.
+// gossipLog passes on memberlist's log, its errors and warnings at debug level and the rest at trace level. It also
+// finds suspected members in the log, because memberlist has no event for a suspicion.
 type gossipLog struct {
 	log     hclog.Logger
 	suspect func(name string)
@@ -92,7 +92,7 @@ func (g gossipLog) Write(line []byte) (int, error) {
 	}
 	switch string(level) {
 	case "[ERR]":
-		// memberlist logs each failed packet or stream as an error. That happens every day in a network.
+		// memberlist logs each failed packet or stream as an error, but such failures are normal in a network.
 		g.log.Debug("gossip trouble", "text", string(text))
 	case "[WARN]":
 		g.log.Debug("gossip warning", "text", string(text))

@@ -12,10 +12,10 @@ import (
 )
 
 // screen looks at each message before memberlist does, and refuses what no member of the pool sends. Members never
-// compress, for example. memberlist trusts every message with the right key: it unpacks a compressed one of 30 KiB into
-// 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Even without the right key
-// it buffers all bytes that a stream announces. The screen detects a wrong key because the first bytes decrypt to
-// nonsense. It is safe for many goroutines.
+// compress, for example. memberlist trusts every message with the right key: it unpacks a compressed message of 30 KiB
+// into 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Even without the right
+// key, memberlist buffers all bytes that a stream announces. The screen detects a wrong key of a stream because the
+// first bytes decrypt to nonsense. It is safe for concurrent use.
 type screen struct{ key cipher.Block }
 
 // The kinds of memberlist's messages, and the sizes of their headers.
@@ -34,8 +34,8 @@ const (
 	sealedHead    = 1 + 12 // version and nonce
 	sealedTail    = 16     // the authentication tag
 	streamHead    = 1 + 4  // kind and length
-	openedBytes   = 256    // decrypted of a stream: enough for its kind and the header of an exchange
-	memberBytes   = 32     // in an exchange each member takes more than that
+	openedBytes   = 256    // how much of a stream is decrypted: its kind and the header of an exchange
+	memberBytes   = 32     // each member takes more than that in an exchange
 )
 
 var (
@@ -56,8 +56,8 @@ func newScreen(key []byte) (*screen, error) {
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
-// packet returns nil if memberlist may have a packet, and otherwise the reason. A packet that is not encrypted with the
-// key passes: memberlist refuses it without unpacking it.
+// packet returns nil if memberlist may have a packet, and otherwise the reason why not. A packet that is not encrypted
+// with the key passes, because memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
 	if !ok {
@@ -79,14 +79,14 @@ func (s *screen) packet(raw []byte) error {
 	return nil
 }
 
-// screenParts looks at the messages inside a compound one. Members never nest compound messages.
+// screenParts looks at the messages inside a compound message. Members never nest compound messages.
 func screenParts(parts []byte) error {
 	if len(parts) == 0 {
 		return nil
 	}
 	count := int(parts[0])
 	if len(parts) < 1+2*count {
-		return nil // memberlist refuses it
+		return nil // memberlist refuses the whole message
 	}
 	sizes, rest := parts[1:1+2*count], parts[1+2*count:]
 	for i := range count {
@@ -105,8 +105,8 @@ func screenParts(parts []byte) error {
 	return nil
 }
 
-// open decrypts the beginning of a sealed message, up to the given number of bytes. It leaves the authentication to
-// memberlist. AES-GCM encrypts like AES-CTR with a counter of four bytes after the nonce, which starts at 2.
+// open decrypts the beginning of a sealed message, up to the given number of bytes. memberlist authenticates the
+// message later. AES-GCM encrypts like AES-CTR with a counter of four bytes after the nonce, which starts at 2.
 func (s *screen) open(sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
@@ -120,7 +120,8 @@ func (s *screen) open(sealed []byte, most int) []byte {
 	return plain
 }
 
-// withoutLabel cuts off the name of the pool, which precedes an encrypted message.
+// withoutLabel cuts off the name of the pool, which precedes an encrypted message. ok is false if the name is
+// incomplete.
 func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	if len(raw) == 0 || raw[0] != kindLabel {
 		return raw, true
@@ -131,8 +132,8 @@ func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	return raw[2+int(raw[1]):], true
 }
 
-// headBytes returns how many bytes of a stream the screen has to see. whole is false while more bytes are needed to
-// compute that.
+// headBytes returns how many bytes of a stream the screen has to see. If whole is false, that is not known yet, and n
+// is the number of bytes needed to compute it.
 func headBytes(raw []byte) (n int, whole bool) {
 	labelled := 0
 	if len(raw) > 0 && raw[0] == kindLabel {
@@ -152,14 +153,14 @@ func headBytes(raw []byte) (n int, whole bool) {
 	return n + int(min(sealed, sealedHead+openedBytes)), true
 }
 
-// stream returns nil if memberlist may have a stream that begins with these bytes, and otherwise the reason.
+// stream returns nil if memberlist may have a stream that begins with these bytes, and otherwise the reason why not.
 func (s *screen) stream(head []byte) error {
 	head, ok := withoutLabel(head)
 	if !ok || len(head) < streamHead {
 		return errCutOff
 	}
 	if head[0] != kindEncrypted {
-		return nil // memberlist refuses it
+		return nil // memberlist refuses a stream that is not encrypted
 	}
 	sealed := int64(binary.BigEndian.Uint32(head[1:]))
 	size := sealed - sealedHead - sealedTail
@@ -197,8 +198,8 @@ func screenExchange(plain []byte, size int64) error {
 	return nil
 }
 
-// decodeHeader reads the MessagePack map with which an exchange begins: three short texts as keys, with numbers or
-// truth values.
+// decodeHeader reads the MessagePack map with which an exchange begins. It has three short strings as keys, with
+// numbers or booleans as values. ok is false for anything else.
 func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 	const threePairs, shortText = 0x83, 0xa0
 	if len(b) == 0 || b[0] != threePairs {
@@ -218,7 +219,8 @@ func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 	return header, true
 }
 
-// decodeNumber reads one value in MessagePack: a number, or true or false as 1 or 0.
+// decodeNumber reads a number or a boolean in MessagePack. It returns true as 1 and false as 0. ok is false for any
+// other value. b must not be empty.
 func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	const (
 		small   = 0x7f // up to here the byte is the number itself
@@ -245,7 +247,7 @@ func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	return value, b[1+width:], true
 }
 
-// screenedStream is a stream from which memberlist gets nothing before its head has passed the screen. Only one
+// screenedStream is a stream whose head must pass the screen before memberlist gets any of its bytes. Only one
 // goroutine may read it at a time.
 type screenedStream struct {
 	net.Conn
@@ -272,8 +274,8 @@ func (c *screenedStream) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// look reads the head of the stream and screens it. For a refused stream it returns the name of the pool, so that
-// memberlist can tell the sender why.
+// look reads the head of the stream and screens it. If the stream is refused, look returns only the name of the pool,
+// so that memberlist can report the reason to the sender.
 func (c *screenedStream) look() (head []byte, why error) {
 	head = make([]byte, 0, 2+255+streamHead+sealedHead+openedBytes)
 	for {
