@@ -190,13 +190,13 @@ func TestLogTimes(t *testing.T) {
 	task := b.start(b.sh(`i=0; exec 3<`+turn+`; while [ $i -lt 60 ]; do
 		read x <&3; echo "out line number $i which is long enough"; read x <&3; echo "err $i" >&2; i=$((i+1))
 		done`, smallLogs))
-	var streams []*bufio.Scanner
-	for _, s := range []driver.Stream{driver.Stdout, driver.Stderr} {
+	follow := func(s driver.Stream) *bufio.Scanner {
 		r, err := task.OpenLog(t.Context(), s, 0, true)
 		must(t, err)
-		defer r.Close()
-		streams = append(streams, bufio.NewScanner(r))
+		t.Cleanup(func() { r.Close() })
+		return bufio.NewScanner(r)
 	}
+	streams := [...]*bufio.Scanner{follow(driver.Stdout), follow(driver.Stderr)}
 	for i := range 120 {
 		_, err := next.WriteString("\n")
 		must(t, err)

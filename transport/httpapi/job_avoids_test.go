@@ -56,7 +56,7 @@ func TestEvictedReplicaAvoidsItsNode(t *testing.T) {
 	}
 	reply = post(t, r.cli(), "/v1/instances/inst-a/evict", map[string]any{"cancel": true})
 	inst, _ := r.machine.State().Instances.Get("inst-a")
-	if reply["avoid_ended"] != true || avoided() != 0 || inst.Eviction.Requested {
+	if !isTrue(reply["avoid_ended"]) || avoided() != 0 || inst.Eviction.Requested {
 		t.Errorf("after the cancel %d groups avoid the node, ended %v, evicted %v", avoided(), reply["avoid_ended"],
 			inst.Eviction.Requested)
 	}
