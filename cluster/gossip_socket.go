@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	packetSize    = 64 << 10 // the largest UDP packet
+	packetSize    = 64 << 10 // bytes; no UDP packet is larger
 	packetsBuffer = 2 << 20  // bytes; the size that is requested for the kernel's receive buffer
 	portAttempts  = 10       // to find a port that is free for both UDP and TCP, if no port is configured
 )
 
 // socket is a memberlist transport over UDP and TCP, on the same port number. It screens everything that it receives.
 // It replaces memberlist's own transport, which allocates 64 KiB for each packet. With the heartbeats of 1,000 agents,
-// these were two thirds of a server's allocations.
+// these buffers were two thirds of a server's allocations.
 type socket struct {
 	log     hclog.Logger
 	tcp     *net.TCPListener
@@ -114,8 +114,8 @@ func (s *socket) port() int {
 	return 0
 }
 
-// receive passes packets to memberlist until the socket is closed. It drops those that the screen refuses. It copies
-// each packet out of its buffer, because memberlist keeps the packet.
+// receive passes packets to memberlist until the socket is closed. It drops packets that the screen refuses. It passes
+// copies, because memberlist keeps a packet and receive uses its buffer again.
 func (s *socket) receive() {
 	buf := make([]byte, packetSize)
 	for {

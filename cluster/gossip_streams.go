@@ -27,7 +27,7 @@ var (
 	errStreamBusy     = errors.New("too many large gossip streams are open")
 )
 
-// streamLimits counts the open streams of the gossip port. Safe for many goroutines.
+// streamLimits counts the incoming streams of the gossip port that are open. It is safe for many goroutines.
 type streamLimits struct {
 	mu      sync.Mutex
 	all     streamCount
@@ -110,8 +110,8 @@ type boundedStream struct {
 	large  bool
 }
 
-// Read implements net.Conn. After smallStream bytes it waits for a place among the large streams, and fails after
-// largeStreamWaitTime. After maxStreamBytes it fails with errStreamTooLarge.
+// Read implements net.Conn. After smallStream bytes it waits for a place among the large streams. It fails with
+// errStreamBusy if it gets none within largeStreamWaitTime, and with errStreamTooLarge after maxStreamBytes.
 func (s *boundedStream) Read(b []byte) (int, error) {
 	most := smallStream
 	if s.read >= smallStream {

@@ -18,8 +18,8 @@ type poolView struct {
 }
 
 // changed drops the cached results that a change of a member makes invalid. before and after are the member's roles
-// before and after the change; they may be equal. If both are agent, the list of servers stays valid. It is worth
-// keeping, because each registration of an agent needs it. The Pool's mu is held.
+// before and after the change; they may be equal. If both are agent, the list of servers stays valid and is kept. Each
+// registration of an agent needs that list. The Pool's mu is held.
 func (v *poolView) changed(before, after transport.Role) {
 	v.liveness = nil
 	if before != transport.RoleAgent || after != transport.RoleAgent {

@@ -100,7 +100,7 @@ func (h *Hearts) Receive(msg []byte) {
 }
 
 // take notes a beat that is signed with key, and returns the verdict on it. It returns 0 for a replay, which gets no
-// answer. It notes nothing of a beat that does not carry the number of this process.
+// answer. If the beat does not carry the number of this process, take notes nothing and returns verdictEcho.
 func (h *Hearts) take(b beat, key []byte) verdict {
 	offline := h.cfg.Offline(nodeEpoch{b.Node, b.Epoch})
 	h.mu.Lock()

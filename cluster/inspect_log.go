@@ -100,7 +100,7 @@ func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	return r, nil
 }
 
-// String says which entries the log has, as the end of a sentence about the log.
+// String returns a predicate for a sentence about the log: "is empty", or for example "has 3 to 9".
 func (b LogBounds) String() string {
 	if b.Last == 0 {
 		return "is empty"

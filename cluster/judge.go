@@ -211,7 +211,7 @@ func (s *Server) calmEnough() bool {
 	return s.seen.stall.calm() >= max(2*h, time.Second)
 }
 
-// Live returns the liveness of every node of the state. Only on the leader does it contain verdicts. It does not block.
+// Live returns the liveness of every node of the state. Only the leader's result contains verdicts. It does not block.
 func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.seen.judge.live() }
 
 // LiveOf returns what Live returns for one node, without looking at the others. ok is false if the state does not have

@@ -22,7 +22,7 @@ type keyring struct {
 // learnedKey is a registration that another server's state contains.
 type learnedKey struct {
 	nodeKey
-	index uint64 // of the other server's state; once this server's state is as new, learnedKey is not used any more
+	index uint64 // of the other server's state; the key is not used any more once this server's state is as new
 }
 
 // nodeKey is the last registration of a node in a server's state. Offline reports whether the node is offline there.
@@ -53,8 +53,8 @@ func newKeyring() *keyring {
 	return &keyring{wake: make(chan struct{}, 1), wanted: map[model.NodeID]bool{}, known: map[model.NodeID]learnedKey{}}
 }
 
-// get returns a registration that was learned from a state newer than index. If it has none, it returns false and the
-// other servers are asked, unless too many questions wait already.
+// get returns a registration that was learned from a state newer than index. If it has none, it returns false, and the
+// other servers will be asked, unless maxWantedKeys nodes are waiting for that already.
 func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,7 +72,7 @@ func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 }
 
 // learn stores the answer of another server. own is the index of this server's state. learn drops all registrations
-// that come from states that are not newer than that.
+// from states that are not newer than own.
 func (k *keyring) learn(r keyReply, own uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

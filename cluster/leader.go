@@ -311,9 +311,9 @@ func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
 
-// Leader returns who leads. self is true only if raft says that this server leads, a Barrier has proved that in this
-// term and since the last pause of this process, and no majority contradicts this server's state. ok is false if no
-// leader is known, or if raft says that this server leads but self is false. Leader does not block.
+// Leader returns who leads. self is true only if raft says that this server leads and a Barrier has proved that, in
+// this term and since the last pause of this process. self is false if a majority contradicts this server's state. ok
+// is false if no leader is known, or if raft says that this server leads but self is false. Leader does not block.
 func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	address, id := s.raft.LeaderWithID()
 	if id == "" {

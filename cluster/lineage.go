@@ -31,8 +31,8 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 	}
 }
 
-// joinHistory makes h, the history of a server that adds this new server to its cluster, the history of this server. It
-// fails if this server already has a log, because the log's entries may belong to another history.
+// joinHistory gives this new server the history of the server that adds it to a cluster. It fails if this server
+// already has a log, because the log's entries may belong to another history.
 func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")

@@ -8,8 +8,8 @@ import (
 )
 
 // memberIndex finds the members of a Membership by id, address and name. Members are the servers in the configuration.
-// Servers that only gossip knows are not in the index, because an attacker may invent thousands of them. Each such
-// server is checked against the index. The index points into the Servers of the Membership.
+// Other servers are not in the index, because an attacker may invent thousands of them in gossip. Each of these is only
+// checked against the index. The index points into the Servers of the Membership.
 type memberIndex struct {
 	Format    uint16
 	LastIndex uint64

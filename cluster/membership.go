@@ -175,8 +175,8 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	}
 }
 
-// raiseFormat switches to a newer format once every server, and every agent that is not offline, can read it. warned
-// holds the nodes that were already logged as a reason to wait.
+// raiseFormat switches to a newer format once every server and every agent can read it. Agents whose nodes are offline,
+// or disabled and empty, don't count. warned holds the nodes that were already logged as a reason to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {

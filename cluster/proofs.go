@@ -96,8 +96,8 @@ func (p *proofs) holds(c Change) bool {
 	return !one.proven.IsZero()
 }
 
-// start begins attempts to prove the claims that holds was called for at or after since, as far as their servers may be
-// tried and places are free. It also drops old claims and records. It does not block.
+// start begins attempts to prove the claims that were wanted at or after since, if their servers may be tried and
+// places are free. It also drops old claims and records. It does not block.
 func (p *proofs) start(ctx context.Context, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

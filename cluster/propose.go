@@ -20,7 +20,7 @@ const (
 )
 
 // await returns the error of a future of raft, or the cause of ctx if ctx ends first. raft's futures have no deadline
-// of their own: while a leader's disk hangs, they are never done.
+// of their own: while a leader's disk hangs, they may never be done.
 func await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -51,8 +51,8 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 
 // Submit puts an entry into raft's queue and does not wait for its outcome, so that many entries can be under way.
 // Entries that one goroutine submits are logged in the same order. Submit blocks for at most 5 s. After an error the
-// entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid if the entry can't
-// be encoded.
+// entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid or needs_format if
+// the entry can't be encoded.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
@@ -208,8 +208,8 @@ func (c *coalescer) loop() {
 	}
 }
 
-// transferWatch detects a leadership transfer that never ends. raft may keep its flag for a transfer set and then
-// refuses every entry, even after a new election. Only a restart of the process helps.
+// transferWatch detects a leadership transfer that never ends. raft may leave its flag for a transfer set. Then it
+// refuses every entry, even after a new election, and only a restart of the process helps.
 type transferWatch struct {
 	mu    sync.Mutex
 	since time.Time // when raft began to refuse because of a transfer; zero if it does not
