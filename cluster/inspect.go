@@ -18,9 +18,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// StoppedDir is the data directory of a server that doesn't run, opened for reading. While it is open, the server can't
-// start. Reading a damaged part gives an error that names the file; the rest can still be read. Only one goroutine may
-// use it.
+// StoppedDir is the data directory of a server that doesn't run, opened for reading. While its log is open, the server
+// can't start. Reading a damaged part gives an error that names the file; the rest can still be read. Only one
+// goroutine may use it.
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore

@@ -282,7 +282,7 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
-	// Before an election, no server may have been able to answer agents. So agents first get time to reach a new leader.
+	// Until this leader was elected, perhaps no server could answer agents. So agents first get time to reach a server.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
