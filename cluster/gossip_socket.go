@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	packetSize    = 64 << 10 // the largest UDP packet
-	packetsBuffer = 2 << 20  // bytes that the kernel may keep for us
-	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any port will do
+	packetSize    = 64 << 10 // bytes; no UDP packet is larger
+	packetsBuffer = 2 << 20  // bytes; the size that is requested for the kernel's receive buffer
+	portAttempts  = 10       // to find a port that is free for both UDP and TCP, if no port is configured
 )
 
-// socket is gossip over UDP and TCP, screened, with one port for both. It replaces memberlist's own transport, which
-// allocates 64 KiB for each packet. With the heartbeats of 1,000 agents that was two thirds of a server's
-// allocations.
+// socket is a memberlist transport over UDP and TCP, on the same port number. It screens everything that it receives.
+// It replaces memberlist's own transport, which allocates 64 KiB for each packet. With the heartbeats of 1,000 agents,
+// these buffers were two thirds of a server's allocations.
 type socket struct {
 	log     hclog.Logger
 	tcp     *net.TCPListener
@@ -40,8 +40,8 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on address:port; port 0 takes a free one. Incoming messages are encrypted with the key. Shutdown
-// must be called.
+// openSocket listens on a port for UDP and TCP. If port is 0, it chooses a port that is free for both. key is the
+// gossip key, which the screen uses to decrypt incoming messages. The caller must call Shutdown.
 func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -71,7 +71,8 @@ func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket
 	return nil, failed
 }
 
-// GossipPortFree reports whether a pool could listen on a port now. It opens the port for a moment.
+// GossipPortFree reports whether a pool could listen on a port now, for UDP and TCP. It opens the port for a moment. An
+// address that is no IP address counts as 0.0.0.0.
 func GossipPortFree(address string, port int) bool {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -81,7 +82,7 @@ func GossipPortFree(address string, port int) bool {
 	if err != nil {
 		return false
 	}
-	_ = s.tcp.Close() // the port was free either way
+	_ = s.tcp.Close() // even if closing fails, the port was free
 	_ = s.udp.Close()
 	return true
 }
@@ -100,7 +101,7 @@ func listenBoth(ip net.IP, port int, log hclog.Logger) (*socket, error) {
 		return nil, fmt.Errorf("listen for packets: %w", err)
 	}
 	size := packetsBuffer
-	for size > 0 && s.udp.SetReadBuffer(size) != nil { // as much as the kernel grants
+	for size > 0 && s.udp.SetReadBuffer(size) != nil { // the kernel may grant only a smaller buffer
 		size /= 2
 	}
 	return s, nil
@@ -113,8 +114,8 @@ func (s *socket) port() int {
 	return 0
 }
 
-// receive hands on packets until the socket is closed. It copies them out of one buffer, because memberlist keeps what
-// it gets.
+// receive passes packets to memberlist until the socket is closed. It drops packets that the screen refuses. It passes
+// copies, because memberlist keeps a packet and receive uses its buffer again.
 func (s *socket) receive() {
 	buf := make([]byte, packetSize)
 	for {
@@ -184,7 +185,8 @@ func (s *socket) over() bool {
 	}
 }
 
-// pause keeps a lasting error, such as too many open files, from using up a core.
+// pause waits 100 ms, or until the socket is closed. It keeps a lasting error, such as too many open files, from using
+// up a core.
 func (s *socket) pause() {
 	timer := time.NewTimer(100 * time.Millisecond)
 	defer timer.Stop()
@@ -225,7 +227,7 @@ func (s *socket) FinalAdvertiseAddr(address string, port int) (net.IP, int, erro
 // WriteTo implements memberlist.Transport.
 func (s *socket) WriteTo(b []byte, addr string) (time.Time, error) {
 	to, err := netip.ParseAddrPort(addr)
-	if err != nil { // a host name
+	if err != nil { // addr has a host name
 		found, err := net.ResolveUDPAddr("udp", addr)
 		if err != nil {
 			return time.Time{}, err
@@ -261,11 +263,12 @@ func (s *socket) DialAddressTimeout(to memberlist.Address, limit time.Duration) 
 // StreamCh implements memberlist.Transport.
 func (s *socket) StreamCh() <-chan net.Conn { return s.streams }
 
-// Shutdown implements memberlist.Transport. It waits for the goroutines. Safe to call again.
+// Shutdown implements memberlist.Transport. It returns after the socket's goroutines have ended. It may be called more
+// than once.
 func (s *socket) Shutdown() error {
 	s.once.Do(func() {
 		close(s.closed)
-		_ = s.tcp.Close() // the socket closes either way
+		_ = s.tcp.Close() // the descriptor is closed even if Close returns an error
 		_ = s.udp.Close()
 	})
 	s.wg.Wait()

@@ -10,16 +10,16 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// Bounds of the streams that others open to the gossip port. Nobody has authenticated the sender until a whole stream
-// has arrived and can be decrypted, and memberlist would buffer 20 MiB of each.
+// Bounds of incoming streams on the gossip port. The sender of a stream is authenticated only when the whole stream has
+// arrived and been decrypted. Until then memberlist would buffer up to 20 MiB of each stream.
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
-	smallStream         = 64 << 10    // bytes that every stream may carry
-	maxStreamBytes      = 8 << 20     // the state of 5,000 members takes about 2 MiB
-	maxLargeStreams     = 3           // streams beyond smallStream at a time; others wait
-	maxLargeOfSource    = 1           // one member never sends two at a time
-	largeStreamWaitTime = joinTimeout // the sender gives up by then
+	smallStream         = 64 << 10    // bytes; a stream with more is a large stream
+	maxStreamBytes      = 8 << 20     // of one stream; the state of 5,000 members takes about 2 MiB
+	maxLargeStreams     = 3           // large streams at a time; further ones wait
+	maxLargeOfSource    = 1           // large streams of one IP address at a time; a member never sends two at a time
+	largeStreamWaitTime = joinTimeout // the sender waits no longer than this
 )
 
 var (
@@ -27,12 +27,12 @@ var (
 	errStreamBusy     = errors.New("too many large gossip streams are open")
 )
 
-// streamLimits counts the open streams of the gossip port. Safe for many goroutines.
+// streamLimits counts the incoming streams of the gossip port that are open. It is safe for many goroutines.
 type streamLimits struct {
 	mu      sync.Mutex
 	all     streamCount
 	sources map[netip.Addr]streamCount
-	freed   chan struct{} // closed and replaced when a large stream ends
+	freed   chan struct{} // is closed and replaced when a large stream is closed
 }
 
 type streamCount struct{ open, large int }
@@ -41,7 +41,8 @@ func newStreamLimits() *streamLimits {
 	return &streamLimits{sources: map[netip.Addr]streamCount{}, freed: make(chan struct{})}
 }
 
-// admit returns the stream with bounds on it, or false if too many are open.
+// admit counts conn as an open stream and returns it with bounds on its size. It returns false if too many streams are
+// open, in all or from the same IP address.
 func (l *streamLimits) admit(conn net.Conn) (net.Conn, bool) {
 	var source netip.Addr
 	if at, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
@@ -60,8 +61,8 @@ func (l *streamLimits) admit(conn net.Conn) (net.Conn, bool) {
 	return &boundedStream{Conn: conn, limits: l, source: source, closed: make(chan struct{})}, true
 }
 
-// tryLarge takes a place among the large streams. If there is none, it returns a channel that is closed when a place
-// may have become free.
+// tryLarge takes a place among the large streams. If no place is free, it returns a channel that is closed when one may
+// have become free.
 func (l *streamLimits) tryLarge(source netip.Addr) (taken bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +96,8 @@ func (l *streamLimits) leave(source netip.Addr, large bool) {
 
 func countRefusedStream() { metrics.IncrCounter([]string{"memberlist", "tcp", "refused"}, 1) }
 
-// boundedStream is a stream that another member opened. Only one goroutine may read it at a time. Close may be called
-// from any goroutine, and more than once.
+// boundedStream is an incoming stream with a bound on its size. Only one goroutine may read it at a time. Close may be
+// called from any goroutine, and more than once.
 type boundedStream struct {
 	net.Conn
 	limits *streamLimits
@@ -109,7 +110,8 @@ type boundedStream struct {
 	large  bool
 }
 
-// Read implements net.Conn. Beyond smallStream it waits for a place among the large streams.
+// Read implements net.Conn. After smallStream bytes it waits for a place among the large streams. It fails with
+// errStreamBusy if it gets none within largeStreamWaitTime, and with errStreamTooLarge after maxStreamBytes.
 func (s *boundedStream) Read(b []byte) (int, error) {
 	most := smallStream
 	if s.read >= smallStream {
@@ -146,7 +148,8 @@ func (s *boundedStream) becomeLarge() error {
 	}
 }
 
-// tryLarge takes a place that Close gives back. A stream that was closed meanwhile takes none.
+// tryLarge takes a place among the large streams, which Close gives back. It takes none if the stream already has one
+// or is closed.
 func (s *boundedStream) tryLarge() (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,16 +9,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poolView caches answers that are asked for often and change only with a member. With 5,000 agents, copying all
-// members for each question takes a millisecond and a megabyte. Its contents are never written; nil means that they
-// must be built.
+// poolView caches the results of Servers and Liveness. They are needed often, and change only when a member changes.
+// With 5,000 agents, copying all members at each call would take a millisecond and a megabyte. A cached slice or map is
+// never modified. A nil field means that the result must be computed.
 type poolView struct {
-	servers  []Member // in order of name
+	servers  []Member // sorted by name
 	liveness map[model.NodeID]fsm.Gossip
 }
 
-// changed drops the cached answers that a change of a member makes invalid. before and after are its roles, which may
-// be equal. A change of an agent keeps the list of servers, because each registration asks for it. p.mu is held.
+// changed drops the cached results that a change of a member makes invalid. before and after are the member's roles
+// before and after the change; they may be equal. If both are agent, the list of servers stays valid and is kept. Each
+// registration of an agent needs that list. The Pool's mu is held.
 func (v *poolView) changed(before, after transport.Role) {
 	v.liveness = nil
 	if before != transport.RoleAgent || after != transport.RoleAgent {
@@ -26,7 +27,8 @@ func (v *poolView) changed(before, after transport.Role) {
 	}
 }
 
-// viewedServers returns the servers; p.mu is held.
+// viewedServers returns the members with the role server, sorted by name. The caller must not modify the slice. p.mu is
+// held.
 func (p *Pool) viewedServers() []Member {
 	if p.view.servers == nil {
 		p.view.servers = []Member{}
@@ -40,7 +42,7 @@ func (p *Pool) viewedServers() []Member {
 	return p.view.servers
 }
 
-// Members returns all known members, the dead included, in order of name.
+// Members returns all known members, including dead ones, sorted by name.
 func (p *Pool) Members() []Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,14 +54,14 @@ func (p *Pool) Members() []Member {
 	return out
 }
 
-// Servers returns the members with the role server, the dead included, in order of name.
+// Servers returns the members with the role server, including dead ones, sorted by name.
 func (p *Pool) Servers() []Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.viewedServers())
 }
 
-// Member returns one member; ok is false if it was never seen.
+// Member returns one member; ok is false if the pool does not know it.
 func (p *Pool) Member(name string) (m Member, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,8 +69,8 @@ func (p *Pool) Member(name string) (m Member, ok bool) {
 	return m, ok
 }
 
-// Liveness returns the gossip state of every known agent. An agent that is missing is fsm.GossipUnknown. The map is
-// shared and must not be written.
+// Liveness returns the gossip state of every known agent. An agent that is not in the map has the state
+// fsm.GossipUnknown. The map is shared, so the caller must not modify it.
 func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 	p.mu.Lock()
 	defer p.mu.Unlock()

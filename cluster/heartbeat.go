@@ -19,17 +19,18 @@ func HeartbeatInterval(offlineAfter model.Duration) time.Duration {
 type beat struct {
 	To          model.ServerID `cbor:"1,keyasint"`
 	Node        model.NodeID   `cbor:"2,keyasint"`
-	Epoch       uint64         `cbor:"3,keyasint"` // of the registration whose key signs
+	Epoch       uint64         `cbor:"3,keyasint"` // of the registration whose key signs this beat
 	Seq         uint64         `cbor:"4,keyasint"` // grows within an epoch
-	Echo        uint64         `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
+	Echo        uint64         `cbor:"5,keyasint"` // must be the random number of the server's process
 	BootID      string         `cbor:"6,keyasint"`
 	Incarnation string         `cbor:"7,keyasint"`
-	// Facts is the generation of the node's facts within the epoch; 0: the agent has none.
+	// Facts is the generation of the node's facts within the epoch; 0 means that the agent has no facts.
 	Facts uint64 `cbor:"8,keyasint,omitempty"`
-	// Unanswered is the time in milliseconds since a server last answered a request of the agent.
+	// Unanswered is the time in milliseconds since a server last answered a request of the agent. It is 0 if no server
+	// ever did.
 	Unanswered uint32 `cbor:"10,keyasint,omitempty"`
-	// Address is the host:port of the agent's gossip. If it is empty, the server takes the address that its own gossip
-	// has.
+	// Address is the host:port of the agent's gossip, to which the server sends the answer. If it is empty, the server
+	// looks up the agent's address in its own gossip.
 	Address string `cbor:"9,keyasint,omitempty"`
 }
 
@@ -39,29 +40,28 @@ type beatAnswer struct {
 	Node    model.NodeID   `cbor:"2,keyasint"`
 	Epoch   uint64         `cbor:"3,keyasint"`
 	Seq     uint64         `cbor:"4,keyasint"` // of the beat
-	Echo    uint64         `cbor:"5,keyasint"` // for the next beats
+	Echo    uint64         `cbor:"5,keyasint"` // the number that the next beats must carry
 	Verdict verdict        `cbor:"6,keyasint"`
 
 	electorate
 }
 
-// electorate is the newest committed configuration that a server knows, and the history that it belongs to. A server's
-// answer counts for a lease only if that server is a voter of the newest configuration that the agent heard of. A
-// server that was removed while it was away still counts itself as a voter. A server that has just started may know no
-// configuration; then Index is 0.
+// electorate names the voters of the newest committed raft configuration that a server knows. From the answers of all
+// servers, the agent takes the newest configuration, and only answers of its voters renew a lease. A server's own claim
+// to be a voter proves nothing: a server that was removed while it was unreachable does not know that.
 type electorate struct {
-	History string           `cbor:"9,keyasint,omitempty"` // model.History as text
-	Index   uint64           `cbor:"10,keyasint,omitempty"`
+	History string           `cbor:"9,keyasint,omitempty"`  // the server's model.History as a string
+	Index   uint64           `cbor:"10,keyasint,omitempty"` // of the configuration; 0 if the server knows none yet
 	Voters  []model.ServerID `cbor:"11,keyasint,omitempty"`
 }
 
-// verdict says whether a beat was taken.
+// verdict says how a server counts a beat.
 type verdict uint8
 
 const (
-	verdictHeard   verdict = 1 // counts, for the node's age and for its lease
-	verdictEcho    verdict = 2 // send again with this echo
-	verdictGivenUp verdict = 3 // this server agreed that the epoch is offline: register again
+	verdictHeard   verdict = 1 // the beat counts for the node's age and renews its lease
+	verdictEcho    verdict = 2 // the beat doesn't count; the agent must send another one with the answer's Echo
+	verdictGivenUp verdict = 3 // the beat renews no lease, because its epoch is given up; the agent must register again
 )
 
 // The first byte of a message is its kind. It is signed too, so an answer can't be passed off as a beat.
@@ -72,7 +72,7 @@ const (
 
 const macSize = sha256.Size
 
-// maxBeat bounds the size of what is decoded.
+// maxBeat is the largest message, in bytes, that open decodes.
 const maxBeat = 1024
 
 var (
@@ -89,8 +89,8 @@ func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
 	return append(msg, sign(key, msg)...), nil
 }
 
-// open decodes body, finds the key for it and checks the signature. Only the key function may use body before open has
-// returned nil.
+// open decodes msg into body, gets the key from the key function, and checks the signature. The key function may read
+// body, which is not authenticated until open has returned nil.
 func (c codec) open(msg []byte, kind byte, body any, key func() ([]byte, bool)) error {
 	if len(msg) < 1+macSize || len(msg) > maxBeat || msg[0] != kind {
 		return errBeatFormat

@@ -13,29 +13,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Age is how long a server has not heard a node.
+// Age is how long a server has not heard from a node.
 type Age struct {
-	Since time.Duration // since it heard it last, or since it began to listen
-	Heard bool          // it heard it at all
+	Since time.Duration // since the server last heard the node; if it never did, since it began to listen
+	Heard bool          // whether the server has ever heard the node
 }
 
-// HeartsConfig configures Hearts. All of it is required.
+// HeartsConfig configures Hearts. All fields are required.
 type HeartsConfig struct {
 	Self    model.ServerID
-	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last registration
+	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last known registration
 	Offline func(nodeEpoch) bool                         // reports whether the servers consider this registration offline
-	Answer  func(node, address string, msg []byte) error // best effort; the address is the node's own claim, or empty
-	Alive   func(node string)                            // called for every valid beat
-	Voters  func() electorate                            // must be quick
+	Answer  func(node, address string, msg []byte) error // sends a message that may get lost; address is beat.Address
+	Alive   func(node string)                            // called for every beat that counts for the node's age
+	Voters  func() electorate                            // must return quickly
 	Logger  hclog.Logger
 }
 
 // Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many goroutines
-// and writes nothing to the log.
+// and writes nothing to the raft log.
 //
-// A beat counts only if it is signed with the node's key, has the number that this process drew at its start, and is
-// newer than the last one. So neither the gossip key nor a replay of old packets can keep a dead node alive. That is
-// also true at a server that has just started.
+// A beat counts only if it is signed with the node's key, carries the random number of this process, and has a larger
+// sequence number than the last one. So neither the gossip key nor a replay of old packets can make a dead node look
+// alive. That holds even on a server that has just started.
 type Hearts struct {
 	cfg   HeartsConfig
 	codec codec
@@ -46,23 +46,25 @@ type Hearts struct {
 	nodes map[model.NodeID]heart
 }
 
-// signer identifies a registration by what signed its beats. Two registrations with the same epoch differ in their key.
+// signer identifies the registration that signed a beat. The key is part of it, because two registrations may have the
+// same epoch but never the same key.
 type signer struct {
 	key   string
 	epoch uint64
 }
 
-// heart is what is remembered of one node.
+// heart is what Hearts stores of one node.
 type heart struct {
-	at      time.Time // last heard; zero: never
-	of      signer    // of the last beat: seq and facts start again with each signer
+	at      time.Time // when the node was last heard; zero if never
+	of      signer    // of the last beat; seq and facts start again with each signer
 	seq     uint64
 	facts   uint64
-	deaf    time.Duration // time since a server last answered its agent, by the last beat
+	deaf    time.Duration // beat.Unanswered of the last beat
 	givenUp uint64        // beats of this epoch renew no lease
 }
 
-// NewHearts begins to listen: silence counts from now on. It fails only if the system has no random numbers.
+// NewHearts returns a Hearts that counts the silence of nodes from now on. It fails only if the system provides no
+// random numbers.
 func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	var seed [8]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -74,8 +76,8 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	}, nil
 }
 
-// Receive takes in a gossip message and answers a valid beat. It drops everything else: anyone with the gossip key can
-// send anything. It does not block.
+// Receive handles a gossip message. It notes and answers a beat that is signed with the node's key, unless the beat is
+// a replay. It drops everything else, because anyone with the gossip key can send messages. It does not block.
 func (h *Hearts) Receive(msg []byte) {
 	var b beat
 	var key []byte
@@ -97,7 +99,8 @@ func (h *Hearts) Receive(msg []byte) {
 	h.answer(b, v, key)
 }
 
-// take notes a beat that this key signed. 0 means a replay, which gets no answer.
+// take notes a beat that is signed with key, and returns the verdict on it. It returns 0 for a replay, which gets no
+// answer. If the beat does not carry the number of this process, take notes nothing and returns verdictEcho.
 func (h *Hearts) take(b beat, key []byte) verdict {
 	offline := h.cfg.Offline(nodeEpoch{b.Node, b.Epoch})
 	h.mu.Lock()
@@ -109,7 +112,7 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 	switch {
 	case of == n.of && b.Seq <= n.seq:
 		return 0
-	case of != n.of: // a new registration, because NodeKey accepts only the last one
+	case of != n.of: // it is a new registration, because NodeKey accepts only the node's last one
 		n.of, n.facts = of, 0
 	}
 	n.at, n.seq, n.facts, n.deaf = time.Now(), b.Seq, max(n.facts, b.Facts), time.Duration(b.Unanswered)*time.Millisecond
@@ -132,8 +135,8 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 	}
 }
 
-// Heard notes a request that the node's agent made over an authenticated connection. For the node's age it counts like
-// a beat. It renews no lease.
+// Heard notes that the node's agent made a request over an authenticated connection. The request counts for the node's
+// age like a beat, but renews no lease.
 func (h *Hearts) Heard(node model.NodeID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +145,7 @@ func (h *Hearts) Heard(node model.NodeID) {
 	h.nodes[node] = n
 }
 
-// Age returns how long this server has not heard the node.
+// Age returns how long this server has not heard from the node.
 func (h *Hearts) Age(node model.NodeID) Age {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,12 +159,12 @@ func (h *Hearts) Age(node model.NodeID) Age {
 // Sign is what Hearts knows of one node.
 type Sign struct {
 	Age
-	Facts uint64        // the newest generation of facts in heartbeats of the node's registration
-	Deaf  time.Duration // how long no server had answered its agent when it sent its last heartbeat
+	Facts uint64        // the newest generation of facts in heartbeats of the node's current registration
+	Deaf  time.Duration // how long no server had answered the node's agent when it sent its last heartbeat
 }
 
-// Signs calls visit with what is known of each node of a state, in order of id. It holds the lock meanwhile, so visit
-// must be quick and must not call Hearts.
+// Signs calls visit for each of the nodes, in order of id, with what Hearts knows of it. Signs holds h.mu meanwhile, so
+// visit must return quickly and must not call methods of Hearts.
 func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,14 +174,14 @@ func (h *Hearts) Signs(nodes fsm.Table[model.NodeID, *fsm.Node], visit func(*fsm
 	}
 }
 
-// Sign returns what is known of one node.
+// Sign returns what Hearts knows of one node.
 func (h *Hearts) Sign(node *fsm.Node) Sign {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.sign(node, time.Now())
 }
 
-// sign is Sign with h.mu held.
+// sign does the work of Sign; h.mu is held.
 func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 	n := h.nodes[node.ID]
 	sign := Sign{Age: Age{Since: now.Sub(h.began)}}
@@ -191,7 +194,7 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 	return sign
 }
 
-// Ages returns the Age of every given node.
+// Ages returns the Age of each of the nodes.
 func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	out := make(map[model.NodeID]Age, len(nodes))
 	for _, id := range nodes {
@@ -200,8 +203,8 @@ func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	return out
 }
 
-// GiveUp agrees to call an epoch of a node offline. The node's beats are still heard, but this server no longer renews
-// a lease of that epoch. Only a new registration ends that.
+// GiveUp notes that this server agreed to call an epoch of a node offline. Beats of that epoch still count for the
+// node's age, but they renew no lease any more. Only beats of a new registration do.
 func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,7 +213,7 @@ func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.nodes[node] = n
 }
 
-// Retain forgets every node for which keep is false.
+// Retain forgets every node for which keep returns false.
 func (h *Hearts) Retain(keep func(model.NodeID) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,5 +224,5 @@ func (h *Hearts) Retain(keep func(model.NodeID) bool) {
 	}
 }
 
-// Uptime returns how long this server has listened.
+// Uptime returns how long this Hearts has counted heartbeats.
 func (h *Hearts) Uptime() time.Duration { return time.Since(h.began) }

@@ -18,13 +18,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// StoppedDir is the data directory of a server that doesn't run, opened for reading. While it is open the server can't
-// start. Damaged parts give errors that name the file; the rest can still be read. Only one goroutine may use it.
+// StoppedDir is the data directory of a server that doesn't run, opened for reading. While its log is open, the server
+// can't start. Reading a damaged part gives an error that names the file; the rest can still be read. Only one
+// goroutine may use it.
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore
-	keys   *bbolt.DB // the same file, because the store can't find the entry after a gap
-	broken error     // why the log can't be read
+	keys   *bbolt.DB // the file of store; used to find the entry after a gap, which store can't do
+	broken error     // why the log can't be read; nil if it can
 	bounds LogBounds
 }
 
@@ -36,14 +37,14 @@ type StoppedServer struct {
 	ID          model.ServerID `json:"id"`
 	ClusterName string         `json:"cluster_name"`
 	ClusterID   string         `json:"cluster_id"`
-	Term        uint64         `json:"term"` // the newest that it knew of
+	Term        uint64         `json:"term"` // the newest term that the server knew of
 	VotedFor    string         `json:"voted_for,omitempty"`
 	VotedTerm   uint64         `json:"voted_term,omitempty"`
 }
 
-// OpenStopped opens a data directory for reading. It waits at most 2 s for the lock of a server that is just ending. A
-// damaged log is no error yet: the methods that need the log return it. Codes: not_found for a missing directory,
-// invalid for one that is no server's, conflict while the server runs.
+// OpenStopped opens a data directory for reading. It waits at most 2 s for the lock of a server that is just stopping.
+// If the log is damaged, OpenStopped succeeds, and the methods that need the log return the error. Codes: not_found if
+// the directory is missing; invalid if it is no server's or can't be read; conflict while the server runs.
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -102,9 +103,9 @@ func damagedLog(path string, err error) *model.Error {
 			"new one with an empty data directory", filepath.Dir(path))
 }
 
-// guard turns a panic into an error. The library reads the file as mapped memory and trusts it, so a damaged page or a
-// truncated file causes a panic or a fault. guard is for reading only: code that wants to continue after such an error
-// must end the process instead.
+// guard runs fn and turns a panic or a memory fault in it into an error. bbolt maps the file into memory and trusts its
+// content, so a damaged page or a truncated file causes a panic or a fault. Use guard only to inspect a stopped server:
+// a running server must exit instead of continuing after such an error.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -116,7 +117,7 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// Path returns the directory.
+// Path returns the path of the directory.
 func (d *StoppedDir) Path() string { return d.path }
 
 // Close releases the directory, so that the server can start again.
@@ -131,7 +132,7 @@ func (d *StoppedDir) Close() error {
 	return err
 }
 
-// Server identifies the server of the directory. What can't be read is left empty.
+// Server identifies the server of the directory. Fields that can't be read are left empty.
 func (d *StoppedDir) Server() StoppedServer {
 	var s StoppedServer
 	if text, err := os.ReadFile(filepath.Join(d.path, fileServerID)); err == nil {
@@ -144,7 +145,7 @@ func (d *StoppedDir) Server() StoppedServer {
 	if d.broken != nil {
 		return s
 	}
-	_ = guard(func() error { // the keys that the raft library uses; a server that never voted has none
+	_ = guard(func() error { // the keys are raft's; a server that never voted lacks those of the vote
 		s.Term, _ = d.store.GetUint64([]byte("CurrentTerm"))
 		s.VotedTerm, _ = d.store.GetUint64([]byte("LastVoteTerm"))
 		candidate, err := d.store.Get([]byte("LastVoteCand"))
@@ -154,11 +155,11 @@ func (d *StoppedDir) Server() StoppedServer {
 	return s
 }
 
-// Bounds returns which entries the log has. The newest may be uncommitted: a stopped server can't know. Code: invalid
-// for a damaged log.
+// Bounds returns the indexes of the log's oldest and newest entry. The newest entries may be uncommitted; a log does
+// not show which ones are. Code: invalid if the log is damaged.
 func (d *StoppedDir) Bounds() (LogBounds, error) { return d.bounds, d.broken }
 
-// Newest returns the index of the newest state that can be read: that of the last entry, or of a newer snapshot.
+// Newest returns the index of the last entry in the log or of the newest snapshot, whichever is higher.
 func (d *StoppedDir) Newest() uint64 {
 	newest := d.bounds.Last
 	for _, s := range d.Snapshots() {
@@ -167,7 +168,8 @@ func (d *StoppedDir) Newest() uint64 {
 	return newest
 }
 
-// entryTime returns when an entry was made, for people.
+// entryTime returns the wall time of an entry, for people. An entry without one gets the time when the leader appended
+// it.
 func entryTime(wall int64, appended time.Time) time.Time {
 	if wall > 0 {
 		return time.UnixMilli(wall)

@@ -16,17 +16,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// RecordKind is the kind of a log entry: one of ours, or one of raft's own.
+// RecordKind is the kind of a LogRecord.
 type RecordKind string
 
 // The kinds of records.
 const (
 	RecordCommand       RecordKind = "command"       // an fsm.Entry
-	RecordNoop          RecordKind = "noop"          // the first entry of a leader's term
-	RecordBarrier       RecordKind = "barrier"       // a read or a new term waited for it
-	RecordConfiguration RecordKind = "configuration" // the servers from this index on
-	RecordDamaged       RecordKind = "damaged"       // the entry can't be read
-	RecordUnknown       RecordKind = "unknown"       // only a newer program understands it
+	RecordNoop          RecordKind = "noop"          // raft's first entry of a leader's term
+	RecordBarrier       RecordKind = "barrier"       // an entry of raft for which a read or a new leader waited
+	RecordConfiguration RecordKind = "configuration" // an entry of raft that lists the servers from its index on
+	RecordDamaged       RecordKind = "damaged"       // an entry that can't be read, or missing entries
+	RecordUnknown       RecordKind = "unknown"       // an entry that only a newer program understands
 )
 
 // Valid reports whether k is in the closed set.
@@ -41,30 +41,30 @@ func (k RecordKind) Valid() bool {
 // String implements fmt.Stringer.
 func (k RecordKind) String() string { return string(k) }
 
-// LogRecord is one entry of the log as it was found.
+// LogRecord is one entry of the log, or a gap in the log.
 type LogRecord struct {
 	Index uint64
 	Term  uint64
 	Kind  RecordKind
-	Time  time.Time // when it was proposed, or appended by the leader
-	Bytes int       // of its content
-	Entry fsm.Entry // of a RecordCommand
-	// Servers are the members in a RecordConfiguration.
+	Time  time.Time // when the entry was proposed; if that is unknown, when the leader appended it
+	Bytes int       // size of its content
+	Entry fsm.Entry // only of a RecordCommand
+	// Servers are the cluster's servers; only of a RecordConfiguration.
 	Servers []StoredMember
-	// Err says why the entry is damaged, or why this program can't understand it.
+	// Err says why the entry can't be read, or why this program can't understand it. Otherwise it is nil.
 	Err *model.Error
 }
 
-// StoredMember is a server in a configuration.
+// StoredMember is a server in a stored raft configuration.
 type StoredMember struct {
 	ID      model.ServerID `json:"id"`
 	Address string         `json:"address"`
 	Voter   bool           `json:"voter"`
 }
 
-// Records iterates over the entries from one index to another, both included, as far as the log has them. A damaged
-// entry comes with its Err, and the entries after it follow. A gap of any length comes as one record. If the log can't
-// be read at all, the only element is an error with code invalid.
+// Records iterates over the log's entries between two indexes, both included. A damaged entry is a record with Err set,
+// and the entries after it follow. A gap of any length is one such record. If the log can't be read at all, Records
+// yields only an error with code invalid.
 func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	return func(yield func(LogRecord, error) bool) {
 		if d.broken != nil {
@@ -85,8 +85,8 @@ func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	}
 }
 
-// Record returns the entry at an index. A damaged entry is returned with its Err. Codes: not_found, and invalid for a
-// log that can't be read at all.
+// Record returns the entry at an index. If the entry is damaged or missing, the record has Err set. Codes: not_found if
+// the index is outside the log's bounds; invalid if the log can't be read at all.
 func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	if d.broken != nil {
 		return LogRecord{}, d.broken
@@ -100,7 +100,7 @@ func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
 	return r, nil
 }
 
-// String says which entries the log has.
+// String returns a predicate for a sentence about the log: "is empty", or for example "has 3 to 9".
 func (b LogBounds) String() string {
 	if b.Last == 0 {
 		return "is empty"
@@ -110,7 +110,8 @@ func (b LogBounds) String() string {
 
 func (d *StoppedDir) logFile() string { return filepath.Join(d.path, fileLog) }
 
-// read decodes one entry, damaged or not, and returns the index of the next one: 0 after the last.
+// read decodes one entry. If the entry is damaged or missing, the record has Err set. next is the index at which to
+// read on. It is 0 if the entry is missing and no later one is found.
 func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	var l raft.Log
 	next = index + 1
@@ -128,7 +129,8 @@ func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	return r.decode(d, &l), next
 }
 
-// nextAfterGap finds where a gap in the log ends, and returns its length as an error.
+// nextAfterGap returns the index of the first entry after a missing one. It returns 0 if there is none or the search
+// fails. The error is never nil: it says what is missing, or why the search failed.
 func (d *StoppedDir) nextAfterGap(index uint64) (next uint64, _ error) {
 	err := guard(func() error {
 		return d.keys.View(func(tx *bbolt.Tx) error {
@@ -179,7 +181,7 @@ func (r LogRecord) decode(d *StoppedDir, l *raft.Log) LogRecord {
 	return r
 }
 
-// membersOf lists the servers of a configuration. raft's addresses have the form id@host:port; it removes the id.
+// membersOf returns the servers of a raft configuration. From an address of the form id@host:port it removes the id.
 func membersOf(c raft.Configuration) []StoredMember {
 	members := make([]StoredMember, len(c.Servers))
 	for i, s := range c.Servers {
@@ -192,7 +194,8 @@ func membersOf(c raft.Configuration) []StoredMember {
 	return members
 }
 
-// damaged marks a record that can't be read. If only a newer program understands the entry, the error keeps its code.
+// damaged returns the record as a RecordDamaged with Err set. If err has the code needs_format, only a newer program
+// understands the entry. Then the record becomes a RecordUnknown, and Err has the code and hint of err.
 func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
 	r.Kind = RecordDamaged
 	code, hint := model.CodeInvalid,

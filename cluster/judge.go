@@ -9,29 +9,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// judge is the leader's view of which nodes are silent. It asks the other servers about nodes that this server misses.
-// A verdict is valid only as long as the answers to its question are.
+// judge finds out for the leader which nodes are silent. It asks the other servers about nodes that this server has not
+// heard lately. A verdict is valid for one heartbeat interval, like the answers that it rests on.
 type judge struct {
 	s *Server
 
 	mu       sync.Mutex
 	verdicts map[model.NodeID]ruling
-	change   chan struct{} // closed when Live would answer differently, apart from growing ages
-	shown    map[model.NodeID]fsm.Liveness
+	change   chan struct{}                 // is closed and replaced when Live has news
+	shown    map[model.NodeID]fsm.Liveness // what publish last compared; ages are reduced to 0 or 1
 }
 
-// ruling is a verdict, and when its question was asked.
+// ruling is a verdict on one registration of a node.
 type ruling struct {
 	live  fsm.Liveness
-	asked time.Time
-	epoch uint64
+	asked time.Time // when the other servers were asked
+	epoch uint64    // of the registration
 }
 
 func newJudge(s *Server) *judge {
 	return &judge{s: s, verdicts: map[model.NodeID]ruling{}, change: make(chan struct{})}
 }
 
-// run weighs the nodes again and again for as long as this server leads.
+// run judges the nodes in rounds until ctx ends, because this server no longer leads. Then it forgets the verdicts.
 func (j *judge) run(ctx context.Context, _ uint64) {
 	defer j.forget()
 	for ctx.Err() == nil {
@@ -43,7 +43,7 @@ func (j *judge) run(ctx context.Context, _ uint64) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
-			// many members may change at once, for example when thousands of agents arrive
+			// Many members may change at once, for example when thousands of agents start. The next round waits for them.
 			pause(ctx, min(max(minLook, restShare*took), mostRest))
 		}
 		timer.Stop()
@@ -56,8 +56,8 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks about the nodes that this server has not heard for a while. It returns when to look again: when the next
-// node may be late, or soon while one is.
+// round asks the other servers about the nodes that this server has not heard for lateAfter, and publishes the result.
+// It returns the time until the next round: at most one heartbeat interval, or half of one while a node is late.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
@@ -85,27 +85,28 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 	return max(next, minLook)
 }
 
-// lateAfter is the age from which the leader asks the other servers whether they hear a node. It is more than one lost
-// heartbeat, and less than the three after which the node counts as missing. So a leader that alone is cut off from its
-// agents does not take them for gone.
+// lateAfter returns the age from which the leader asks the other servers whether they hear a node. It is more than one
+// heartbeat interval, so that one lost heartbeat causes no question. It is less than the three intervals after which
+// HOLD counts a node as missing. So a leader learns in time that only its own connection to the agents is cut.
 func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
-// askLimit bounds the wait for the other servers: a dead one among them must not delay the verdict.
+// askLimit bounds the wait for the other servers' answers, so that a dead server does not delay the verdict.
 const askLimit = time.Second
 
 // minLook is the shortest time between two rounds.
 const minLook = 20 * time.Millisecond
 
-// While members keep changing, the next round waits restShare times as long as the last one took, because each round
-// looks at every node. It waits at most mostRest, because the round may also have waited for answers.
+// Each round looks at every node. So after a change in gossip, the pause before the next round is restShare times as
+// long as the last round took. It is at most mostRest, because that round may have spent its time waiting for answers.
 const (
 	restShare = 9
 	mostRest  = 100 * time.Millisecond
 )
 
-// weigh asks twice. The first question is only for ages. The second, about the nodes that are silent by those ages,
-// also asks every agreeing server to renew no more leases of them. Only the second answers can make a node silent, so
-// no server renews the lease of a node whose offline entry may be on its way.
+// weigh asks the other servers twice. The first question is only for ages. The second question is about the nodes that
+// are silent by those ages. A server that agrees to it renews no more leases of these nodes. Only answers to the second
+// question can make a node silent. So once a node's offline entry may be on its way, no majority renews the node's
+// lease.
 func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration) {
 	asked := time.Now()
 	evidence := j.evidence(ctx, nodes, threshold, interval, false)
@@ -127,9 +128,9 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	}
 }
 
-// rule keeps what the evidence says of a node. If another server said that it hears the node, that counts for one
-// heartbeat, even if the server's next answer is late. Otherwise one late answer to a leader that is cut off from its
-// agents could cause a HOLD.
+// rule stores the verdict on a node. If the last verdict rests on a server that hears the node, and that server did not
+// answer this time, the last verdict stays for up to one heartbeat interval. Otherwise one late answer to a leader that
+// is cut off from its agents could cause a HOLD.
 func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,8 +142,9 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
 }
 
-// evidence asks every other server at once. It waits until all have answered, but at most half a heartbeat and at most
-// 1 s. It returns what it has by then.
+// evidence asks all other servers at once, and adds what this server knows itself. It waits until all have answered,
+// but for at most half a heartbeat interval and at most askLimit. If giveUp is true, each server that agrees renews no
+// more leases of the nodes.
 func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	interval time.Duration, giveUp bool) Evidence {
 	s := j.s
@@ -167,8 +169,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	return e
 }
 
-// askAges puts the question to every other server at once. A server that does not answer within the limit has no
-// opinion.
+// askAges puts the question to all other servers at once. Servers that do not answer within the limit are left out.
 func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) []Opinion {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -203,28 +204,31 @@ func (s *Server) fitness() Fitness {
 	return f
 }
 
-// calmEnough reports whether this server's ages can be trusted: it was not paused for two heartbeats.
+// calmEnough reports whether this server's ages can be trusted. They can if the process was neither paused nor starved
+// during the last two heartbeat intervals and the last second.
 func (s *Server) calmEnough() bool {
 	h := HeartbeatInterval(s.cfg.Machine.State().Settings.OfflineAfter)
 	return s.seen.stall.calm() >= max(2*h, time.Second)
 }
 
-// Live returns the evidence about every node of the state. Only the leader's contains verdicts. It does not block.
+// Live returns the liveness of every node of the state. Only the leader's result contains verdicts. It does not block.
 func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.seen.judge.live() }
 
-// LiveOf returns what Live says of one node, without looking at the others. ok is false for a node that the state does
-// not have.
+// LiveOf returns what Live returns for one node, without looking at the others. ok is false if the state does not have
+// the node.
 func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.seen.judge.liveOf(id) }
 
-// LiveChanged returns a channel that is closed when Live has news: a verdict, a gossip state, an age that has passed
-// three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
+// LiveChanged returns a channel that is closed when the leader notices that Live has news, for example a verdict, a
+// gossip state, an age that has passed three heartbeat intervals, or facts that are newer than those in the state. To
+// miss no news, call LiveChanged before Live.
 func (s *Server) LiveChanged() <-chan struct{} {
 	s.seen.judge.mu.Lock()
 	defer s.seen.judge.mu.Unlock()
 	return s.seen.judge.change
 }
 
-// Heard notes a request that the node's agent made over mTLS. It counts like a heartbeat.
+// Heard notes that the node's agent made a request over mTLS. The request counts for the node's age like a heartbeat,
+// but renews no lease. It also ends a suspicion of the node by gossip.
 func (s *Server) Heard(node model.NodeID) {
 	s.seen.hearts.Heard(node)
 	s.seen.pool.Heard(string(node))
@@ -269,7 +273,7 @@ func (j *judge) liveOf(id model.NodeID) (l fsm.Liveness, ok bool) {
 	return j.livenessOf(&g, n, j.s.seen.hearts.Sign(n)), true
 }
 
-// livenessOf judges one node; j.mu is held.
+// livenessOf returns the liveness of one node. sign is what Hearts knows of the node. j.mu is held.
 func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Liveness {
 	l := fsm.Liveness{
 		Age: model.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard,
@@ -278,12 +282,12 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
-	// After an election all servers may just have been away, so agents first get time to reach them again.
+	// Until this leader was elected, perhaps no server could answer agents. So agents first get time to reach a server.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
-	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
+	// A verdict counts no longer than the answers that it rests on, and not if the node has been heard since.
 	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) &&
 		g.now.Sub(v.asked) <= g.interval {
 		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
@@ -291,13 +295,13 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	return l
 }
 
-// publish wakes the waiters of LiveChanged if there is something new.
+// publish wakes those who wait for LiveChanged if Live has news.
 func (j *judge) publish() {
 	state := j.s.cfg.Machine.State()
 	now := j.live()
 	late := model.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
-		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // ages always grow: keep only whether they passed a limit
+		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // both always grow, so compare only whether they passed a limit
 		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {
 			l.FactsGen = 0 // the state already has these facts
 		}
@@ -316,8 +320,8 @@ func (j *judge) publish() {
 	}
 }
 
-// sameNews reports whether b has no news compared with a. Facts that the state already has are no news, because their
-// entry woke everybody.
+// sameNews reports whether b has no news compared with a. If b.FactsGen is 0, the state already has the facts. They are
+// no news, because the entry that wrote them has woken everybody.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

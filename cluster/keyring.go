@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keyring asks the other servers for the keys of registrations that this server's own state does not know yet. A server
-// that has just returned hears every node, but may need long to catch up, and can't catch up without a leader. Leases
-// must not wait for that.
+// keyring gets from the other servers the keys of registrations that this server's own state does not have yet. A
+// server that has just started needs these keys to check heartbeats. Its own state may take long to catch up, and
+// without a leader it can't. Leases must not wait for that.
 type keyring struct {
 	wake chan struct{} // capacity 1
 
@@ -19,13 +19,13 @@ type keyring struct {
 	known  map[model.NodeID]learnedKey
 }
 
-// learnedKey is a registration as another server's state has it.
+// learnedKey is a registration that another server's state contains.
 type learnedKey struct {
 	nodeKey
-	index uint64 // of that state; not used once this server's own state is as new
+	index uint64 // of the other server's state; the key is not used any more once this server's state is as new
 }
 
-// nodeKey is a registration of a node, and whether it counts as offline.
+// nodeKey is the last registration of a node in a server's state. Offline reports whether the node is offline there.
 type nodeKey struct {
 	Node    model.NodeID `cbor:"1,keyasint"`
 	Epoch   uint64       `cbor:"2,keyasint"`
@@ -37,15 +37,15 @@ type keyQuery struct {
 	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
 
-// keyReply answers a keyQuery. Nodes that the server does not know are left out.
+// keyReply is a server's answer to a keyQuery. Nodes that the server does not know are left out.
 type keyReply struct {
 	State uint64    `cbor:"1,keyasint"` // index of the server's state
 	Keys  []nodeKey `cbor:"2,keyasint"`
 }
 
 const (
-	maxWantedKeys = 1024        // at once; bounded, because anyone with the gossip key can name any node
-	askKeysEvery  = time.Second // the least time between two questions
+	maxWantedKeys = 1024        // nodes in one question; bounded, because anyone with the gossip key can invent nodes
+	askKeysEvery  = time.Second // the shortest time between two questions
 	askKeysLimit  = time.Second
 )
 
@@ -53,8 +53,8 @@ func newKeyring() *keyring {
 	return &keyring{wake: make(chan struct{}, 1), wanted: map[model.NodeID]bool{}, known: map[model.NodeID]learnedKey{}}
 }
 
-// get returns a registration that was learned from a state newer than index. If none is known, the other servers are
-// asked for it.
+// get returns a registration that was learned from a state newer than index. If it has none, it returns false, and the
+// other servers will be asked, unless maxWantedKeys nodes are waiting for that already.
 func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,8 +71,8 @@ func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	return key, false
 }
 
-// learn takes in an answer of another server. own is the index of this server's state: answers from states that are not
-// newer are forgotten.
+// learn stores the answer of another server. own is the index of this server's state. learn drops all registrations
+// from states that are not newer than own.
 func (k *keyring) learn(r keyReply, own uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 }
 
 // registration returns a node's registration from this server's state, or from another server's newer state. ok is
-// false if the registration is unknown or no longer the node's last.
+// false if the registration is unknown or is known not to be the node's last.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)
@@ -150,7 +150,8 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	return s.seen.keys.get(of, state.Index)
 }
 
-// nodeKey returns the key that signs the heartbeats of a node's last registration.
+// nodeKey returns the key with which the heartbeats of a registration must be signed. ok is false unless it is the
+// node's last known registration.
 func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	n, ok := s.registration(of)
 	return n.Key, ok

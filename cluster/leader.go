@@ -15,19 +15,20 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// leadership is this server's time as leader of one term, from its first Barrier on.
+// leadership describes this server's leadership in one term. It begins once the term's first Barrier is done.
 type leadership struct {
 	term  uint64
 	since time.Time
-	// confirmed is when the newest Barrier that proved the leadership began. It is the first Barrier of the term, or one
+	// confirmed is when the last Barrier that proved the leadership was started: the first Barrier of the term, or one
 	// after a pause of this process.
 	confirmed time.Time
 }
 
 var errLostLeadership = errors.New("this server no longer leads")
 
-// followTerms runs lead inside a context for each term that this server leads. raft's main loop blocks while nobody
-// reads its notifications. So one goroutine only reads them, until drained is closed because raft has stopped.
+// followTerms runs Server.term in each term that this server leads, until ctx ends. raft's main loop blocks while
+// nobody reads its notifications. So one goroutine does nothing but read them. It stops when drained is closed, which
+// must happen after raft has stopped.
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
@@ -50,8 +51,8 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	wg.Wait()
 }
 
-// runTerms ends when ctx does, after the current term has ended. It takes notifications from the box. If direct is not
-// nil, it also reads them from that channel, to which raft writes.
+// runTerms starts and ends terms according to the notifications in box. If direct is not nil, it also takes
+// notifications from that channel, to which raft writes. When ctx ends, it ends the current term and returns.
 func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
@@ -98,7 +99,8 @@ func (m *mailbox) take() []bool {
 	return out
 }
 
-// startTerm begins to lead. It returns a function that ends the term and waits until it has ended.
+// startTerm runs Server.term in a goroutine. It returns a function that makes term stop and waits until it has
+// returned.
 func (s *Server) startTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if plant.Is(plant.UnreadNotify) {
@@ -111,7 +113,7 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 	}()
 	return func() {
 		cancel(errLostLeadership)
-		s.state.leadership.Store(nil) // after the cancel, because term checks ctx again after it has stored its leadership
+		s.state.leadership.Store(nil) // must follow cancel: term checks ctx again after it has stored its leadership
 		for {
 			select {
 			case <-done:
@@ -123,8 +125,8 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 	}
 }
 
-// term leads: first the Barrier, because raft signals leadership before the entries of older terms are applied,
-// then everything that a leader does.
+// term leads until ctx ends. It first waits for a Barrier, because raft signals leadership before the entries of older
+// terms are applied. Then it runs everything that a leader does.
 func (s *Server) term(ctx context.Context) {
 	began := time.Now()
 	number, ok := s.settle(ctx)
@@ -162,7 +164,7 @@ func (s *Server) term(ctx context.Context) {
 		if s.cfg.Lead == nil {
 			return
 		}
-		// A leader that can't decide is worse than none: another server has to take over.
+		// A leader that can't decide is worse than no leader, so this server stops and another one can take over.
 		if err := s.cfg.Lead(ctx, number); err != nil && ctx.Err() == nil {
 			s.fatal(fmt.Errorf("lead in term %d: %w", number, err))
 		}
@@ -171,10 +173,10 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
 }
 
-// announce writes an entry that names this term's leader, so that an event shows it. Nothing waits for this entry: a
-// server whose disk is full leads too, and writes it once there is room. To write it twice changes nothing. It comes
-// after the first ticks, because the first entry of a term sets the time that people see. That time must not come from
-// one wrong clock.
+// announce writes an entry that names this term's leader, so that an event shows who leads. It tries until it succeeds
+// or ctx ends. Nothing waits for the entry: a server whose disk is full leads too, and writes the entry once there is
+// room. Writing it twice is harmless. ticks starts announce once it knows enough wall clocks or has waited for some
+// rounds. The first entry of a term sets the time that people see, which must not come from one wrong clock.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {
@@ -191,8 +193,8 @@ func (s *Server) announce(ctx context.Context, term uint64) {
 }
 
 // confirm passes a Barrier after each pause of this process, to prove that this server still leads. Until then Leader
-// does not say so. raft itself can't prove it. It renews its lease with answers that arrived in the sockets before the
-// pause, while another server may already lead and write.
+// returns self as false. raft's lease proves nothing after a pause: raft renews it with answers that were already in
+// the sockets, while another server may lead and write by now.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		r := s.state.leadership.Load()
@@ -213,7 +215,8 @@ func (s *Server) confirm(ctx context.Context, _ uint64) {
 	}
 }
 
-// settle passes a Barrier and returns the term in which it was committed. ok is false if leadership was lost first.
+// settle passes a Barrier and returns the term in which it was committed. It tries until it succeeds; ok is false if
+// ctx ended first.
 func (s *Server) settle(ctx context.Context) (term uint64, ok bool) {
 	for ctx.Err() == nil {
 		before := s.raft.CurrentTerm()
@@ -229,7 +232,7 @@ func (s *Server) settle(ctx context.Context) (term uint64, ok bool) {
 	return 0, false
 }
 
-// pause sleeps unless ctx ends.
+// pause sleeps for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -239,7 +242,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// beginCluster writes the first entry, which names the cluster permanently and sets the first settings.
+// beginCluster writes the first entry of a new cluster, which fixes its id and name and sets its first settings. It
+// does nothing if the state has a cluster id already.
 func (s *Server) beginCluster(ctx context.Context) error {
 	if s.cfg.Machine.State().Cluster.ID != "" {
 		return nil
@@ -257,9 +261,10 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	return nil
 }
 
-// TransferLeader hands leadership to another server. With an empty id it prefers voters that work, then those with the
-// most room on their disk, then the one with the most of the log. It blocks, at most two election timeouts. Codes:
-// no_leader, not_found, conflict.
+// TransferLeader hands leadership to another voter. If to is empty, it chooses one: it prefers voters that work, then
+// those with the most room on their disk, then the one with the longest log. It blocks for at most two election
+// timeouts. Codes: no_leader if this server does not lead; not_found if to is no voter; conflict if to leads already,
+// if there is no other voter, or if the transfer failed.
 func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
@@ -270,7 +275,7 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
-	if !s.disk.store.awaitAppend(ctx) { // otherwise raft would take the request only after the append, or never
+	if !s.disk.store.awaitAppend(ctx) { // while raft appends to the log, it does not take the request
 		return model.Refuse(model.CodeConflict,
 			"leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
 			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)
@@ -281,7 +286,7 @@ func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	return nil
 }
 
-// transferTarget returns the voter to hand leadership to.
+// transferTarget returns the voter that TransferLeader hands leadership to.
 func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	m := s.membership()
 	var best ServerView
@@ -306,8 +311,9 @@ func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
 
-// Leader returns who leads. self is true only if this server leads, its lease is in force and its first Barrier is
-// done. ok is false while no leader is known. It does not block.
+// Leader returns who leads. self is true only if raft says that this server leads and a Barrier has proved that, in
+// this term and since the last pause of this process. self is false if a majority contradicts this server's state. ok
+// is false if no leader is known, or if raft says that this server leads but self is false. Leader does not block.
 func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	address, id := s.raft.LeaderWithID()
 	if id == "" {
@@ -330,7 +336,8 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	return leader, self, self
 }
 
-// Term returns the term that this server leads, once its Barrier is done; 0 while it doesn't lead.
+// Term returns the term in which this server leads. It returns 0 if this server does not lead, or if the first Barrier
+// of the term is not done yet.
 func (s *Server) Term() uint64 {
 	if r := s.state.leadership.Load(); r != nil {
 		return r.term
@@ -338,5 +345,5 @@ func (s *Server) Term() uint64 {
 	return 0
 }
 
-// String names this server, for logs.
+// String returns the name and id of this server, for logs.
 func (s *Server) String() string { return fmt.Sprintf("%s (%s)", s.cfg.Name, s.dir.id) }

@@ -20,10 +20,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tellEvery is how often a recovered cluster looks for the servers that it left behind.
+// tellEvery is the pause between two rounds of greetLeftServers.
 const tellEvery = 5 * time.Second
 
-// hello returns the layer of raft's connections.
+// hello returns the layer that raft's connections use.
 func (s *Server) hello(log hclog.Logger) *helloLayer {
 	return &helloLayer{
 		Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy,
@@ -31,8 +31,8 @@ func (s *Server) hello(log hclog.Logger) *helloLayer {
 	}
 }
 
-// joinHistory takes over the history of the server that takes this one in. It fails if this server already has a log,
-// because its entries may belong to another history.
+// joinHistory gives this new server the history of the server that adds it to a cluster. It fails if this server
+// already has a log, because the log's entries may belong to another history.
 func (s *Server) joinHistory(h model.History) error {
 	if !s.opened.Load() || !s.fresh() {
 		return errors.New("this server has a log already")
@@ -44,21 +44,23 @@ func (s *Server) joinHistory(h model.History) error {
 	return nil
 }
 
-// replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
+// replacedBy stops this server for good, because the cluster was recovered without it. by is the history of the
+// recovered cluster. In production replacedBy does not return.
 func (s *Server) replacedBy(by model.History) {
-	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage causes a call
+	s.failWith(replacedError(s.cfg.DataDir, by), func() { // runs once, though each server of the new lineage calls
 		if err := s.dir.noteReplaced(by); err != nil {
 			s.log.Error("can't note that this server was replaced", "error", err)
 		}
 	})
 }
 
-// noteReplaced keeps this server from starting again.
+// noteReplaced writes a mark into the directory that keeps the server from starting again.
 func (d *dataDir) noteReplaced(by model.History) error {
 	return durable.ReplaceBytes(d.file(fileReplaced), []byte(by.String()+"\n"), 0o600)
 }
 
-// replaced reads what noteReplaced wrote; zero if there is none.
+// replaced returns the history that noteReplaced wrote, or a zero history if there is none. Code: conflict if the mark
+// is damaged.
 func (d *dataDir) replaced() (by model.History, err error) {
 	text, err := os.ReadFile(d.file(fileReplaced))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +76,7 @@ func (d *dataDir) replaced() (by model.History, err error) {
 	return by, nil
 }
 
-// checkReplaced fails for a directory that noteReplaced marked. Code: conflict.
+// checkReplaced returns an error if noteReplaced marked the directory, or if the mark can't be read. Code: conflict.
 func (d *dataDir) checkReplaced() error {
 	by, err := d.replaced()
 	if err == nil && by.Cluster != "" {
@@ -83,8 +85,9 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory replaces. They come from an earlier recovery that
-// left this server behind, and the operator has to name its lineage. Codes: conflict, invalid.
+// superseded returns the lineages that a recovery of this directory supersedes. There are some only if an earlier
+// recovery left this server behind. lineage is the lineage of that recovery, as the operator gave it, or empty. Codes:
+// conflict if the directory's mark of that recovery has another lineage or is damaged; invalid if lineage is malformed.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -92,7 +95,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "": // this server never met a server of that lineage, but an agent did, and named it
+	case by.Cluster == "": // this server met no server of that lineage; the operator has it from an agent's refusal
 		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
@@ -101,7 +104,8 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 	return slices.DeleteFunc(by.Lineages, func(l string) bool { return slices.Contains(own, l) }), nil
 }
 
-// checkLineage fails for a name that newLineage does not make. Code: invalid.
+// checkLineage returns an error unless lineage has the form that newLineage makes. lineage must not be empty. Code:
+// invalid.
 func checkLineage(lineage string) error {
 	for _, c := range lineage {
 		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
@@ -112,17 +116,17 @@ func checkLineage(lineage string) error {
 	return nil
 }
 
-// lineageLength is the length of a lineage's name, in letters and digits of five bits each.
+// lineageLength is the number of characters of a lineage. Each is a letter or digit with five random bits.
 const lineageLength = 16
 
-// newLineage makes a name that no other recovery has.
+// newLineage returns a new lineage: a random string that no other recovery has.
 func newLineage() string {
 	id := newID()
 	return strings.ToLower(id[len(id)-lineageLength:])
 }
 
-// checkRecovering fails for a directory in which Recover was interrupted: its lineage and its configuration may not
-// belong together. Code: conflict.
+// checkRecovering returns an error if Recover was interrupted in the directory. Then the lineage and the configuration
+// in the directory may not belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
 		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).
@@ -139,11 +143,11 @@ func replacedError(dir string, by model.History) *model.Error {
 }
 
 // greetLeftServers connects to the servers that a recovery left behind, at their last addresses in the log and wherever
-// gossip sees them. The hello at the start of the connection makes them stop. Otherwise they would elect each other and
-// acknowledge writes.
+// gossip sees them. It repeats that until ctx ends. The hello at the start of a connection makes such a server stop.
+// Otherwise these servers could elect a leader among themselves and acknowledge writes.
 //
-// Another server may answer there, such as an empty one with the same address. Servers that answer are greeted more and
-// more rarely, because each greeting is a warning in their log.
+// Another server may answer at such an address, for example a new server without state. Each greeting causes a warning
+// in the log of the server that answers, so greetings at an address that answers become more and more rare.
 func (s *Server) greetLeftServers(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
 	type greeting struct {
@@ -178,15 +182,15 @@ func (s *Server) greetLeftServers(ctx context.Context) {
 }
 
 const (
-	tellMost    = 5 * time.Minute // the longest pause between two greetings of a server that answers
+	tellMost    = 5 * time.Minute // the longest pause between two greetings at an address that answers
 	greetAtOnce = 8               // greetings at a time
-	maxGreeted  = 32              // servers from gossip, in addition to those of the directory
+	maxGreeted  = 32              // servers that are greeted because of gossip, not because the directory lists them
 )
 
-// greet connects to a server that was left behind, and reports whether any server answered at its address.
+// greet connects to the address of a server that was left behind. It reports whether any server answered there.
 func greet(layer *helloLayer, left leftServer) (answered bool) {
 	conn, err := layer.dialAt(left.ID, left.Address, helloTimeout)
-	if err == nil { // an empty server answered in its place
+	if err == nil { // a server without state accepted the hello
 		_ = conn.Close()
 		return true
 	}
@@ -194,7 +198,9 @@ func greet(layer *helloLayer, left leftServer) (answered bool) {
 	return !errors.As(err, &lost) && !errors.Is(err, io.EOF)
 }
 
-// leftServers returns the servers to greet. There are none unless a recovery began this server's lineage.
+// leftServers returns the servers to greet: those that the data directory lists as left behind, and those in gossip
+// whose lineage was replaced by this server's. Members are left out. If no recovery began this server's lineage, it
+// returns nil.
 func (s *Server) leftServers() []leftServer {
 	h := s.History()
 	if h.Lineage() == "" {

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memberIndex indexes the members among the servers that the leader knows. It leaves out all others: gossip may invent
-// thousands, and each of them is checked against the index. It points into the servers of its Membership.
+// memberIndex finds the members of a Membership by id, address and name. Members are the servers in the configuration.
+// Other servers are not in the index, because an attacker may invent thousands of them in gossip. Each of these is only
+// checked against the index. The index points into the Servers of the Membership.
 type memberIndex struct {
 	Format    uint16
 	LastIndex uint64
@@ -44,8 +45,8 @@ func (m Membership) index() *memberIndex {
 	return r
 }
 
-// namesake returns a living member with the name of another server, or nil. A second server with the same name is not
-// taken in, because its name in a command would be ambiguous.
+// namesake returns a living member, other than s, that has the name of s. It returns nil if there is none. A new server
+// with the name of a living member is not added, because the name would be ambiguous in a command.
 func (r *memberIndex) namesake(s ServerView) *ServerView {
 	for _, one := range r.name[s.Name] {
 		if one.ID != s.ID {
@@ -55,7 +56,7 @@ func (r *memberIndex) namesake(s ServerView) *ServerView {
 	return nil
 }
 
-// at returns the member with this address in the configuration.
+// at returns the member with this address in the configuration, or nil.
 func (r *memberIndex) at(address string) *ServerView { return r.address[address] }
 
 func (r *memberIndex) move(s ServerView) (Change, bool) {
@@ -65,8 +66,8 @@ func (r *memberIndex) move(s ServerView) (Change, bool) {
 	return Change{Kind: ChangeMove, ID: s.ID, Address: s.Address, Voter: s.Voter, Reason: "it has a new address"}, true
 }
 
-// replace removes a dead member whose address a fresh server has. The member's directory was wiped, so it will not come
-// back.
+// replace returns the removal of a dead member whose address now belongs to s, a new server without state. The member's
+// directory must have been wiped, so the member will not return.
 func (r *memberIndex) replace(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
 		return Change{}, false
@@ -79,8 +80,8 @@ func (r *memberIndex) replace(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
-// add takes in a server that has no state. An operator has to decide about a server with state: it was removed before,
-// or belongs to another cluster.
+// add returns the addition of s if s has no state. A server with state was removed before or belongs to another
+// cluster, so an operator has to decide about it.
 func (r *memberIndex) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {
@@ -96,7 +97,8 @@ func (r *memberIndex) promote(s ServerView) (Change, bool) {
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
 }
 
-// succeed removes a dead member if a living voter has its name. That voter took its place at another address.
+// succeed returns the removal of s, a dead voter, if a living voter has its name. The living voter took the place of s
+// at another address.
 func (r *memberIndex) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false
@@ -109,8 +111,8 @@ func (r *memberIndex) succeed(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
 }
 
-// checkPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
-// is too far behind).
+// checkPromote returns why a server can't get a vote now, or nil. Codes: not_found if it is no member; conflict if it
+// has a vote already, does not answer, or is too far behind.
 func (r *memberIndex) checkPromote(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	switch {
@@ -127,8 +129,8 @@ func (r *memberIndex) checkPromote(id model.ServerID) *model.Error {
 	return nil
 }
 
-// checkRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
-// majority.
+// checkRemove returns why a server can't be removed now, or nil. Codes: not_found if it is no member; conflict if the
+// remaining voters would have no working majority.
 func (r *memberIndex) checkRemove(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	if !ok {
@@ -149,7 +151,8 @@ func (r *memberIndex) checkRemove(id model.ServerID) *model.Error {
 	return nil
 }
 
-// checkForcedRemove is checkRemove for an operator who insists: only the last vote is protected.
+// checkForcedRemove returns why a server can't be removed even by force, or nil. Codes: not_found if it is no member;
+// conflict if it is the last voter.
 func (r *memberIndex) checkForcedRemove(id model.ServerID) *model.Error {
 	s, ok := r.byID[id]
 	if !ok {

@@ -7,15 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Membership is what the leader knows of the servers, as a value. The next change of the voters depends on it alone.
+// Membership is what the leader knows of the servers, as a value. The next change of the configuration depends only on
+// such a value.
 type Membership struct {
 	Self      model.ServerID
-	Index     uint64 // of the configuration; a change fails if another one was made since
-	Format    uint16 // of the state
-	LastIndex uint64 // of the leader's log
-	SettleFor time.Duration
-	Servers   []ServerView // in the configuration, in gossip, or both
-	First     int          // index in Servers at which NextChange begins to look; at least 0
+	Index     uint64        // of the committed configuration; a change fails if there is a newer configuration
+	Format    uint16        // of the state
+	LastIndex uint64        // of the leader's log
+	SettleFor time.Duration // how long a server must have kept up before it gets a vote
+	Servers   []ServerView  // in the configuration, in gossip, or both
+	First     int           // index in Servers at which NextChange begins to look; at least 0
 }
 
 // ServerView is what the leader knows of one server.
@@ -27,14 +28,14 @@ type ServerView struct {
 	Configured string // host:port in the configuration; empty if the server is not in it
 	Voter      bool
 
-	Alive      bool   // gossip sees it as alive; always true of the server that asks
-	Fresh      bool   // it says in gossip that it has no state at all
-	Foreign    bool   // its directory belongs to another cluster or lineage
-	Format     uint16 // the newest that it can read; 0 = not known
+	Alive      bool   // gossip sees it as alive or suspect; always true of this server itself
+	Fresh      bool   // it claims in gossip that it has no state at all
+	Foreign    bool   // it claims in gossip that it belongs to another cluster or lineage
+	Format     uint16 // the newest format that it can read; 0 if not known
 	Answered   bool   // it answered one of the leader's last ticks
-	LastIndex  uint64 // of its log, from its last answer
+	LastIndex  uint64 // of its log, from its last answer to a tick
 	Room       Room
-	HealthyFor time.Duration // how long it has answered every tick and lagged little
+	HealthyFor time.Duration // for how long it has answered every tick and has not lagged by more than maxLogLag
 }
 
 // member reports whether the server is in the configuration.
@@ -43,35 +44,36 @@ func (s ServerView) member() bool { return s.Configured != "" }
 // works reports whether the server can take part in a majority now.
 func (s ServerView) works() bool { return s.Alive && s.Answered }
 
-// ChangeKind is what happens to one server of the configuration.
+// ChangeKind is the kind of a Change.
 type ChangeKind string
 
 // The kinds of change.
 const (
-	ChangeAdd     ChangeKind = "add"     // as a non-voter
-	ChangePromote ChangeKind = "promote" // a non-voter gets a vote
-	ChangeMove    ChangeKind = "move"    // its address changed
+	ChangeAdd     ChangeKind = "add"     // a server becomes a non-voter
+	ChangePromote ChangeKind = "promote" // a non-voter becomes a voter
+	ChangeMove    ChangeKind = "move"    // a member gets a new address
 	ChangeRemove  ChangeKind = "remove"
 )
 
-// Change is one step of membership. There is never more than one under way.
+// Change is a change of one server in the configuration. At most one change is under way at a time.
 type Change struct {
 	Kind    ChangeKind
 	ID      model.ServerID
 	Address string
-	Voter   bool   // of a move: the server has a vote
+	Voter   bool   // only of a ChangeMove: the server has a vote
 	Reason  string // for people
 
-	// Of a removal: the server that takes its place. It must prove over TLS that it is at Address, and, unless Name is
-	// empty, that its certificate has that name.
+	// Successor is only of a ChangeRemove: the server that took the place of ID, or empty if an operator removes ID. The
+	// successor must prove over TLS that it is at Address. If Name is not empty, the successor's certificate must also
+	// have that name.
 	Successor model.ServerID
 	Name      string
 }
 
-// NextChange returns the one step to take now. ok is false when nothing needs to change. The steps, in order: write
-// down a new address; remove a dead server whose address a new one has taken; add a new server without a vote; give a
-// vote to a server that has kept up for long enough; remove a dead server whose name a living voter has. Steps for
-// which skip is true are left out. Each kind of step looks at the server at m.First first.
+// NextChange returns the change to make now. ok is false if there is none. It looks for these changes, in this order:
+// give a member its new address; remove a dead member whose address a new server has taken; add a new server without a
+// vote; give a vote to a member that has kept up for long enough; remove a dead voter whose name a living voter has.
+// Changes for which skip returns true are left out. Each kind of change is first looked for at the server m.First.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	r := m.index()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {
@@ -85,7 +87,7 @@ func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	return Change{}, false
 }
 
-// Find returns the view of a server; ok is false for one that isn't known.
+// Find returns the view of a server; ok is false if the server is not known.
 func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 	i := slices.IndexFunc(m.Servers, func(s ServerView) bool { return s.ID == id })
 	if i < 0 {
@@ -94,15 +96,16 @@ func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 	return m.Servers[i], true
 }
 
-// CheckPromote returns why a server can't get a vote now. Codes: not_found; conflict (it has one, does not answer, or
-// is too far behind).
+// CheckPromote returns why a server can't get a vote now, or nil. Codes: not_found if it is no member; conflict if it
+// has a vote already, does not answer, or is too far behind.
 func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.index().checkPromote(id) }
 
-// CheckRemove returns why a server can't be removed now. Codes: not_found; conflict if the rest would have no working
-// majority.
+// CheckRemove returns why a server can't be removed now, or nil. Codes: not_found if it is no member; conflict if the
+// remaining voters would have no working majority.
 func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.index().checkRemove(id) }
 
-// CheckForcedRemove is CheckRemove for an operator who insists: only the last vote is protected.
+// CheckForcedRemove returns why a server can't be removed even by force, or nil. Codes: not_found if it is no member;
+// conflict if it is the last voter.
 func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
 	return m.index().checkForcedRemove(id)
 }
@@ -112,8 +115,8 @@ func noServer(id model.ServerID) *model.Error {
 		WithHint("list them with: outspan server members")
 }
 
-// NextFormat returns the newest format that every server of the configuration can read; 0 while one of them is not
-// known.
+// NextFormat returns the newest format that every member can read. It returns 0 if it is not known of some member which
+// formats that member can read.
 func (m Membership) NextFormat() uint16 {
 	lowest := uint16(0)
 	for _, s := range m.Servers {

@@ -18,10 +18,10 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is the time before a failed change is tried again, so that it does not block other changes.
+// changeAgain is the pause before a failed change is tried again. Other changes are made meanwhile.
 const changeAgain = 5 * time.Second
 
-// servers returns the servers of the newest configuration, committed or not. raft answers without its main loop.
+// servers returns the servers of the newest configuration, committed or not. It does not wait for raft's main loop.
 func (s *Server) servers() []raft.Server {
 	f := s.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
@@ -30,14 +30,14 @@ func (s *Server) servers() []raft.Server {
 	return slices.Clone(f.Configuration().Servers)
 }
 
-// configIndex returns the index of the newest committed configuration, or 0 if it isn't known. A change names it. raft
-// refuses the change if another configuration, committed or not, came after it.
+// configIndex returns the index of the newest committed configuration, or 0 if it isn't known. A change of the
+// configuration names this index. raft refuses the change if there is a newer configuration, committed or not.
 func (s *Server) configIndex() uint64 {
 	return s.committed().index
 }
 
-// committed returns the newest committed configuration that this server knows: that of the newest applied entry, else
-// that of the restored snapshot.
+// committed returns the newest committed configuration that this server knows. It is from the last configuration entry
+// that was applied, or otherwise from the newest snapshot. If there is neither, it is zero.
 func (s *Server) committed() configuration {
 	if c := s.fsm.config.Load(); c != nil {
 		return *c
@@ -55,7 +55,7 @@ func (s *Server) committed() configuration {
 	return c.configuration
 }
 
-// electorate returns the part of an answer to heartbeats that describes the configuration.
+// electorate returns what this server's answers to heartbeats say about the voters.
 func (s *Server) electorate() electorate {
 	e := electorate{History: s.History().String()}
 	if s.opened.Load() {
@@ -65,19 +65,20 @@ func (s *Server) electorate() electorate {
 	return e
 }
 
-// Voters returns the index and the voters of the newest committed configuration that this server knows. Index 0 means
-// that it knows none yet.
+// Voters returns the index and the voters of the newest committed configuration that this server knows. If it knows
+// none yet, index is 0.
 func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)
 }
 
-// voters returns the servers of the newest configuration that have a vote.
+// voters returns the servers that have a vote in the newest configuration, committed or not.
 func (s *Server) voters() []raft.Server {
 	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
 }
 
-// membership returns what this server knows of the servers. Values that come from ticks are there only while it leads.
+// membership returns what this server knows of all servers. Values that come from answers to ticks are current only
+// while this server leads.
 func (s *Server) membership() Membership {
 	m := Membership{
 		Self: s.dir.id, Index: s.configIndex(), Format: s.cfg.Machine.State().Format, LastIndex: s.raft.LastIndex(),
@@ -125,8 +126,8 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	return v
 }
 
-// keepMembers makes one change after the other, for as long as this server leads. Changes that need a proof first do
-// not delay other changes.
+// keepMembers changes the servers, one change at a time, and raises the format, until ctx ends. A change that waits for
+// a proof does not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when each change last failed
@@ -144,7 +145,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
 		began := time.Now()
-		m.First = rand.IntN(max(len(m.Servers), 1)) // an attacker can choose the order of invented servers
+		m.First = rand.IntN(max(len(m.Servers), 1)) // random, because an attacker can invent servers with the lowest ids
 		c, ok := m.NextChange(skip)
 		proofs.start(ctx, began)
 		if ok && s.disk.space.room() != RoomNone {
@@ -159,7 +160,8 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 }
 
-// warnOfNamesakes logs each new server that is not taken in because its name belongs to another one, once per server.
+// warnOfNamesakes logs each new server that is not added because a living member has its name. warned holds the servers
+// that were already logged.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	r := m.index()
 	for _, v := range m.Servers {
@@ -173,8 +175,8 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	}
 }
 
-// raiseFormat switches to a newer format once every server, and every agent that is not offline, can read it. warned
-// holds the nodes that were already logged as a reason to wait.
+// raiseFormat switches to a newer format once every server and every agent can read it. Agents whose nodes are offline,
+// or disabled and empty, don't count. warned holds the nodes that were already logged as a reason to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
@@ -202,7 +204,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	s.log.Info("raised the format", "format", next)
 }
 
-// wantVoters makes gossip never give up on the voters.
+// wantVoters tells the gossip pool who the voters are, so that it never gives up on them.
 func (s *Server) wantVoters() {
 	var names []string
 	for _, v := range s.voters() {
@@ -211,7 +213,7 @@ func (s *Server) wantVoters() {
 	s.seen.pool.Want(names)
 }
 
-// change proves the claim that a change rests on, makes the change, and waits until it is committed.
+// change proves the claim that a change rests on, and then makes the change with alter.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	if err := s.prove(c); err != nil {
 		return err
@@ -219,8 +221,8 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	return s.alter(ctx, index, c)
 }
 
-// alter makes a change whose claim was proven, and waits until it is committed. It fails if the configuration is no
-// longer the one that the change was decided on.
+// alter makes a change whose claim was proven, and waits until it is committed, for at most changeTimeout. index is the
+// index of the configuration for which the change was decided. alter fails if there is a newer one. Code: conflict.
 func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -242,8 +244,10 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	return nil
 }
 
-// prove makes sure that the server which a change rests on is at the address in gossip, over a connection with both
-// certificates. Anyone with the gossip key can claim any address. Codes: conflict, name_unproven.
+// prove makes the server that proverOf names prove its claims in gossip, because anyone with the gossip key can claim
+// anything. It connects to c.Address over mTLS. If proverOf names no server, it does nothing. It blocks for at most
+// helloTimeout. Codes: conflict if the server can't be reached there; name_unproven if its certificate does not have
+// the name c.Name.
 func (s *Server) prove(c Change) error {
 	id := s.proverOf(c)
 	if id == "" {
@@ -262,7 +266,7 @@ func (s *Server) prove(c Change) error {
 	return nil
 }
 
-// proverOf returns the server that must prove its address before a change is made; empty if none must.
+// proverOf returns the server that must prove its address before a change is made, or an empty id if none must.
 func (s *Server) proverOf(c Change) model.ServerID {
 	if id := c.prover(); id != s.dir.id { // a server knows its own address, and may not reach itself there
 		return id
@@ -270,12 +274,13 @@ func (s *Server) proverOf(c Change) model.ServerID {
 	return ""
 }
 
-// codeNameUnproven: a server's certificate does not have the name that the server claims in gossip.
+// codeNameUnproven means that a server's certificate does not have the name that the server claims in gossip.
 const codeNameUnproven model.Code = "name_unproven"
 
-// Join finds the server at an address, which is host:port of its gossip, or of its TLS port if gossip knows it already.
-// If this server leads, it then takes the server in even if that has state. New servers need no Join: the leader takes
-// them in when gossip finds them. Join blocks for at most 10 s. Codes: invalid, timeout, conflict.
+// Join makes gossip find the server at an address: the host:port of its gossip, or of its TLS listener if gossip knows
+// the server already. If the server is a living member, Join does nothing. If gossip knows it as alive and this server
+// leads, Join adds it without a vote, even if it has state. New servers need no Join: the leader adds them when gossip
+// finds them. Join blocks for some seconds for each address that the host has. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -303,8 +308,9 @@ func (s *Server) Join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Promote gives a server a vote. A server that was removed before, or has state, is first added without a vote and gets
-// the vote once it has caught up. Codes: no_leader, not_found, conflict.
+// Promote gives a vote to a member without one. If the server is no member, Promote only adds it without a vote, even
+// if it was removed before or has state. The leader then gives it a vote once it has caught up. Codes: no_leader if
+// this server does not lead; not_found if the server is unknown or is neither a member nor alive; conflict otherwise.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -324,8 +330,8 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
-// membershipNow asks every server again. A server that answered a moment ago may be gone, and a removal that counts on
-// it would end the majority. It blocks for at most a second.
+// membershipNow is membership after all servers were asked again. A server that answered a moment ago may have stopped
+// since. A removal that counts on that server could leave no working majority. membershipNow blocks for at most 1 s.
 func (s *Server) membershipNow(ctx context.Context) Membership {
 	s.tickAll(ctx, s.Term())
 	m := s.membership()
@@ -337,8 +343,8 @@ func (s *Server) membershipNow(ctx context.Context) Membership {
 	return m
 }
 
-// Remove removes a server permanently. Without force it fails if the rest would have no working majority. Codes:
-// no_leader, not_found, conflict.
+// Remove removes a server from the configuration permanently. If force is false, it fails if the remaining voters would
+// have no working majority. If force is true, it fails only for the last voter. Codes: no_leader, not_found, conflict.
 func (s *Server) Remove(ctx context.Context, id model.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()

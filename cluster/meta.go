@@ -14,30 +14,30 @@ import (
 type Meta struct {
 	Role   transport.Role `cbor:"1,keyasint"`           // server or agent
 	BootID string         `cbor:"2,keyasint,omitempty"` // of the kernel
-	// Incarnation is of the process. Only this shows a restart that is faster than failure detection.
+	// Incarnation identifies the process. Only a new incarnation shows a restart that is faster than failure detection.
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
 	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
 	Name        string      `cbor:"5,keyasint,omitempty"` // for people
 	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
 
-// ServerMeta is the part of a Meta that only servers have. It has what servers must know of each other without a
-// leader.
+// ServerMeta is the part of a Meta that only servers have. It contains what servers must know of each other while there
+// is no leader.
 type ServerMeta struct {
-	ClusterID string           `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
+	ClusterID string           `cbor:"1,keyasint,omitempty"` // set by the log's first entry; empty before
 	Fresh     bool             `cbor:"2,keyasint,omitempty"` // it has no raft state at all
 	Expect    int              `cbor:"3,keyasint,omitempty"` // bootstrap_expect
-	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, permanently
+	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the servers with which it agreed to begin a cluster
 	Room      Room             `cbor:"5,keyasint,omitempty"` // free space in its data directory
 	Format    uint16           `cbor:"6,keyasint,omitempty"` // the newest format that it can read
 	Version   string           `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
-	Lineage   string           `cbor:"8,keyasint,omitempty"` // of the cluster; see model.History
+	Lineage   string           `cbor:"8,keyasint,omitempty"` // the lineage that it follows
 }
 
-// metaLimit is memberlist's limit; it panics on more.
+// metaLimit is memberlist's limit for a Meta in bytes. memberlist panics if a Meta is longer.
 const metaLimit = 512
 
-// The longest texts in a Meta, so that a full one always fits.
+// Limits of the strings in a Meta, in bytes, and of the number of servers in a pledge.
 const (
 	maxMetaID      = 64
 	maxMetaAddress = 72
@@ -45,7 +45,7 @@ const (
 	maxPledge      = 7
 )
 
-// codec encodes messages of servers and agents outside the log. It is immutable.
+// codec encodes and decodes messages of servers and agents outside the log. It is immutable.
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
@@ -61,8 +61,8 @@ func newPeerCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 1 << 17, MaxMapPairs: 16})
 }
 
-// codecOf panics on options that cbor refuses; they are constants. Unknown fields are ignored, because newer versions
-// may have more.
+// codecOf returns a codec with the given limits. It panics if cbor refuses them, but they are constants. The codec
+// ignores unknown fields when it decodes, because newer versions may have more fields.
 func codecOf(limits cbor.DecOptions) codec {
 	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF,
 		cbor.IndefLengthForbidden, cbor.TagsForbidden
@@ -77,7 +77,8 @@ func codecOf(limits cbor.DecOptions) codec {
 	return codec{enc, dec}
 }
 
-// encodeMeta fails for a Meta that would not fit, on which memberlist would panic.
+// encodeMeta encodes a Meta, with its version cut to maxMetaVersion bytes. It fails if a string or the result is too
+// long.
 func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	for _, text := range []string{m.BootID, m.Incarnation, m.Name} {
 		if len(text) > maxMetaID {

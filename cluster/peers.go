@@ -7,14 +7,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question and
-// answer are CBOR that an Asker need not understand. A call ends with ctx, which always has a deadline.
+// Asker puts questions to other servers, outside the log and over mTLS with the role server on both sides. body and
+// answer are CBOR that an Asker need not understand. AskPeer must return when ctx ends; ctx always has a deadline.
 // transport.PeerClient is the production Asker.
 type Asker interface {
 	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
 }
 
-// The questions.
+// The names of the questions.
 const (
 	questionTick   = "tick"
 	questionAges   = "ages"
@@ -39,7 +39,7 @@ type tickReply struct {
 	State     uint64         `cbor:"3,keyasint"` // index of its state
 	Installs  uint64         `cbor:"4,keyasint"` // snapshots that it has restored since it started
 	Mark      uint64         `cbor:"5,keyasint"` // of this reply
-	Wall      int64          `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 = an older version
+	Wall      int64          `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 if it runs an older version
 	Condition Condition      `cbor:"7,keyasint"`
 }
 
@@ -47,8 +47,8 @@ type tickReply struct {
 type ageQuery struct {
 	Leader model.ServerID `cbor:"1,keyasint"`
 	Nodes  []nodeEpoch    `cbor:"2,keyasint"`
-	// GiveUp asks the server to renew no more leases of these epochs, for each node whose age here has reached the
-	// threshold.
+	// If GiveUp is true, the server gives up each of these epochs whose node it has not heard for Threshold, unless the
+	// server itself was paused. That means that it renews no more leases of that epoch.
 	GiveUp    bool           `cbor:"3,keyasint,omitempty"`
 	Threshold model.Duration `cbor:"4,keyasint"`
 }
@@ -71,9 +71,9 @@ type nodeAge struct {
 	Heard bool           `cbor:"3,keyasint"`
 }
 
-// AnswerPeer answers a question of another server. The caller has checked that the asking certificate has the role
-// server. It blocks only for a digest, and to write down that nodes are given up. Codes: invalid, not_found for a
-// question that this version does not know.
+// AnswerPeer answers a question of another server. The caller must have checked that the other server's certificate has
+// the role server. AnswerPeer blocks only to compute a digest and to write given-up epochs to the disk. Codes: invalid
+// if body is damaged; not_found if this version does not know the question.
 func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error) {
 	switch question {
 	case questionTick:
@@ -113,8 +113,8 @@ func askPeer[A any](ctx context.Context, s *Server, address, question string, q 
 	return a, nil
 }
 
-// answerAges returns how long this server has not heard nodes, and gives up epochs if the question asks for it and this
-// server agrees.
+// answerAges returns how long this server has not heard some nodes. If q.GiveUp is true, it also gives up epochs. If it
+// can't write that down, it returns Calm as false, so that its answer does not count as agreement.
 func (s *Server) answerAges(q ageQuery) ageReply {
 	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
 	var agreed []nodeEpoch
@@ -133,7 +133,7 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 	return out
 }
 
-// opinion turns an answer into evidence.
+// opinion turns an answer into an Opinion.
 func (r ageReply) opinion() Opinion {
 	o := Opinion{Server: r.Server, Calm: r.Calm, Ages: make(map[model.NodeID]Age, len(r.Ages))}
 	for _, a := range r.Ages {

@@ -14,30 +14,31 @@ import (
 // Limits for proving claims in gossip. A change of the servers that rests on such a claim waits for the proof.
 const (
 	proofsAtOnce   = 8
-	proofsKept     = 2                // of proofsAtOnce: for the servers that have waited longest, whatever their failures
-	claimsNew      = 100              // new claims of each kind in one look at the servers
-	claimsMost     = 20_000           // more than the members of a full pool can make
-	proofRetry     = 5 * time.Second  // after the first failure in a row; twice as long after each further one
-	proofRetryMost = time.Minute      // upper bound of that wait
-	proofHolds     = 10 * time.Second // after that, a proven claim must be proven again and an unwanted one is dropped
-	proofMemory    = 10 * time.Minute // how long failures count
+	proofsKept     = 2                // of proofsAtOnce: kept for servers that have waited longest, despite failures
+	claimsNew      = 100              // new claims of each kind between two calls of start
+	claimsMost     = 20_000           // claims in all; the members of a full pool can't cause as many
+	proofRetry     = 5 * time.Second  // pause after a failure; it doubles with each further failure in a row
+	proofRetryMost = time.Minute      // upper bound of that pause
+	proofHolds     = 10 * time.Second // how long a proof counts, and how long a claim is kept that no change needs
+	proofMemory    = 10 * time.Minute // how long the record of a server is kept after its last attempt
 )
 
 // proofs proves the claims of gossip concurrently with the loop that changes the servers. Anyone with the gossip key
-// can claim servers where nobody answers, and each attempt to reach one takes seconds. Servers that failed less often
-// go first, then those that wait longer. Some places are kept for those that wait longest. Names don't affect the
-// order, because an attacker chooses them. It is safe for many goroutines.
+// can claim servers where nobody answers, and each attempt to reach such a server takes seconds. So servers with fewer
+// failures are tried first, and among equals those that have waited longer. Some places are kept for the servers that
+// have waited longest. Names don't affect the order, because an attacker chooses them. proofs is safe for many
+// goroutines.
 type proofs struct {
-	prove  func(Change) error // it blocks for at most helloTimeout
-	failed func(Change, error)
+	prove  func(Change) error  // blocks for at most helloTimeout
+	failed func(Change, error) // called after each failed attempt
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	claims map[Change]*claim
-	fresh  map[ChangeKind]int // new claims since the last start
+	fresh  map[ChangeKind]int // the number of new claims since the last call of start
 	number uint64             // of the newest claim
 	record map[model.ServerID]*record
-	flying map[bool]int // attempts under way: in kept places (true), and in the others
+	flying map[bool]int // the number of attempts under way: in kept places (true) and in the others (false)
 }
 
 // claim is what must be proven before one change.
@@ -45,15 +46,15 @@ type claim struct {
 	first  time.Time // when the change was first wanted
 	number uint64    // orders claims that were first wanted at the same time
 	asked  time.Time // when the change was last wanted
-	proven time.Time // zero: not proven
+	proven time.Time // when the claim was proven; zero if it is not
 }
 
 // record is the outcome of the attempts to reach one server.
 type record struct {
-	failures int // in a row
-	tried    time.Time
-	flying   bool
-	kept     bool // whether it flies in a kept place
+	failures int       // in a row
+	tried    time.Time // when the last attempt began, or ended if none is under way
+	flying   bool      // an attempt is under way
+	kept     bool      // the attempt under way uses a kept place
 }
 
 // retry returns when the server may be tried again.
@@ -71,8 +72,9 @@ func newProofs(prove func(Change) error, failed func(Change, error)) *proofs {
 	}
 }
 
-// holds reports whether the claim that a change rests on was proven within proofHolds. Otherwise the next start tries
-// to prove it. After claimsNew new claims of a kind since the last start, further ones have to wait for a later call.
+// holds reports whether the claim that a change rests on was proven less than proofHolds ago. If not, holds notes the
+// claim, so that the next call of start may try to prove it. Between two calls of start it notes at most claimsNew new
+// claims of a kind.
 func (p *proofs) holds(c Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +96,8 @@ func (p *proofs) holds(c Change) bool {
 	return !one.proven.IsZero()
 }
 
-// start begins to prove the claims that were wanted since a time, if their servers may be tried again. It does not
-// block.
+// start begins attempts to prove the claims that were wanted at or after since, if their servers may be tried and
+// places are free. It also drops old claims and records. It does not block.
 func (p *proofs) start(ctx context.Context, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,11 +124,11 @@ func (p *proofs) start(ctx context.Context, since time.Time) {
 type waiting struct {
 	change   Change
 	failures int       // of its server
-	since    time.Time // when it was first wanted, or its server was last tried
+	since    time.Time // when it was first wanted or its server was last tried, whichever is later
 	number   uint64    // of the claim
 }
 
-// longer orders claims by how long they have waited, the longest first.
+// longer compares two claims, for sorting: the claim that has waited longer is first.
 func (w waiting) longer(other waiting) int {
 	return cmp.Or(w.since.Compare(other.since), cmp.Compare(w.number, other.number))
 }
@@ -138,7 +140,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// fly begins due attempts in order, while places are free: the kept ones, or the others. p.mu is held.
+// fly begins attempts for the claims in due, in their order, while places are free. If kept is true, it uses the kept
+// places, otherwise the others. p.mu is held.
 func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept bool) {
 	places := proofsAtOnce - proofsKept
 	if kept {
@@ -179,7 +182,8 @@ func (p *proofs) try(ctx context.Context, c Change) {
 	}
 }
 
-// of returns the record of the server that a change has to reach. p.mu is held.
+// of returns the record of the server that must prove a change. If there is none, it returns an empty record, which it
+// does not store. p.mu is held.
 func (p *proofs) of(c Change) *record {
 	if r := p.record[c.prover()]; r != nil {
 		return r
@@ -190,7 +194,7 @@ func (p *proofs) of(c Change) *record {
 // wait blocks until no attempt is under way, for at most helloTimeout.
 func (p *proofs) wait() { p.wg.Wait() }
 
-// prover returns the server that must prove its address before a change is made; empty if none must.
+// prover returns the server that must prove its address before the change is made, or an empty id if none must.
 func (c Change) prover() model.ServerID {
 	if c.Kind == ChangeAdd || c.Kind == ChangeMove {
 		return c.ID

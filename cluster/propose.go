@@ -16,11 +16,11 @@ import (
 
 const (
 	enqueueTimeout = 5 * time.Second  // until raft's main loop takes an entry
-	outcomeTimeout = 30 * time.Second // until it is applied; raft itself would wait for ever
+	outcomeTimeout = 30 * time.Second // until the entry is applied; raft itself would wait for ever
 )
 
-// await waits for a future of raft, at most until ctx ends. raft's futures have no deadline of their own: a leader with
-// a hanging disk never answers.
+// await returns the error of a future of raft, or the cause of ctx if ctx ends first. raft's futures have no deadline
+// of their own: while a leader's disk hangs, they may never be done.
 func await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -32,16 +32,15 @@ func await(ctx context.Context, f raft.Future) error {
 	}
 }
 
-// Pending is an entry on its way into the log.
+// Pending is a submitted entry whose outcome may not be known yet.
 type Pending struct {
 	s      *Server
 	future raft.ApplyFuture
 }
 
-// Propose commits an entry and returns the outcome of each of its groups once the entry is applied here. It stamps
-// format, cluster time and wall clock; the caller sets the rest. It blocks at most 35 s. When ctx ends it returns
-// within 5 s. Codes: no_leader, busy and disk_full if the entry is certainly not in the log; unknown if it may be: then
-// try again with the same request id.
+// Propose commits an entry and returns the outcome of each of its groups once the entry is applied here. It sets the
+// entry's format, cluster time and wall clock; the caller sets the rest. It blocks for at most 35 s. When ctx ends, it
+// returns within 5 s. Codes: those of Submit and Wait.
 func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	p, err := s.Submit(ctx, e)
 	if err != nil {
@@ -50,9 +49,10 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 	return p.Wait(ctx)
 }
 
-// Submit puts an entry into the queue of the log and does not wait for its outcome, so that many can be under way.
-// Entries submitted by one goroutine are logged in that order. It blocks at most 5 s. Codes: no_leader, busy,
-// disk_full, invalid, timeout: the entry is certainly not in the log.
+// Submit puts an entry into raft's queue and does not wait for its outcome, so that many entries can be under way.
+// Entries that one goroutine submits are logged in the same order. Submit blocks for at most 5 s. After an error the
+// entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid or needs_format if
+// the entry can't be encoded.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
@@ -72,7 +72,9 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	return &Pending{s, s.raft.Apply(data, enqueueTimeout)}, nil
 }
 
-// Wait blocks until the entry is applied, ctx ends, or 30 s have passed. Codes as Propose.
+// Wait returns the outcome of each group of the entry. It blocks until the entry is applied here, until ctx ends, or
+// for 30 s. Codes: no_leader and busy if the entry is certainly not in the log; unknown if it may be in the log. After
+// unknown, try again with the same request id.
 func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	if end, ok := ctx.Deadline(); !ok || time.Until(end) > outcomeTimeout {
 		var cancel context.CancelFunc
@@ -91,7 +93,8 @@ func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	return results, nil
 }
 
-// outcome separates errors of entries that are certainly not in the log from errors of those that may be.
+// outcome turns an error of raft into a code: no_leader or busy if the entry is certainly not in the log, and otherwise
+// unknown.
 func (s *Server) outcome(err error) *model.Error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
@@ -116,7 +119,7 @@ func (s *Server) noLeader() *model.Error {
 	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
 }
 
-// raftBarrier commits a barrier and waits until everything before it is applied here.
+// raftBarrier commits a Barrier and waits until all entries before it are applied here, for at most outcomeTimeout.
 func (s *Server) raftBarrier(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, outcomeTimeout)
 	defer cancel()
@@ -126,13 +129,13 @@ func (s *Server) raftBarrier(ctx context.Context) error {
 }
 
 // ReadBarrier returns once this leader has applied everything that was committed before the call, so that a later read
-// of the state is linearizable. Concurrent callers share one Barrier. VerifyLeader would be cheaper, but a leader that
-// was paused verifies itself with answers from before. Codes: no_leader, timeout, disk_full.
+// of the state is linearizable. Concurrent callers share one Barrier. raft's VerifyLeader would be cheaper, but after a
+// pause of the process it counts answers from before the pause. Codes: no_leader, timeout, disk_full.
 func (s *Server) ReadBarrier(ctx context.Context) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
 	}
-	if s.disk.space.room() == RoomNone { // a barrier is an entry too
+	if s.disk.space.room() == RoomNone { // a Barrier is an entry, too
 		return s.checkRoom()
 	}
 	err := s.confirmLeader(ctx)
@@ -154,8 +157,8 @@ func (s *Server) confirmLeader(ctx context.Context) error {
 	return s.barrier.wait(ctx)
 }
 
-// coalescer lets any number of callers share one run of a function. The run always begins after the call: callers that
-// come during a run wait for the next one.
+// coalescer lets any number of callers share one run of a function. A run never begins before the calls that share it:
+// callers that call during a run wait for the next run.
 type coalescer struct {
 	run func(context.Context) error
 
@@ -189,7 +192,7 @@ func (c *coalescer) wait(ctx context.Context) error {
 	}
 }
 
-// loop ends when nobody waits. Each run has its own deadline.
+// loop calls run again and again until no caller waits for it. run must limit its time itself.
 func (c *coalescer) loop() {
 	for {
 		c.mu.Lock()
@@ -205,14 +208,15 @@ func (c *coalescer) loop() {
 	}
 }
 
-// transferWatch detects a leadership transfer that never ends. raft can keep a flag that refuses every entry, even
-// after a new election, and only a new process clears it.
+// transferWatch detects a leadership transfer that never ends. raft may leave its flag for a transfer set. Then it
+// refuses every entry, even after a new election, and only a restart of the process helps.
 type transferWatch struct {
 	mu    sync.Mutex
-	since time.Time
+	since time.Time // when raft began to refuse because of a transfer; zero if it does not
 }
 
-// note takes in the outcome of an entry or a barrier.
+// note notes the outcome of an entry or a Barrier. It stops the server if raft has refused for too long because of a
+// transfer.
 func (t *transferWatch) note(s *Server, err error) {
 	limit := 2 * s.cfg.Raft.electionTimeout()
 	if t.stuck(err, limit) && !plant.Is(plant.StuckTransfer) {

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	repeatAfter  = 30 * time.Second // a line of raft about one peer is written at most this often
+	repeatAfter  = 30 * time.Second // the shortest time between two equal lines about one peer
 	repeatedMost = 1000             // lines that are remembered
 )
 
-// quietLog is raft's log with fewer repetitions. raft logs a peer that does not answer at every try, several times a
-// second. quietLog writes the first line, and then at most one line per repeatAfter, with the number of those left out.
-// Two lines are the same if their text and their peer are, whatever the error. It is safe for many goroutines.
+// quietLog is raft's logger with fewer repetitions. If a peer does not answer, raft logs that several times a second.
+// Of equal warnings and errors about one peer, quietLog writes the first, and then at most one per repeatAfter, with
+// the number of lines that were left out. Lines are equal if their text and their peer are the same, whatever their
+// other arguments. Lines that name no peer are always written. quietLog is safe for many goroutines.
 type quietLog struct {
 	hclog.Logger
 	seen *repeats
@@ -56,7 +57,8 @@ func (q quietLog) With(args ...any) hclog.Logger { return quietLog{q.Logger.With
 // Named implements hclog.Logger.
 func (q quietLog) Named(name string) hclog.Logger { return quietLog{q.Logger.Named(name), q.seen} }
 
-// let reports whether a line is to be written now. It adds to the arguments how many such lines were left out.
+// let reports whether a line is to be written now, and returns the arguments to write. If equal lines were left out
+// before, it adds their number to the arguments.
 func (r *repeats) let(text string, args []any) ([]any, bool) {
 	peer := peerOf(args)
 	if peer == "" {
@@ -81,7 +83,7 @@ func (r *repeats) let(text string, args []any) ([]any, bool) {
 	return args, true
 }
 
-// peerOf returns the peer that the arguments of a line of raft name; "" if they name none.
+// peerOf returns the peer that the arguments of a line name, or an empty string if they name none.
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {

@@ -19,32 +19,33 @@ import (
 
 // RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
 type RaftConfig struct {
-	// Multiplier stretches every timeout of elections, for slow machines. With the default 1 a failover takes 2-3 s, with
-	// 2 twice as long.
+	// Multiplier lengthens all timeouts of elections, and SettleFor, for slow machines. With the default 1, a failover
+	// takes 2 to 3 s; with 2, it takes twice as long.
 	Multiplier int
-	// SnapshotInterval is how often raft checks whether to take a snapshot; default 30 s, staggered up to twice that.
+	// SnapshotInterval is how often raft checks whether to take a snapshot; default 30 s. raft waits a random time between
+	// one and two intervals.
 	SnapshotInterval time.Duration
 	// SnapshotThreshold is the number of entries after which raft takes a snapshot; default 8192. A low number costs disk
 	// writes, a high one makes a restart longer.
 	SnapshotThreshold uint64
-	// TrailingLogs is how many entries stay in the log although a snapshot holds them; default 65536. With few, a server
-	// that was away for a moment needs a whole snapshot.
+	// TrailingLogs is how many entries stay in the log although a snapshot holds them; default 65536. With a low number, a
+	// server that was unreachable for a moment needs a whole snapshot.
 	TrailingLogs uint64
 	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
 	MaxLogBytes int64
-	// SettleFor is how long a new server must have kept up before it gets a vote; default 10 s.
+	// SettleFor is how long a new server must have kept up before it gets a vote; default 10 s times Multiplier.
 	SettleFor time.Duration
 }
 
 const (
 	snapshotsKept   = 3
-	maxLogLag       = 250 // entries: a server that lags by no more has caught up
+	maxLogLag       = 250 // entries; a server that lags by at most this many has caught up
 	raftPool        = 3   // connections kept to each peer
 	raftTimeout     = 10 * time.Second
-	maxRPCsInFlight = 1 // with more, one failed append stops the replication to that server for ever
+	maxRPCsInFlight = 1 // to one server; with more, one failed append stops the replication to it for ever
 )
 
-// inFlight returns how many requests to a server may wait for their answers.
+// inFlight returns how many requests to one server may wait for their answers at a time.
 func inFlight() int {
 	if plant.Is(plant.WedgedFollower) {
 		return raft.DefaultMaxRPCsInFlight
@@ -78,10 +79,10 @@ func (c RaftConfig) withDefaults() RaftConfig {
 // that.
 func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Multiplier) * time.Second }
 
-// leaseTimeout is how long a leader goes on leading without hearing from a majority.
+// leaseTimeout is how long a leader continues to lead without hearing from a majority.
 func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
 
-// raft returns the library's configuration. What is not named here keeps the library's default.
+// raft returns the configuration for the raft library. Settings that are not named here keep the library's defaults.
 func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
 	out := raft.DefaultConfig()
 	out.LocalID = raft.ServerID(id)
@@ -95,26 +96,26 @@ func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger
 	out.TrailingLogs = c.TrailingLogs
 	out.ShutdownOnRemove = false
 	out.PreVoteDisabled = false
-	out.RestoreCommittedLogs = false // it would skip configuration entries, and hang with more than 8192 entries
+	out.RestoreCommittedLogs = false // raft would skip configuration entries, and hang with more than 8192 entries
 	out.NoLegacyTelemetry = true     // no metric names with server ids in them
 	out.NotifyCh = notify
 	out.Logger = newQuietLog(log)
 	return out
 }
 
-// machineFSM lets raft drive an fsm.Machine.
+// machineFSM is the raft.FSM that applies raft's entries to an fsm.Machine.
 type machineFSM struct {
 	machine  *fsm.Machine
 	clock    *clock
 	fatal    func(error)
 	applied  func(time.Duration)           // may be nil
 	installs atomic.Uint64                 // snapshots restored since the start of raft
-	config   atomic.Pointer[configuration] // the newest committed one; nil after a restore: then the snapshot has it
-	handed   atomic.Pointer[handedState]
-	saving   chan struct{} // capacity 1: held by raft's own snapshot until raft has noted it, or by a restore
+	config   atomic.Pointer[configuration] // the last applied one; nil if none was applied since the last restore
+	handed   atomic.Pointer[handedState]   // not nil while this server restores a state that it has in memory
+	saving   chan struct{}                 // capacity 1; full until raft has noted its own snapshot, and during a restore
 }
 
-// configuration is a committed configuration: the index of its entry, and its voters.
+// configuration is a committed configuration of raft: the index of its entry, and its voters.
 type configuration struct {
 	index  uint64
 	voters []model.ServerID
@@ -135,24 +136,25 @@ func votersOf(c raft.Configuration) (voters []model.ServerID) {
 	return voters
 }
 
-// handedState is a state that this server gives to raft as a snapshot, with the checksum of its bytes. raft gives the
-// bytes back to be restored, and decoding 100,000 instances again takes most of a second.
+// handedState is a state that this server gives to raft as a snapshot, with the checksum of the snapshot's bytes. raft
+// then calls Restore with these bytes. Restore recognizes them by the checksum and uses the state, because decoding
+// 100,000 instances again would take most of a second.
 type handedState struct {
 	state fsm.State
 	sum   [sha256.Size]byte
 }
 
-// Apply implements raft.FSM; raft calls ApplyBatch instead.
+// Apply implements raft.FSM, but raft calls ApplyBatch instead.
 func (m *machineFSM) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM. An entry that can't be applied ends the server: skipping it would make this
-// replica differ from the others. Panics pass through, for the same reason.
+// ApplyBatch implements raft.BatchingFSM. If an entry can't be applied, it stops the server, because skipping the entry
+// would make this replica differ from the others. For the same reason it does not recover from panics.
 func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
 	entries := make([]fsm.Logged, 0, len(logs))
 	for _, l := range logs {
 		if l.Type == raft.LogConfiguration {
-			// raft itself does not report the index of a configuration, which a change has to name
+			// A change of the servers has to name the index of the configuration, which raft does not report otherwise.
 			m.config.Store(&configuration{l.Index, votersOf(raft.DecodeConfiguration(l.Data))})
 			continue
 		}
@@ -164,7 +166,7 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	}
 	if err != nil {
 		m.fatal(err)
-		runtime.Goexit() // only where fatal returns: a test that stops one of several servers
+		runtime.Goexit() // reached only in tests with several servers in one process, where fatal returns
 	}
 	m.clock.hear(m.machine.State().Now)
 	answers := make([]any, len(logs))
@@ -179,8 +181,8 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 // batchBytes bounds the bytes applied before the state is published: about one large entry.
 const batchBytes = 256 << 10
 
-// batch returns how many of the logs to apply before the state is published. Readers should not wait for long. A batch
-// never crosses a checkpoint boundary, so that every server publishes the same state there.
+// batch returns how many of the logs to apply before the state is published, so that readers don't wait for long. A
+// batch never crosses a checkpoint boundary, so that every server publishes its state there.
 func batch(logs []*raft.Log) int {
 	bytes, stretch := 0, logs[0].Index/checkpointEvery
 	for i, l := range logs {
@@ -191,9 +193,9 @@ func batch(logs []*raft.Log) int {
 	return len(logs)
 }
 
-// Snapshot implements raft.FSM. A State is a value, so it takes no time. It refuses while a state is restored:
-// otherwise raft would note the older snapshot as its last one after the restore, and would send the restored state to
-// followers again and again.
+// Snapshot implements raft.FSM. It takes no time, because a State is a value. It fails while this server restores a
+// state. Otherwise raft would note the older snapshot as its last one after the restore, and would send the restored
+// state to followers again and again.
 func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	select {
 	case m.saving <- struct{}{}:
@@ -203,8 +205,8 @@ func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	}
 }
 
-// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout. raft can't begin another one until
-// resume is called. Code: timeout.
+// pauseSnapshots waits until raft writes no snapshot, for at most snapshotTimeout. Until resume is called, raft can't
+// begin a snapshot. Code: timeout.
 func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -229,7 +231,8 @@ func (m *machineFSM) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// restore reads a snapshot, unless it is the one whose state this server handed to raft.
+// restore replaces the state of the machine by a snapshot's. If the snapshot is of the handed state, it uses that state
+// instead of decoding the snapshot.
 func (m *machineFSM) restore(r io.Reader) error {
 	handed := m.handed.Swap(nil)
 	if handed == nil {
@@ -260,11 +263,11 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// Release implements raft.FSMSnapshot. raft has noted the snapshot when it calls Release.
+// Release implements raft.FSMSnapshot. raft calls it after it has noted the snapshot.
 func (s machineSnapshot) Release() { <-s.saving }
 
-// roomySnapshots refuses to write a snapshot while there is little room. raft tries again later, and the log needs the
-// rest of the disk. It delays errors of reading; see slowly.
+// roomySnapshots is a snapshot store that writes no snapshot while the disk has little room, because the log needs that
+// room. raft tries again later. slowly delays errors of reading.
 type roomySnapshots struct {
 	raft.SnapshotStore
 	room func() Room
@@ -273,8 +276,9 @@ type roomySnapshots struct {
 // snapshotPause is how long an error of reading snapshots is delayed.
 const snapshotPause = 100 * time.Millisecond
 
-// slowly delays an error. While raft hands leadership to a server that needs a snapshot, it retries a failed read of
-// the snapshots without a pause. Without the delay that would use up a core and fill the log with errors.
+// slowly returns err, after snapshotPause if err is not nil. While raft hands leadership to a server that needs a
+// snapshot, it retries a failed read of the snapshots without a pause. Without the delay, that would use up a core and
+// fill the log with errors.
 func slowly(err error) error {
 	if err != nil {
 		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short
