@@ -100,7 +100,6 @@ func (i *instance) set(a transport.Assignment) {
 	i.wake()
 }
 
-// wake makes run look at the assignment again. It does not block.
 func (i *instance) wake() {
 	select {
 	case i.changed <- struct{}{}:
@@ -114,7 +113,6 @@ func (i *instance) wanted() transport.Assignment {
 	return i.want
 }
 
-// current returns the latest task, or nil.
 func (i *instance) current() Task {
 	i.mu.Lock()
 	defer i.mu.Unlock()

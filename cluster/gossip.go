@@ -279,9 +279,8 @@ func (p *Pool) Send(name string, msg []byte) error {
 	return p.list.SendBestEffort(&m.node, msg)
 }
 
-// Answer sends a reply to the sender at address, an IP:port. The sender need not be a member, because a server that has
-// just started knows no members. An unknown sender is queued for a join. If address is empty, Answer does the same as
-// Send.
+// Answer sends a reply to the sender at address, an IP:port. A server that has just started knows no members, so the
+// sender need not be one. An unknown sender is queued for a join. With an empty address, Answer is Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)
@@ -418,5 +417,4 @@ func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
 	p.put(Member{Name: n.Name, Address: n.Address(), State: state, Meta: meta, node: node})
 }
 
-// joinPort is net.JoinHostPort for numbers.
 func joinPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
