@@ -39,7 +39,6 @@ type Beater struct {
 
 	mu      sync.Mutex
 	reg     registration
-	seq     uint64
 	facts   uint64
 	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
@@ -57,6 +56,7 @@ type registration struct {
 // link is the state of an agent's heartbeats to one server.
 type link struct {
 	echo     uint64      // number of the server's process, from its last answer
+	seq      uint64      // of the last heartbeat; grows within an epoch
 	sent     [8]sentBeat // ring of the last heartbeats; the index is seq modulo its length
 	answered time.Time   // when the newest answered heartbeat was SENT
 }
@@ -82,9 +82,9 @@ func NewBeater(cfg BeaterConfig) *Beater {
 func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.mu.Lock()
 	b.reg = registration{key: slices.Clone(key), epoch: epoch, every: interval}
-	b.seq, b.facts = 0, 0
+	b.facts = 0
 	for id, l := range b.servers {
-		l.sent = [8]sentBeat{}
+		l.seq, l.sent = 0, [8]sentBeat{}
 		b.servers[id] = l
 	}
 	b.mu.Unlock()
@@ -228,13 +228,13 @@ func (b *Beater) beatAll() (next time.Duration) {
 
 func (b *Beater) beat(to model.ServerID) {
 	b.mu.Lock()
-	b.seq++
 	l := b.servers[to]
-	l.sent[b.seq%uint64(len(l.sent))] = sentBeat{b.seq, time.Now()}
+	l.seq++
+	l.sent[l.seq%uint64(len(l.sent))] = sentBeat{l.seq, time.Now()}
 	b.servers[to] = l
 	key := b.reg.key
 	body := beat{
-		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: b.seq, Echo: l.echo,
+		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: l.seq, Echo: l.echo,
 		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Unanswered: b.unanswered(),
 		Address: b.cfg.Pool.Address(),
 	}
