@@ -57,10 +57,15 @@ func (n *Node) HoldsBack(format uint16) bool {
 	return !idle && n.Agent.Reads() < format
 }
 
+// SettingsMoved refuses a change that was made for older settings than those in force. Code: conflict.
+func (s *rules) SettingsMoved() *model.Error {
+	return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).
+		WithHint("read them again and repeat the change")
+}
+
 func (c *SettingsSet) apply(s *State) error {
 	if c.IfIndex != 0 && c.IfIndex != s.SettingsIndex {
-		return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).
-			WithHint("read them again and repeat the change")
+		return s.SettingsMoved()
 	}
 	if refusal := c.Settings.Check(); refusal != nil {
 		return refusal

@@ -121,6 +121,8 @@ func TestErrors(t *testing.T) {
 			model.CodeConflict, "read them again"},
 		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409,
 			model.CodeConflict, "read them again"},
+		{"settings that were never set", "PUT", "/v1/settings?if_index=0", asJSON, `{"offline_after":"30s"}`, 409,
+			model.CodeConflict, "read them again"},
 		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400,
 			model.CodeInvalid, "if_index"},
 		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400,

@@ -98,10 +98,11 @@ func setSettings() change[settingsInput, api.SettingsReply] {
 				if err != nil {
 					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
 				}
-				c.IfIndex = index
-			} else {
-				c.IfIndex = r.SettingsIndex // concurrent changes of different settings must not undo each other
+				if index != r.SettingsIndex { // the log takes 0 for no condition
+					return nil, r.SettingsMoved()
+				}
 			}
+			c.IfIndex = r.SettingsIndex // concurrent changes of different settings must not undo each other
 			return []fsm.Command{c}, nil
 		},
 	}
