@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -45,4 +47,51 @@ func TestPickIsFair(t *testing.T) {
 	if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, []string{"0", "1", "2", "4"}) {
 		t.Errorf("%v", keys)
 	}
+}
+
+// A port whose connections could not be accepted for a while is reported as open again once one is accepted.
+func TestPortRecovers(t *testing.T) {
+	r := NewRelay(DefaultLimits(), hclog.NewNullLogger())
+	defer r.Close()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServed(r, "web", l.Addr().String())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.accept(ctx, l)
+	}()
+	defer func() { stop(); <-ended }()
+	await := func(want model.PortCode) {
+		t.Helper()
+		for limit := time.After(10 * time.Second); ; {
+			s.mu.Lock()
+			code := s.code
+			s.mu.Unlock()
+			if code == want {
+				return
+			}
+			select {
+			case <-limit:
+				t.Fatalf("the port has the code %q, want %q", code, want)
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	if err := l.SetDeadline(time.Unix(1, 0)); err != nil { // accept fails, as without free descriptors
+		t.Fatal(err)
+	}
+	await(model.PortFailed)
+	if err := l.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	await("")
 }

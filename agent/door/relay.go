@@ -75,6 +75,7 @@ func closedText(address string, err error) string {
 func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	defer func() { _ = l.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	failed := false // the last try to accept
 	for s.place(ctx) { // before accepting, so that a connection without a place waits in the kernel
 		client, err := l.AcceptTCP()
 		if err != nil {
@@ -82,11 +83,16 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 			if ctx.Err() != nil {
 				return
 			}
+			failed = true
 			s.tell(l, model.PortFailed, "connections can't be accepted: "+err.Error())
 			if !pause(ctx, listenRetry/10, nil) {
 				return
 			}
 			continue
+		}
+		if failed {
+			failed = false
+			s.tell(l, "", "")
 		}
 		s.relay.open.Add(1)
 		s.relay.wg.Go(func() {
