@@ -49,14 +49,12 @@ type Beginner struct {
 // Choose returns the set to pledge to. ok is false if this server must not pledge now: it never begins a cluster, has
 // pledged already, sees a server that has state, sees too few servers, or is not in the set.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
-	if b.Expect <= 0 || b.Pledge != nil {
+	hasState := func(s Beginner) bool { return !s.Fresh }
+	if b.Expect <= 0 || b.Pledge != nil || slices.ContainsFunc(b.Servers, hasState) {
 		return nil, false
 	}
 	var ids []model.ServerID
 	for _, s := range b.Servers {
-		if !s.Fresh {
-			return nil, false
-		}
 		// If another server has pledged to a set with this server in it, that set takes precedence.
 		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
 			return s.Pledge, true

@@ -45,6 +45,8 @@ func TestChooseFirstServers(t *testing.T) {
 			"[] false"},
 		{"what others agreed to comes first", Beginning{Self: "c", Expect: 3, Servers: append(fresh("a", "b", "c"),
 			Beginner{ID: "d", Fresh: true, Expect: 3, Pledge: []model.ServerID{"b", "c", "d"}})}, "[b c d] true"},
+		{"a cluster is there, and others agreed to another", Beginning{Self: "c", Expect: 3, Servers: []Beginner{
+			{ID: "d", Fresh: true, Expect: 3, Pledge: []model.ServerID{"b", "c", "d"}}, {ID: "z"}}}, "[] false"},
 		{"alone", Beginning{Self: "a", Expect: 1, Servers: []Beginner{{ID: "a", Fresh: true, Expect: 1}}}, "[a] true"},
 	} {
 		set, ok := c.b.Choose()

@@ -145,6 +145,8 @@ func TestErrors(t *testing.T) {
 		{"drain of unknown node", "POST", "/v1/nodes/n9/drain", asJSON, `{}`, 404, model.CodeNotFound, "outspan node ls"},
 		{"unknown member", "POST", "/v1/members/x/promote", asJSON, `{}`, 404, model.CodeNotFound, "outspan server members"},
 		{"quorum", "DELETE", "/v1/members/s1", "", ``, 409, model.CodeConflict, "quorum"},
+		{"unknown consistency of a snapshot", "GET", "/v1/snapshot?consistency=strong", "", ``, 400, model.CodeInvalid,
+			"none of default"},
 		{"corrupt snapshot", "PUT", "/v1/snapshot", "application/octet-stream", `hunter2`, 400, model.CodeInvalid, ""},
 		{"servers only", "POST", "/v1/peer/ages", transport.ContentTypeCBOR, "", 403, model.CodeForbidden, "role cli"},
 		{"bad log stream", "GET", "/v1/instances/inst-a/logs?stream=hunter2", "", "", 400, model.CodeInvalid, "stdout"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -40,6 +41,10 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), snapshotLimit)
 	defer cancel()
 	err := checkQuery(r, "consistency")
+	asked := consistency(r.URL.Query().Get("consistency"))
+	if err == nil && !slices.Contains([]consistency{"", readDefault, readConsistent, readStale}, asked) {
+		err = model.Refuse(model.CodeInvalid, "consistency: %q is none of default, consistent and stale", clip(string(asked)))
+	}
 	if err == nil && s.cfg.Servers.Snapshots == nil {
 		err = notOffered("snapshots")
 	}
@@ -54,7 +59,7 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.HeaderIndex, decimal(state.Index))
 	}}
 	save := func() error { return s.cfg.Servers.Snapshots.Save(ctx, out) }
-	if r.URL.Query().Get("consistency") == string(readStale) {
+	if asked == readStale {
 		save = func() error { return s.cfg.Servers.Snapshots.SaveStale(out) }
 	}
 	if err := save(); err != nil {
