@@ -166,8 +166,8 @@ func (s *Server) receive(ctx context.Context) {
 }
 
 // describe keeps what this server says of itself in gossip up to date. It also stops this server if only servers of
-// other clusters are in sight, or if this server was removed; see foreignSettle and
-// removedSettle for how long it waits first.
+// other clusters are in sight, or if this server was removed; see foreignSettle and removedSettle for how long it waits
+// first.
 func (s *Server) describe(ctx context.Context) {
 	var since time.Time // since when only servers of other clusters are in sight
 	var out time.Time   // since when this server has counted as removed
@@ -212,8 +212,8 @@ func (s *Server) describe(ctx context.Context) {
 // may arrive a moment later than news of a misplaced server. A server that is the only voter does not wait.
 const foreignSettle = 3 * time.Second
 
-// hasOneVoter reports whether there is exactly one voter. A sole voter leads about a second after its start, so it can't wait
-// for foreignSettle.
+// hasOneVoter reports whether there is exactly one voter. A sole voter leads about a second after its start, so it
+// can't wait for foreignSettle.
 func hasOneVoter(servers []raft.Server) bool {
 	voters := 0
 	for _, one := range servers {
