@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	rejoinEvery = 30 * time.Second // while there is a living member, and a living server if any server is known
-	joinEvery   = time.Second      // otherwise; see deserted
+	rejoinEvery = 30 * time.Second // between attempts, unless this member is deserted
+	joinEvery   = time.Second      // between attempts while this member is deserted
 	maxNudged   = 64               // addresses that may wait in Pool.nudged
 	// dead servers, other than wanted members, that are tried each time; few, because only gossip says that they are
 	// servers
@@ -25,11 +25,12 @@ const (
 	rejoinOthers  = 3               // other dead members that are tried each time
 	joinTimeout   = 5 * time.Second // for one member
 	resolveLimit  = 5 * time.Second // for one entry of retry_join
-	forgetAfter   = 24 * time.Hour  // the pool forgets a member that has been dead for so long, unless it is wanted
+	forgetAfter   = 24 * time.Hour  // how long a member is dead before the pool forgets it, unless it is wanted
 )
 
-// rejoin contacts dead members until ctx ends. memberlist forgets a dead member after 30 s and never tries it again.
-// Without rejoin, two sides of a network partition that lasts some minutes would never find each other again.
+// rejoin contacts dead members, and the addresses that nudgeTo has queued, until ctx ends. memberlist forgets a dead
+// member after 30 s and never contacts it again. Without rejoin, two sides of a network partition that lasts some
+// minutes would never find each other again.
 func (p *Pool) rejoin(ctx context.Context) {
 	tick := time.NewTicker(joinEvery)
 	defer tick.Stop()

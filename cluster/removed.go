@@ -16,8 +16,8 @@ var errNotMember = errors.New("this server is not a member of the cluster")
 const removedSettle = 10 * time.Second
 
 // removed reports whether this server was removed and has no leader. It was removed if its own configuration lacks it,
-// or if more than half of the other voters that it knows say so. A server without a configuration is new and does not
-// count as removed.
+// or if more than half of the other voters that it knows have refused its pre-vote requests because it is no member. A
+// server without a configuration is new and does not count as removed.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()

@@ -31,9 +31,9 @@ type Config struct {
 	// value means the defaults.
 	Settings model.Settings
 
-	Machine *fsm.Machine // new and empty; the Server restores its state
+	Machine *fsm.Machine // must be new and empty; Open restores the state into it
 	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
-	Asker   Asker        // asks other servers
+	Asker   Asker        // sends questions to other servers
 	Gossip  PoolConfig   // Open sets Name, Cluster and Meta, except for Meta's BootID and Incarnation
 
 	// Lead is called in each term in which this server leads, after the term's first Barrier. It must return soon after
@@ -69,8 +69,8 @@ type DiskConfig struct {
 	BallastBytes int64
 }
 
-// Server is the part of a control-plane process that takes part in the cluster. Open creates a Server, and Run runs it
-// and frees what it uses. If Run is never called, Close must be. Its methods are safe for many goroutines.
+// Server makes a process take part in the cluster. Open creates a Server. Run runs it and frees what it uses; if Run is
+// never called, Close must be. The methods of a Server are safe for many goroutines.
 type Server struct {
 	cfg   Config
 	log   hclog.Logger
@@ -90,7 +90,7 @@ type Server struct {
 	state     serverState
 	barrier   coalescer
 	peerCodec codec
-	stopped   chan struct{} // closed once Run has returned or Close was called
+	stopped   chan struct{} // closed when Run stops this server, or Close is called
 	once      sync.Once
 }
 
@@ -388,7 +388,7 @@ func (s *Server) release() {
 // fatal stops this server because of err. In production it does not return.
 func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
 
-// failWith calls the function first, and then stops this server because of err. It does nothing after an earlier
+// failWith calls first(), and then stops this server because of err. It does nothing after an earlier
 // failure. Concurrent calls wait until the earlier one is done.
 func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {

@@ -57,11 +57,11 @@ const ballastBytes = 64 << 20
 const spaceCheck = time.Second
 
 // spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still a
-// file to delete. A write error would end the process, and two such processes would stop a cluster of three.
+// file to delete. A write error would end the process, and two such errors would stop a cluster of three.
 //
-// If less than half the ballast's size is free, the ballast is deleted and the room is low. If less than an eighth is
-// free even then, there is no room, until a quarter is free. There is enough room again only when twice the ballast's
-// size is free, of which the ballast takes half. So the room does not flap.
+// If less than half the ballast's size is free, the ballast is deleted and the room is RoomLow. If less than an eighth
+// is free even then, the room is RoomNone until a quarter is free. The ballast is written again, and the room is
+// RoomEnough, only when twice the ballast's size is free. So the room does not flap.
 type spaceWatch struct {
 	dir    string
 	path   string // the ballast file
@@ -74,7 +74,7 @@ type spaceWatch struct {
 	total  atomic.Int64                  // bytes; 0 means that no look has succeeded yet
 
 	mu   sync.Mutex // one look at a time
-	held bool       // the ballast file exists
+	held bool       // whether the ballast file exists
 }
 
 // newSpaceWatch returns a watch for dir that has looked once, and so has written or deleted the ballast file at path.
@@ -124,7 +124,7 @@ func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
 // look reads the free space, and writes or deletes the ballast. It is also called before each append, because a log
-// that is written at full speed can use up the margin between two ticks. It takes little time compared with the
+// that is written at full speed can use up the margin between two ticks. A look takes little time compared with the
 // append's fsync.
 func (s *spaceWatch) look() {
 	s.mu.Lock()

@@ -244,8 +244,8 @@ func (s *Server) foreignCluster() (other string) {
 	return other
 }
 
-// watchState follows the cluster's id and the settings in the state, and once a minute forgets nodes that the state no
-// longer has. It wakes when the settings change, not at each entry.
+// watchState notes the cluster's id and the heartbeat interval from the state, and once a minute forgets nodes that the
+// state no longer has. It wakes when the settings change, not at each entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()

@@ -29,7 +29,7 @@ type followers struct {
 type follower struct {
 	reply    tickReply     // the last one
 	at       time.Time     // of the reply
-	ahead    time.Duration // its wall clock minus the leader's
+	ahead    time.Duration // the server's wall clock minus the leader's
 	clocked  bool          // whether ahead is known
 	healthy  time.Time     // since when it has answered and been close behind; zero if it is not so now
 	lagging  time.Time     // since when it has answered but been far behind; zero if it is not so now
@@ -189,12 +189,12 @@ func (s *Server) answerTick(t tick) tickReply {
 const marksKept = 8
 
 // progress is how far this server's state is behind the leader's. A tick may be delayed for any time, so its arrival
-// does not show when it was sent. But it names the mark of a reply, so the leader sent it after it had got that reply.
-// raft's own contact with the leader shows nothing: heartbeats arrive even when entries do not.
+// does not show when it was sent. But each tick names the mark of a reply, and the leader sent the tick after it had
+// got that reply. raft's own contact with the leader proves nothing: heartbeats arrive even when entries do not.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
-	goal     uint64    // index of the leader's state at its first tick
+	goal     uint64    // index of the leader's state in the first tick that this server got
 	fresh    time.Time // the latest time at which this server provably had everything
 
 	want    uint64    // index that the leader had at the time wanted; 0 means that this server waits for no index
@@ -245,8 +245,8 @@ func (p *progress) leads(now time.Time) {
 	p.want, p.fresh = 0, now
 }
 
-// CaughtUp reports whether this server has applied everything that the leader had applied at its first tick after this
-// server's start. A server serves agents only then.
+// CaughtUp reports whether this server has applied everything that the leader had applied when it sent the first tick
+// that this server got. A server serves agents only then.
 func (s *Server) CaughtUp() bool {
 	if s.state.progress.caughtUp.Load() {
 		return true

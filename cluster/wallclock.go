@@ -16,8 +16,8 @@ const clockSkew = 2 * time.Second
 // clockRepeat is the least time between two logs about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock records that a server's wall clock showed shown, in Unix ms, when the leader's showed own. If shown is 0, clock
-// does nothing.
+// clock records how far a server's wall clock is ahead of the leader's: it read shown, in Unix ms, when the leader's
+// read own. If shown is 0, the server did not report its clock, and clock does nothing.
 func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return
@@ -65,7 +65,8 @@ func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	return high
 }
 
-// wall returns the median of the servers' wall clocks in Unix ms, as the leader last computed it.
+// wall returns the median of the servers' wall clocks in Unix ms, as the leader knows it. It is for what this server
+// writes as the leader.
 func (s *Server) wall() int64 {
 	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
 }

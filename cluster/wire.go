@@ -32,7 +32,7 @@ type Stream interface {
 var errNoRoom = errors.New("too little free space on this server's disk")
 
 // peerTransport is the transport that raft uses. It is a NetworkTransport without pipelining. Each connection begins
-// with the names of both ends (see helloLayer). While the disk is full, it refuses requests that need room.
+// with the ids of both ends (see helloLayer). While the disk is full, it refuses requests that need room.
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
@@ -68,7 +68,8 @@ func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) 
 }
 
 // RequestPreVote implements raft.WithPreVote. It fails while the disk is full: a new leader first appends an entry, so
-// a server that can't append must not lead. It also records who answers that this server was removed; see removed.
+// a server that can't append must not lead. It also records which servers answer that this server is no member; see
+// removed.
 func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
 	resp *raft.RequestPreVoteResponse) error {
 	if t.room() == RoomNone {
@@ -88,9 +89,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft. It refuses late snapshots (see overtaken), pre-votes for servers that are no
+// pump passes requests on to raft. It refuses late snapshots (see overtaken), pre-vote requests of servers that are no
 // members, and, while the disk is full, every request that needs room. A leader that is refused tries again with
-// growing delay. Heartbeats bypass pump, so this server keeps the leader and catches up by itself when there is room
+// growing delay. Heartbeats bypass pump, so this server keeps its leader, and catches up by itself when there is room
 // again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
