@@ -146,7 +146,7 @@ func needsRoom(rpc raft.RPC) bool {
 	return false
 }
 
-// helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's cluster and id, and the id of the
+// helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's history and id, and the id of the
 // server that it means to reach. raft itself knows servers by host:port only. Without the hello, a leader would
 // replicate to any server that now has a peer's address: a wiped server that has forgotten its votes, or one of another
 // cluster.
@@ -286,8 +286,8 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history that follows helloOlder. It stops this server if that history replaced the history ours. It
-// always returns an error.
+// older reads the history that follows helloOlder. If that history replaced ours, older stops this server. It always
+// returns an error.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
