@@ -27,8 +27,7 @@ type Config struct {
 	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0 means that
 	// this server never begins a cluster, but waits to be added to one.
 	BootstrapExpect int
-	// Settings are the first replicated settings of a new cluster. They have no effect in an existing cluster. The zero
-	// value means the defaults.
+	// Settings are the first settings of a new cluster, and have no effect later. The zero value means the defaults.
 	Settings model.Settings
 
 	Machine *fsm.Machine // must be new and empty; Open restores the state into it
