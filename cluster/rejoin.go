@@ -16,19 +16,21 @@ import (
 )
 
 const (
-	rejoinEvery = 30 * time.Second // while a living server is known
-	joinEvery   = time.Second      // while no living server is known
-	maxNudged   = 64
-	// dead servers without a vote that are tried each time; few, because only gossip says that they are servers
+	rejoinEvery = 30 * time.Second // between attempts, unless this member is deserted
+	joinEvery   = time.Second      // between attempts while this member is deserted
+	maxNudged   = 64               // addresses that may wait in Pool.nudged
+	// dead servers, other than wanted members, that are tried each time; few, because only gossip says that they are
+	// servers
 	rejoinServers = 16
-	rejoinOthers  = 3               // other dead members that are tried each time; wanted members are always tried
+	rejoinOthers  = 3               // other dead members that are tried each time
 	joinTimeout   = 5 * time.Second // for one member
-	resolveLimit  = 5 * time.Second // for one name or one program that prints addresses
-	forgetAfter   = 24 * time.Hour  // a dead member is dropped from the pool's memory
+	resolveLimit  = 5 * time.Second // for one entry of retry_join
+	forgetAfter   = 24 * time.Hour  // how long a member is dead before the pool forgets it, unless it is wanted
 )
 
-// rejoin contacts members that should be there and are not. memberlist forgets a dead member after 30 s and never tries
-// it again. Without rejoin, two sides of a network partition of some minutes would never find each other again.
+// rejoin contacts dead members, and the addresses that nudgeTo has queued, until ctx ends. memberlist forgets a dead
+// member after 30 s and never contacts it again. Without rejoin, two sides of a network partition that lasts some
+// minutes would never find each other again.
 func (p *Pool) rejoin(ctx context.Context) {
 	tick := time.NewTicker(joinEvery)
 	defer tick.Stop()
@@ -41,7 +43,7 @@ func (p *Pool) rejoin(ctx context.Context) {
 		nudged := p.takeNudged()
 		for _, address := range append(addresses, nudged...) { // one by one, so that a stop waits for at most one dial
 			if slices.Contains(nudged, address) && p.aliveAt(address) {
-				continue // it was found alive through an earlier address
+				continue // a call for an earlier address has already found this member
 			}
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
@@ -60,8 +62,9 @@ func (p *Pool) rejoin(ctx context.Context) {
 	}
 }
 
-// deserted reports whether this member knows no living member, or knows servers but no living one. Then this member has
-// to find them: servers that were all restarted at once know no agents.
+// deserted reports whether this member knows no living member, or knows servers but no living one. The second case
+// matters to agents when all servers were restarted at once: these servers know no agents, so the agents must contact
+// them.
 func (p *Pool) deserted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +87,7 @@ func (p *Pool) takeNudged() []string {
 	return out
 }
 
-// aliveAt reports whether a member at this address is alive.
+// aliveAt reports whether a member that is not dead has this address.
 func (p *Pool) aliveAt(address string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +99,9 @@ func (p *Pool) aliveAt(address string) bool {
 	return false
 }
 
-// missing lists the addresses to contact now: those of each missing wanted member, and of some servers and others that
-// were known. While a wanted member is missing, or no member is alive, it adds the configured addresses.
+// missing returns the addresses to contact now: those of all dead wanted members, of some other dead servers, and of
+// some other dead members. If a wanted member is not alive, or all other members are dead, it adds the configured
+// addresses. It also drops members that died more than 24 h ago.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var servers, dead []string
 	alone := true
@@ -130,14 +134,14 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	return slices.Compact(addresses)
 }
 
-// someOf picks addresses at random, at most as many as asked for.
+// someOf returns up to most of the addresses, chosen at random. It changes the order of addresses.
 func someOf(addresses []string, most int) []string {
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	return addresses[:min(most, len(addresses))]
 }
 
-// configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over TCP
-// without a deadline.
+// configured returns the configured addresses, resolved. It logs those that can't be resolved. memberlist could resolve
+// names too, but it would ask name servers over TCP without a deadline.
 func (p *Pool) configured(ctx context.Context) []string {
 	var out []string
 	for _, entry := range p.cfg.Join {
@@ -150,13 +154,13 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
-// silent asks the configured addresses that have not answered yet, and returns those that still don't. An entry that
-// can't be resolved, or gives no address, counts as silent.
+// silent contacts the configured addresses that are not in answered, adds to answered those that answer, and returns
+// the others. It also returns entries that can't be resolved or give no address.
 func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	var silent []string
 	for _, entry := range p.cfg.Join {
 		found, err := resolveJoin(ctx, entry)
-		if err != nil || len(found) == 0 { // a program that prints no address yet has not answered
+		if err != nil || len(found) == 0 { // for example, a program that prints no address yet
 			silent = append(silent, entry)
 		}
 		for _, address := range found {
@@ -171,8 +175,8 @@ func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	return silent
 }
 
-// resolveJoin turns one entry of retry_join into IP:port addresses. "exec:/path" runs a program that prints entries,
-// separated by white space. It blocks for at most 5 s for each entry.
+// resolveJoin turns one entry of retry_join into IP:port addresses. For "exec:/path" it runs the program, which prints
+// host:port addresses separated by white space. It blocks for at most 6 s.
 func resolveJoin(ctx context.Context, entry string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()

@@ -9,15 +9,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// errNotMember refuses a vote to a server that is not in the configuration known here.
+// errNotMember is the answer to a pre-vote request from a server that is not in this server's configuration.
 var errNotMember = errors.New("this server is not a member of the cluster")
 
-// removedSettle is how long a server that is no longer a member waits for a leader, which may be taking it in again.
+// removedSettle is how long a server must count as removed before it stops. Meanwhile a leader may add it again.
 const removedSettle = 10 * time.Second
 
-// removed reports whether this server was removed and has no leader. It was removed if its configuration lacks it, or
-// if more than half of the other voters that it knows say so. A new server knows no configuration yet, so it does not
-// count as removed.
+// removed reports whether this server was removed and has no leader. It was removed if its own configuration lacks it,
+// or if more than half of the other voters that it knows have refused its pre-vote requests because it is no member. A
+// server without a configuration is new and does not count as removed.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()
@@ -37,7 +37,8 @@ func (s *Server) removed() bool {
 	return len(all) > 0 && !member || len(others) > 0 && 2*s.disk.trans.refused.count(others) > len(others)
 }
 
-// knows reports whether a server is a member, as far as this server knows.
+// knows reports whether a server is in this server's configuration. It returns true while this server is opening or has
+// no configuration yet.
 func (s *Server) knows(id raft.ServerID) bool {
 	if !s.opened.Load() {
 		return true
@@ -46,15 +47,15 @@ func (s *Server) knows(id raft.ServerID) bool {
 	return len(all) == 0 || slices.ContainsFunc(all, func(one raft.Server) bool { return one.ID == id })
 }
 
-// refusals holds the servers whose last answer refused this one a vote because it is no member. It is safe for many
+// refusals records which servers refused this server's last pre-vote request with errNotMember. It is safe for many
 // goroutines.
 type refusals struct {
 	mu sync.Mutex
 	by map[raft.ServerID]bool
 }
 
-// note takes in a server's answer to a request for its vote. The error came over the wire, so only its text is
-// compared.
+// note records the result of a pre-vote request to a server. Errors other than errNotMember change nothing. The text is
+// compared, because an error that came over the wire is never errNotMember itself.
 func (r *refusals) note(id raft.ServerID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +76,7 @@ func (r *refusals) forget() {
 	clear(r.by)
 }
 
-// count returns how many of these servers refused.
+// count returns how many of the given servers are recorded.
 func (r *refusals) count(of []raft.ServerID) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,20 +17,20 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// sealedSnapshots keeps a checksum of what raft notes of each snapshot: its index, its term and the servers. raft
-// itself has a checksum of the state only. A flipped bit can change a digit of an index and leave valid JSON. The
-// server would then continue after entries that it never applied.
+// sealedSnapshots is raft's store of snapshots, with a seal for each snapshot: a checksum of its meta.json, which has
+// the index, the term and the servers. raft itself has a checksum of the state only. A flipped bit can change a digit
+// of an index and leave valid JSON. The server would then continue after entries that it never applied.
 type sealedSnapshots struct {
 	raft.SnapshotStore
-	dir string // of all snapshots
+	dir string // the directory of all snapshots
 	log hclog.Logger
 }
 
-// fileSeal holds the checksum of the meta.json beside it.
+// fileSeal is the file with the checksum of the meta.json beside it.
 const fileSeal = "meta.crc32c"
 
-// newSealedSnapshots opens the snapshots of a data directory that this process alone uses. It removes what a crash left
-// of snapshots that were being written: raft skips these directories, but keeps them for ever.
+// newSealedSnapshots opens the snapshots of a data directory, which no other process may use. It removes unfinished
+// snapshots that a crash left behind: raft ignores them, but never removes them.
 func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, error) {
 	torn, err := filepath.Glob(filepath.Join(dataDir, dirSnapshots, "*"+unfinished))
 	if err != nil {
@@ -48,7 +48,7 @@ func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, e
 	return sealedSnapshots{files, filepath.Join(dataDir, dirSnapshots), log}, nil
 }
 
-// List implements raft.SnapshotStore. It leaves out snapshots with a broken seal, so that an older one is used.
+// List implements raft.SnapshotStore. It leaves out damaged snapshots, so that raft uses an older one.
 func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.SnapshotStore.List()
 	whole := all[:0]
@@ -62,7 +62,7 @@ func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	return whole, err
 }
 
-// check compares a listed snapshot with the meta.json in its directory, and that file with its seal.
+// check compares a listed snapshot with the meta.json in the directory of its id, and that file with its seal.
 func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	dir := filepath.Join(s.dir, meta.ID)
 	text, err := os.ReadFile(filepath.Join(dir, snapshotMeta))
@@ -76,8 +76,9 @@ func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	return checkSeal(dir, text)
 }
 
-// checkSeal compares what raft noted of the snapshot in a directory with its seal. A snapshot without a seal is
-// accepted: the server ended while it wrote the snapshot, or an older program wrote it.
+// checkSeal compares meta, the contents of a snapshot's meta.json, with the seal in the snapshot's directory. It
+// accepts a snapshot without a seal: the server stopped before it wrote the seal, or an older program wrote the
+// snapshot.
 func checkSeal(dir string, meta []byte) error {
 	want, err := os.ReadFile(filepath.Join(dir, fileSeal))
 	switch got := sealOf(meta); {
@@ -105,7 +106,7 @@ func (s sealedSnapshots) Create(version raft.SnapshotVersion, index, term uint64
 	return sealedSink{sink, s}, nil
 }
 
-// sealedSink seals a snapshot once it is complete.
+// sealedSink writes the seal once the snapshot is complete.
 type sealedSink struct {
 	raft.SnapshotSink
 	store sealedSnapshots

@@ -19,38 +19,37 @@ import (
 
 // Config configures a Server. DataDir, Cluster, Machine, Stream, Asker, Fatal and Gossip.Key are required.
 type Config struct {
-	DataDir string // this server's own; made with mode 0700. A server with a wiped one is a new server.
+	DataDir string // for this server alone; created with mode 0700. A server whose directory was wiped is a new server.
 	Name    string // for people
 	Version string // of the program
-	Cluster string // the configured name; a data directory of another one is refused
+	Cluster string // the configured name; Open refuses the data directory of another cluster
 
-	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0: this server
-	// never begins a cluster, but waits to be taken in.
+	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0 means that
+	// this server never begins a cluster, but waits to be added to one.
 	BootstrapExpect int
-	// Settings are the first replicated settings of a new cluster. Later they have no effect.
+	// Settings are the first settings of a new cluster, and have no effect later. The zero value means the defaults.
 	Settings model.Settings
 
-	Machine *fsm.Machine // new and empty; the Server restores it
+	Machine *fsm.Machine // must be new and empty; Open restores the state into it
 	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
-	Asker   Asker        // puts questions to other servers
-	Gossip  PoolConfig   // Name, Cluster and Meta are filled in
+	Asker   Asker        // sends questions to other servers
+	Gossip  PoolConfig   // Open sets Name, Cluster and Meta, except for Meta's BootID and Incarnation
 
-	// Lead runs while this server leads: from its first Barrier of a term until ctx ends. Then it must return soon.
-	// Optional.
+	// Lead is called in each term in which this server leads, after the term's first Barrier. It must return soon after
+	// ctx ends. Optional.
 	Lead func(ctx context.Context, term uint64) error
-	// Fatal ends the process at once, because this server must not go on. If it returns, as in tests with several servers
-	// in one process, the Server stops on its own and Run returns the error.
+	// Fatal must end the process at once, because this server must not go on. If Fatal returns, as in tests with several
+	// servers in one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
-	// Wall returns the wall clock, which each entry carries for people. It may jump: no decision rests on it. Default
+	// Wall returns the wall clock, which each entry carries for people. It may jump: no decision depends on it. Default
 	// time.Now.
 	Wall func() time.Time
 
-	// Certificates returns what people should know of certificates. It must not block. Default: nothing is known.
+	// Certificates returns what this process knows of certificates. It must not block. Optional.
 	Certificates func() Certificates
 
-	// Applied gets the time that it took to apply entries that were committed together, for metrics. It must not block.
-	// Optional.
+	// Applied gets the time that it took to apply a batch of committed entries, for metrics. It must not block. Optional.
 	Applied func(time.Duration)
 
 	Raft    RaftConfig
@@ -65,12 +64,12 @@ type DiskConfig struct {
 	OpenLog func(path string) (LogStore, error)
 	// Space returns the free space; default Statfs.
 	Space SpaceFunc
-	// BallastBytes is how much is kept aside for a full disk; default 64 MiB, at most an eighth of the file system.
+	// BallastBytes is the size of the ballast file; default 64 MiB, at most an eighth of the file system.
 	BallastBytes int64
 }
 
-// Server is one control-plane process's part in the cluster. Open makes it, Run drives it, Close frees what Run did not
-// free. Its methods are safe for many goroutines.
+// Server makes a process take part in the cluster. Open creates a Server. Run runs it and frees what it uses; if Run is
+// never called, Close must be. The methods of a Server are safe for many goroutines.
 type Server struct {
 	cfg   Config
 	log   hclog.Logger
@@ -85,22 +84,22 @@ type Server struct {
 
 	notes chan bool // raft's NotifyCh
 
-	opened atomic.Bool // false while Open runs; raft's own goroutines may already call this server
+	opened atomic.Bool // false during Open, when raft's goroutines may already call this server
 
 	state     serverState
 	barrier   coalescer
 	peerCodec codec
-	stopped   chan struct{} // closed once Run has returned or Close was called
+	stopped   chan struct{} // closed when Run stops this server, or Close is called
 	once      sync.Once
 }
 
-// disk is what a server keeps on its disk.
+// disk is what a server stores on its disk, and the transport, which refuses requests while the disk is full.
 type disk struct {
 	store *guardedStore
 	snaps raft.SnapshotStore
 	space *spaceWatch
 	trans *peerTransport
-	used  bool // there was a log or a snapshot at the start
+	used  bool // whether there was a log or a snapshot at the start
 }
 
 // peerView is what a server knows of other servers and of agents.
@@ -116,7 +115,7 @@ type peerView struct {
 
 // serverState is what changes while a server runs.
 type serverState struct {
-	failure    atomic.Pointer[error] // why this server must stop
+	failure    atomic.Pointer[error] // the first failure, because of which this server must stop
 	failed     chan struct{}         // closed with the first failure
 	failOnce   sync.Once
 	leadership atomic.Pointer[leadership] // nil unless this server leads and its Barrier is done
@@ -126,13 +125,15 @@ type serverState struct {
 	restored   atomic.Pointer[restoredConfig]
 	history    atomic.Pointer[model.History]
 
-	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
-	medianAhead atomic.Int64 // median of the servers' wall clocks minus this one's, ns; only while this server leads
+	saved       atomic.Int64 // when a snapshot was last saved from this server, Unix ms; 0 means never
+	medianAhead atomic.Int64 // the servers' median wall clock minus this server's, ns; only while this server leads
 }
 
-// Open reads the data directory, restores the state and joins the gossip. It blocks meanwhile, some seconds for a large
-// state. Codes: conflict for the data directory of another cluster or one in use; needs_format for that of a newer
-// program; state_differs for one whose state a majority contradicted.
+// Open reads the data directory, restores the state and opens gossip. It blocks meanwhile, for some seconds if the
+// state is large. Codes: conflict if another process uses the data directory, or if the directory belongs to another
+// cluster, was replaced by a recovery, was left by an interrupted recovery, or is damaged; needs_format if a newer
+// program wrote it; state_differs if a majority contradicted its state; invalid for bad settings; address_in_use and
+// listen for the gossip port.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -194,7 +195,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// openDisk locks the data directory and reads this server's identity.
+// openDisk opens the log, which locks the data directory, and the snapshots. It reads this server's identity, and
+// refuses a directory that this server must not use.
 func (s *Server) openDisk() error {
 	if err := makeDataDir(s.cfg.DataDir); err != nil {
 		return err
@@ -232,7 +234,7 @@ func (s *Server) openDisk() error {
 	return nil
 }
 
-// openPeers joins the gossip and begins to listen for heartbeats.
+// openPeers opens gossip and creates the receiver of heartbeats. It reads which nodes this server has given up.
 func (s *Server) openPeers() error {
 	gossip := s.cfg.Gossip
 	gossip.Name, gossip.Cluster = string(s.dir.id), s.cfg.Cluster
@@ -264,13 +266,13 @@ func (s *Server) openPeers() error {
 	return s.readGivenUp()
 }
 
-// cachedEntries is how many written entries stay in memory, at most 16 MiB. raft looks at the last entry for each
-// heartbeat, and sends the latest entries to followers. Without the cache an idle leader spent a seventh of its time
+// cachedEntries is how many of the latest entries stay in memory, at most 16 MiB. raft looks at the last entry for each
+// heartbeat, and sends the latest entries to followers. Without the cache, an idle leader spent a seventh of its time
 // reading them from the file.
 const cachedEntries = 64
 
-// openRaft starts consensus on what the disk holds. raft panics if the store fails here; openRaft turns that into an
-// error.
+// openRaft starts raft with the log and the snapshots on disk. raft panics if the store fails here; openRaft turns that
+// panic into an error.
 func (s *Server) openRaft() (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -291,8 +293,8 @@ func (s *Server) openRaft() (err error) {
 	return s.noteCluster(s.cfg.Machine.State())
 }
 
-// Run takes part in the cluster until ctx ends or this server fails. Before it returns it hands leadership over and
-// stops everything, within about 20 s. It returns nil after a planned stop, else why the server failed.
+// Run takes part in the cluster until ctx ends or this server fails. If ctx ends, it hands leadership over. It then
+// stops everything, which takes at most about 20 s. It returns nil after a planned stop, and the failure otherwise.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -310,7 +312,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { defer close(terms); s.followTerms(ctx, drained) }()
 	select {
 	case <-ctx.Done():
-		if s.failure() == nil { // else raft may not answer any more
+		if s.failure() == nil { // after a failure, raft may not answer any more
 			s.handOver()
 		}
 	case <-s.state.failed:
@@ -329,7 +331,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 var errStopping = errors.New("this server is stopping")
 
-// handOver gives leadership to another server before a planned stop, so that nobody waits for an election.
+// handOver gives leadership to another server before a planned stop, so that nobody waits for an election. If this
+// server does not lead, handOver does nothing.
 func (s *Server) handOver() {
 	if s.raft.State() != raft.Leader {
 		return
@@ -341,22 +344,22 @@ func (s *Server) handOver() {
 	}
 }
 
-// releaseTimeout bounds each step of stopping.
+// releaseTimeout is how long a stop waits for raft, and then for what runs while this server leads.
 const releaseTimeout = 10 * time.Second
 
-// Close stops a server whose Run was never called or has returned. To stop a running server, end Run's context.
+// Close stops a server whose Run was never called or has returned. To stop a running server, cancel Run's context.
 func (s *Server) Close() error {
 	s.release()
 	return s.failure()
 }
 
-// release stops in reverse order of Open, each step bounded.
+// release stops raft, its transport, gossip and the log store, in this order. Later calls do nothing.
 func (s *Server) release() {
 	s.once.Do(func() {
 		close(s.stopped)
 		failed := s.failure() != nil
 		if s.raft != nil {
-			// raft waits for its goroutines. One that hangs on the disk must not delay the end of the process.
+			// Shutdown waits for raft's goroutines. If one hangs on the disk, it must not delay the end of the process.
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			if err := await(ctx, s.raft.Shutdown()); err != nil {
 				s.log.Error("raft does not stop", "error", err)
@@ -381,10 +384,11 @@ func (s *Server) release() {
 	})
 }
 
-// fatal ends this server. In production Config.Fatal does not return.
+// fatal stops this server because of err. In production it does not return.
 func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
 
-// failWith runs first and then ends this server. Only the first call does so; concurrent callers wait for it.
+// failWith calls first(), and then stops this server because of err. It does nothing after an earlier
+// failure. Concurrent calls wait until the earlier one is done.
 func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {
 		first()

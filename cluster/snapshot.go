@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	logCheck        = 30 * time.Second
+	logCheck        = 30 * time.Second // between looks at the size of the log
 	snapshotTimeout = 5 * time.Minute
-	maxSnapshot     = 8 << 30 // bytes of a snapshot that is restored
+	maxSnapshot     = 8 << 30 // bytes of a snapshot that Restore reads at most
 )
 
-// Save writes the whole state as a snapshot, as of a moment within the call. It holds everything that was acknowledged
-// before the call, and its time is kept as that of the last backup. Save blocks as long as w does. Codes: those of
-// ReadBarrier; errors of w are wrapped.
+// Save writes a snapshot of the whole state to w. The snapshot holds everything that was acknowledged before the call.
+// Save also records the time as that of the last backup. It blocks as long as w does. Codes: those of ReadBarrier;
+// errors of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
@@ -35,17 +35,17 @@ func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// SaveStale writes the state of this server as a snapshot. It needs no leader, and what the server has not received yet
-// is missing. SaveStale blocks as long as w does. Errors of w are wrapped.
+// SaveStale writes a snapshot of this server's state to w. It needs no leader, so the snapshot may lack entries that
+// this server has not received yet. SaveStale blocks as long as w does. Errors of w are wrapped.
 func (s *Server) SaveStale(w io.Writer) error {
 	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
 }
 
-// Restore replaces the state of the whole cluster by a snapshot's. It reads and checks everything before anything
-// changes. The restored state gets a higher incarnation than any before. So agents report what they run, and stop
-// nothing that the state does not know until an operator confirms. Its index and its clock do not go back. Writes that
-// are under way are lost, with an unknown outcome. Codes: no_leader; needs_format and invalid for a bad snapshot;
-// conflict for that of another cluster; disk_full; timeout; unknown.
+// Restore replaces the state of the whole cluster with that of a snapshot. It reads and checks the whole snapshot
+// before it changes anything. The restored state gets a higher incarnation than any before. So agents report what they
+// run, and stop nothing that the state does not know until an operator confirms. The index and the clock of the state
+// do not go back. Writes that are under way are lost, with an unknown outcome. Codes: no_leader; needs_format and
+// invalid for a bad snapshot; conflict for one of another cluster; disk_full; timeout; unknown.
 func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -79,8 +79,8 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	return s.restore(ctx, next)
 }
 
-// raise marks a state as restored, with an index, an incarnation and a clock above the current ones. The state and its
-// events then also say who leads, since the snapshot lacks what the leader wrote in this term.
+// raise marks a state as restored. The result has a higher index and incarnation than current, and its clock does not
+// go back. It also records which server leads, since the snapshot lacks the entry in which the leader wrote that.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {
@@ -102,8 +102,8 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	}
 }
 
-// restore hands a state to raft, which gives it to every server as a snapshot. It uses a file, because raft needs the
-// size in advance, and stops on a stream that ends too early.
+// restore hands a state to raft, which gives it to every server as a snapshot. It writes the state to a file first,
+// because raft needs to know the size in advance.
 func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	f, err := os.OpenFile(s.dir.file(restoreBuffer), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	return s.ReadBarrier(ctx)
 }
 
-// watchLog takes a snapshot early when the log has grown by too many bytes. raft itself counts only entries.
+// watchLog takes a snapshot early if the log has grown by more than MaxLogBytes. raft itself counts only entries.
 func (s *Server) watchLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, logCheck)
@@ -153,7 +153,8 @@ func (s *Server) watchLog(ctx context.Context) {
 	}
 }
 
-// shortenLog takes a snapshot. Of the entries before it, it keeps only about half of the allowed bytes.
+// shortenLog takes a snapshot. Of the entries before it, the log keeps only about half of MaxLogBytes, but at least
+// maxLogLag entries.
 func (s *Server) shortenLog(ctx context.Context) error {
 	first, err := s.disk.store.inner.FirstIndex()
 	if err != nil {

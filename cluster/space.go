@@ -27,17 +27,17 @@ func Statfs(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }
 
-// Room says how much space there is, in steps. Each step needs another reaction.
+// Room is how much free space the disk has, in steps. A server reacts differently to each step.
 type Room int32
 
 // The steps of Room.
 const (
 	RoomEnough Room = iota // everything works
-	RoomLow                // ballast released: hand leadership over, no snapshots, no new writes if a majority is low
-	RoomNone               // nothing is appended any more, so that the log store never sees ENOSPC
+	RoomLow                // no ballast; leadership is handed over, no snapshots, no new writes if a majority is low
+	RoomNone               // nothing is appended, so that the log store never sees ENOSPC
 )
 
-// String is the word used in logs.
+// String returns the word that logs use.
 func (r Room) String() string {
 	switch r {
 	case RoomEnough:
@@ -50,18 +50,18 @@ func (r Room) String() string {
 	return fmt.Sprintf("Room(%d)", int32(r))
 }
 
-// ballastBytes is the default size of the ballast file. On a small file system it is an eighth of that.
+// ballastBytes is the default size of the ballast file. The ballast takes at most an eighth of the file system.
 const ballastBytes = 64 << 20
 
-// spaceCheck is the time between looks at the free space. Each append looks at it too.
+// spaceCheck is the time between looks at the free space. Each append causes a look too.
 const spaceCheck = time.Second
 
-// spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still
-// something to release. A write error would end the process, and two such ends would end a cluster of three.
+// spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still a
+// file to delete. A write error would end the process, and two such errors would stop a cluster of three.
 //
-// Low begins when less than half a ballast is free, and releases the ballast. None begins when, after that, less than
-// an eighth of a ballast is free, and ends at a quarter. Enough returns only when there is room for the ballast and as
-// much again, so that the state does not flap.
+// If less than half the ballast's size is free, the ballast is deleted and the room is RoomLow. If less than an eighth
+// is free even then, the room is RoomNone until a quarter is free. The ballast is written again, and the room is
+// RoomEnough, only when twice the ballast's size is free. So the room does not flap.
 type spaceWatch struct {
 	dir    string
 	path   string // the ballast file
@@ -69,16 +69,17 @@ type spaceWatch struct {
 	space  SpaceFunc
 	log    hclog.Logger
 	state  atomic.Int32
-	change atomic.Pointer[chan struct{}] // closed at the next change of the room
+	change atomic.Pointer[chan struct{}] // closed when the room changes next
 	free   atomic.Int64                  // bytes, as of the last look
-	total  atomic.Int64                  // bytes; 0: no look succeeded yet
+	total  atomic.Int64                  // bytes; 0 means that no look has succeeded yet
 
 	mu   sync.Mutex // one look at a time
-	held bool       // the ballast file exists
+	held bool       // whether the ballast file exists
 }
 
-// newSpaceWatch takes the size of the ballast in bytes, 0 for the default, and makes or releases the ballast at once. A
-// file system whose space can't be read counts as having enough; then only the log store's own errors show a full disk.
+// newSpaceWatch returns a watch for dir that has looked once, and so has written or deleted the ballast file at path.
+// size is that of the ballast in bytes; 0 means the default. If the free space can't be read, the room counts as
+// enough, and only errors of the log store show that the disk is full.
 func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logger) *spaceWatch {
 	if space == nil {
 		space = Statfs
@@ -112,18 +113,19 @@ func (s *spaceWatch) run(ctx context.Context) {
 	}
 }
 
-// room returns what the last look found. It never blocks.
+// room returns the room at the last look. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
 
-// seen returns what the last look found, in bytes. It never blocks.
+// seen returns the free and the total bytes at the last look. It never blocks.
 func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.Load() }
 
-// changed returns a channel that is closed when the room changes. Take it before asking for the room.
+// changed returns a channel that is closed when the room changes. Callers take the channel before they call room, so
+// that they miss no change.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
-// look reads the free space and makes or releases the ballast. It is also called before each append, because a log that
-// is written at full speed can use up the margin between two ticks. It takes little time compared with the fsync of the
-// append.
+// look reads the free space, and writes or deletes the ballast. It is also called before each append, because a log
+// that is written at full speed can use up the margin between two ticks. A look takes little time compared with the
+// append's fsync.
 func (s *spaceWatch) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +171,7 @@ func (s *spaceWatch) next(was Room, free int64) Room {
 	return RoomLow
 }
 
-// release deletes the ballast. It reports whether the ballast is gone.
+// release deletes the ballast. It returns false if the ballast still exists.
 func (s *spaceWatch) release() bool {
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.log.Error("can't release the ballast file", "path", s.path, "error", err)
@@ -180,7 +182,7 @@ func (s *spaceWatch) release() bool {
 	return true
 }
 
-// refill writes the ballast again and reports whether that worked.
+// refill writes the ballast again, and reports whether that succeeded.
 func (s *spaceWatch) refill() bool {
 	if err := allocate(s.path, s.size); err != nil {
 		s.log.Warn("can't make the ballast file", "path", s.path, "bytes", s.size, "error", err)
@@ -191,7 +193,7 @@ func (s *spaceWatch) refill() bool {
 	return true
 }
 
-// allocate makes a file whose blocks are really allocated: deleting a sparse ballast would free nothing.
+// allocate creates a file whose blocks are really allocated. To delete a sparse ballast would free nothing.
 func allocate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

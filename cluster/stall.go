@@ -15,17 +15,18 @@ func durationOf(d model.Duration) time.Duration {
 	return time.Duration(d) * time.Millisecond
 }
 
-// stallWatch notices that this process was paused or starved, for example by SIGSTOP, a suspended machine or an
-// overloaded one. What the process did not hear meanwhile says nothing about others. Only its own regular ticks show
-// that it is calm, so a question right after a pause, before the next tick, finds it not calm.
+// stallWatch notices when this process was paused or starved, for example by SIGSTOP or because its machine was
+// suspended or overloaded. If the process heard nothing from others meanwhile, that says nothing about them. The
+// process is calm while its own ticks are regular. Right after a pause, before the next tick, it already counts as not
+// calm.
 type stallWatch struct {
 	mu    sync.Mutex
 	every time.Duration // between ticks
 	slack time.Duration // by how much a tick may be late: one heartbeat
 	last  time.Time     // when the last tick was
-	since time.Time     // since when the process is calm
+	since time.Time     // since when the process has been calm
 
-	gap    time.Duration // a tick later than this after the last one is a pause; 0: pauses are not noticed
+	gap    time.Duration // a longer time between two ticks is a pause; 0 means that pauses are not noticed
 	paused time.Time     // when the last pause was noticed
 	woken  chan struct{} // has a value after a pause
 }
@@ -53,7 +54,7 @@ func (s *stallWatch) run(ctx context.Context) {
 	}
 }
 
-// setHeartbeat sets the slack after the setting changed.
+// setHeartbeat sets how late a tick may be. It is called after the heartbeat interval has changed.
 func (s *stallWatch) setHeartbeat(h time.Duration) {
 	s.mu.Lock()
 	s.slack = h
@@ -76,7 +77,7 @@ func (s *stallWatch) tick(now time.Time) {
 	s.last = now
 }
 
-// lastPause returns when the last pause longer than the gap was noticed; zero: there was none.
+// lastPause returns when a pause longer than gap was last noticed, or the zero time if there was none.
 func (s *stallWatch) lastPause() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *stallWatch) lastPause() time.Time {
 
 func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > s.every+s.slack }
 
-// calm returns how long the process has run without a stall; 0 right after one.
+// calm returns how long the process has run without a stall. It returns 0 from a stall until the tick after it.
 func (s *stallWatch) calm() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *stallWatch) calm() time.Duration {
 	return now.Sub(s.since)
 }
 
-// ticking reports whether the last tick is no older than the limit.
+// ticking reports whether the last tick is at most limit ago.
 func (s *stallWatch) ticking(limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,29 +11,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ServerStatus is one server as this one sees it. Fields that only the leader knows are zero elsewhere.
+// ServerStatus describes one server, as this server sees it. Fields that only the leader knows are zero on other
+// servers.
 type ServerStatus struct {
 	ID        model.ServerID
 	Name      string
-	Address   string // host:port of its TLS listener
+	Address   string // host:port of the server's TLS listener
 	Leader    bool
 	Voter     bool
-	Member    bool       // it is in the configuration
-	Gossip    fsm.Gossip // what gossip thinks of it
+	Member    bool       // the server is in the configuration
+	Gossip    fsm.Gossip // the server's state in gossip
 	Room      Room
 	Version   string
-	Answered  bool   // it answered one of the leader's last ticks; the leader always does
-	Answers   bool   // it answered the very last one
-	IndexLag  uint64 // entries that its log is behind; leader only
-	Installs  uint64 // snapshots that it had to install since it started; leader only
+	Answered  bool   // the server answered one of the leader's last ticks; true for the leader
+	Answers   bool   // the server answered the leader's very last tick; true for the leader
+	IndexLag  uint64 // entries by which the server's log is behind; leader only
+	Installs  uint64 // snapshots that the server had to install since it started; leader only
 	ClusterID string
 
-	ClockAhead time.Duration // its wall clock minus the median of the servers'; leader only
-	Condition  Condition     // from its last answer; for other servers, leader only
-	Silent     time.Duration // time since its last answer; leader only
+	ClockAhead time.Duration // the server's wall clock minus the servers' median; leader only
+	Condition  Condition     // from the server's last answer; leader only, except for this server's own
+	Silent     time.Duration // time since the server's last answer; leader only
 
-	// Listens are the host:port of the server's listeners, as the configuration has them or the server itself reported
-	// over TLS. What gossip claims is left out. Only the leader knows the gossip address of other servers.
+	// Listens has the host:port of each of the server's listeners, as it is in the configuration or as the server itself
+	// reported it over TLS. Addresses that only gossip claims are left out. Only the leader knows the gossip addresses of
+	// other servers.
 	Listens []string
 }
 
@@ -59,7 +61,7 @@ func (s *Server) ID() model.ServerID { return s.dir.id }
 // Pool returns this server's gossip.
 func (s *Server) Pool() *Pool { return s.seen.pool }
 
-// Status returns this server's own status. It blocks only to list the snapshots.
+// Status returns this server's own status. It blocks only while it lists the snapshots on disk.
 func (s *Server) Status() Status {
 	_, leads, _ := s.Leader()
 	out := Status{
@@ -74,7 +76,7 @@ func (s *Server) Status() Status {
 	return out
 }
 
-// Servers returns every server in the configuration or alive in gossip, in order of id. It does not block.
+// Servers returns every server that is in the configuration or alive in gossip, ordered by id. It does not block.
 func (s *Server) Servers() []ServerStatus {
 	_, leader := s.raft.LeaderWithID()
 	m := s.membership()
@@ -124,10 +126,11 @@ func (s *Server) listens(v ServerView, one ServerStatus) (list []string) {
 	return list
 }
 
-// ClusterID returns the cluster's id; empty until this server knows it.
+// ClusterID returns the cluster's id, or an empty string while this server does not know it.
 func (s *Server) ClusterID() string { return s.History().Cluster }
 
-// History returns the cluster and the lineages that this server belongs to; zero before it has joined a cluster.
+// History returns the cluster and the lineages that this server belongs to, or the zero value before it has joined a
+// cluster.
 func (s *Server) History() model.History {
 	if h := s.state.history.Load(); h != nil {
 		return *h
@@ -137,8 +140,8 @@ func (s *Server) History() model.History {
 
 func (s *Server) setHistory(h model.History) { s.state.history.Store(&h) }
 
-// noteCluster writes the cluster's id into the data directory once the first entry is applied. Code: conflict if the
-// directory belongs to another cluster.
+// noteCluster writes the cluster's id into the data directory once the state has an id. It does nothing if this server
+// knows the id already. Code: conflict if the directory belongs to another cluster.
 func (s *Server) noteCluster(state fsm.State) error {
 	if state.Cluster.ID == "" || state.Cluster.ID == s.ClusterID() {
 		return nil
@@ -150,7 +153,7 @@ func (s *Server) noteCluster(state fsm.State) error {
 	return nil
 }
 
-// receive hands gossip messages to Hearts.
+// receive passes gossip messages to Hearts until ctx ends.
 func (s *Server) receive(ctx context.Context) {
 	for {
 		select {
@@ -162,15 +165,16 @@ func (s *Server) receive(ctx context.Context) {
 	}
 }
 
-// describe keeps what this server claims of itself in gossip up to date. It ends the server if only servers of another
-// cluster are in sight, or if this server was removed.
+// describe keeps what this server says of itself in gossip up to date. It also stops this server if only servers of
+// other clusters are in sight, or if this server was removed; see foreignSettle and removedSettle for how long it waits
+// first.
 func (s *Server) describe(ctx context.Context) {
-	var since time.Time // since when only servers of another cluster are in sight
-	var out time.Time   // since when this server is no member and has no leader
+	var since time.Time // since when only servers of other clusters are in sight
+	var out time.Time   // since when this server has counted as removed
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.seen.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
-			seen = nil // never wakes: this server already knows which cluster it belongs to
+			seen = nil // a nil channel never wakes; this server already knows which cluster it belongs to
 		}
 		fresh, room, h := s.fresh(), s.disk.space.room(), s.History()
 		if err := s.seen.pool.SetMeta(func(m *Meta) {
@@ -204,11 +208,11 @@ func (s *Server) describe(ctx context.Context) {
 	}
 }
 
-// foreignSettle is how long only servers of another cluster must be in sight of a server that needs others to lead.
-// News of its own servers may come a moment later than news of a misplaced server.
+// foreignSettle is how long a server must see only servers of other clusters before it stops. News of its own servers
+// may arrive a moment later than news of a misplaced server. A server that is the only voter does not wait.
 const foreignSettle = 3 * time.Second
 
-// hasOneVoter reports whether a server needs no other one to lead. Then it leads about a second after its start, so it
+// hasOneVoter reports whether there is exactly one voter. A sole voter leads about a second after its start, so it
 // can't wait for foreignSettle.
 func hasOneVoter(servers []raft.Server) bool {
 	voters := 0
@@ -220,8 +224,9 @@ func hasOneVoter(servers []raft.Server) bool {
 	return voters == 1
 }
 
-// foreignCluster returns the id of another cluster if all servers in sight belong to that cluster. Then this data
-// directory is in the wrong place. It returns an empty string once this server has a leader or has caught up.
+// foreignCluster returns the id of another cluster if servers are in sight, but none of this server's cluster. Then
+// this data directory is in the wrong place. It returns an empty string otherwise, while this server belongs to no
+// cluster, and once it has a leader or has caught up.
 func (s *Server) foreignCluster() (other string) {
 	own := s.ClusterID()
 	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
@@ -239,20 +244,20 @@ func (s *Server) foreignCluster() (other string) {
 	return other
 }
 
-// watchState follows what the state says about the cluster and its nodes. It wakes when the settings change, not at
-// each entry.
+// watchState notes the cluster's id and the heartbeat interval from the state, and once a minute forgets nodes that the
+// state no longer has. It wakes when the settings change, not at each entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()
 	for ctx.Err() == nil {
-		changed, cancel := s.cfg.Machine.WatchTopic("settings") // the id of the cluster changes together with them
+		changed, cancel := s.cfg.Machine.WatchTopic("settings") // the cluster's id changes together with the settings
 		state, next := s.cfg.Machine.Watch()
 		switch err := s.noteCluster(state); {
 		case err == nil:
 			next = nil
 		case errors.Is(err, &model.Error{Code: model.CodeConflict}):
 			s.refuse(err)
-		default: // such as a full disk: tried again at the next entry
+		default: // for example a full disk; next wakes this loop at the next entry
 			s.log.Warn("can't note the id of the cluster", "error", err)
 		}
 		s.seen.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
@@ -261,7 +266,7 @@ func (s *Server) watchState(ctx context.Context) {
 		case <-changed:
 		case <-next:
 		case <-prune.C:
-			if s.CaughtUp() { // else nodes may be missing that the others know
+			if s.CaughtUp() { // before that, the state may lack nodes that other servers know
 				s.forgetNodes()
 			}
 		}
@@ -269,7 +274,8 @@ func (s *Server) watchState(ctx context.Context) {
 	}
 }
 
-// refuse ends Run with an error that a person has to solve. It does not call Config.Fatal.
+// refuse makes Run return an error that a person has to solve. It does not call Config.Fatal, and does nothing after an
+// earlier failure.
 func (s *Server) refuse(err error) {
 	s.state.failOnce.Do(func() {
 		s.log.Error("this server can't be part of the cluster", "error", err)

@@ -8,13 +8,13 @@ import (
 
 const (
 	tailCheck = time.Second
-	tailLooks = 3 // in a row, because the log may be changing during one of them
+	tailLooks = 3 // looks in a row that must find a lost tail, because the log may change during a look
 )
 
-// watchTail ends this server when raft believes that the log has entries which its store no longer has. An installed
-// snapshot can cause that if it replaced a longer tail that was never committed. The store is emptied (IsMonotonic),
-// but raft still believes that its log ends where the tail did. It refuses the entries after the snapshot, so the
-// leader sends the snapshot again, for ever. The content of the disk is right, so a restart heals this.
+// watchTail stops this server if raft believes that the log has entries that its store no longer has. An installed
+// snapshot can cause that if it replaced a longer tail that was never committed. raft then empties the store, because
+// the store is monotonic, but still believes that its log ends where the tail did. It refuses the entries after the
+// snapshot, so the leader sends the snapshot again, for ever. The data on disk is right, so a restart solves this.
 func (s *Server) watchTail(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {
@@ -32,8 +32,8 @@ func (s *Server) watchTail(ctx context.Context) {
 	}
 }
 
-// lostTail returns where raft believes that its log ends, and whether both its store and its newest snapshot end before
-// that.
+// lostTail returns the index at which raft believes that its log ends. lost says whether both the store and the newest
+// snapshot end before that index. lost is false while no snapshot has been installed, or if the store can't be read.
 func (s *Server) lostTail() (believed uint64, lost bool) {
 	if s.fsm.installs.Load() == 0 {
 		return 0, false

@@ -13,9 +13,10 @@ import (
 const (
 	tickEvery   = time.Second
 	tickTimeout = time.Second
-	// announceRound is the round of ticks after which the leader writes that it leads even if it knows too few clocks.
+	// A leader waits for the clocks of a majority before it writes that it leads, but at most for this many rounds of
+	// ticks.
 	announceRound = 5
-	lagPatience   = 30 * time.Second // a server that answers but lags this long is logged
+	lagPatience   = 30 * time.Second // how long a server may answer but lag before that is logged
 )
 
 // followers is what the leader knows of the other servers from their answers to its ticks.
@@ -26,17 +27,17 @@ type followers struct {
 }
 
 type follower struct {
-	reply    tickReply
+	reply    tickReply     // the last one
 	at       time.Time     // of the reply
-	ahead    time.Duration // its wall clock minus the leader's
-	clocked  bool          // ahead is known
-	healthy  time.Time     // since when it has answered and been close behind; zero: not now
-	lagging  time.Time     // since when it has answered but been far behind; zero: not now
-	reported bool          // the lag was logged
+	ahead    time.Duration // the server's wall clock minus the leader's
+	clocked  bool          // whether ahead is known
+	healthy  time.Time     // since when it has answered and been close behind; zero if it is not so now
+	lagging  time.Time     // since when it has answered but been far behind; zero if it is not so now
+	reported bool          // whether the lag was logged
 }
 
-// note takes in the outcome of one tick; reply is nil if there was no answer. It returns whether the lag should be
-// reported.
+// note records the outcome of one tick. reply is nil if there was no answer. note returns true if the server's lag
+// should be logged now.
 func (f *followers) note(id model.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,8 +79,8 @@ func (f *followers) clear() {
 	f.all, f.began = nil, time.Now()
 }
 
-// silentFor returns how long ago a server last answered. If it has not answered since the ticks began, that time
-// counts.
+// silentFor returns how long ago a server last answered. If it has not answered since the ticks of this term began,
+// silentFor returns the time since then.
 func (f *followers) silentFor(id model.ServerID) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +91,7 @@ func (f *followers) silentFor(id model.ServerID) time.Duration {
 	return time.Since(last)
 }
 
-// answered reports whether the server answered one of the last ticks.
+// answered reports whether the server answered within the last three ticks.
 func (f follower) answered() bool {
 	return !f.at.IsZero() && time.Since(f.at) < 3*tickEvery
 }
@@ -106,7 +107,8 @@ func (f follower) healthyFor() time.Duration {
 }
 
 // ticks sends the cluster time to every other server once a second, outside the log, and learns how far each server is.
-// So a new leader's clock goes on where this one's stops.
+// So the clock of a new leader continues where this leader's clock stops. It also calls announce once the clocks of a
+// majority are known, or after announceRound rounds.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	s.state.medianAhead.Store(0)
@@ -128,7 +130,7 @@ func (s *Server) ticks(ctx context.Context, term uint64) {
 	}
 }
 
-// tickAll sends ticks to every other server and waits for the answers, at most tickTimeout.
+// tickAll sends ticks to all other servers, and waits for the answers for at most tickTimeout.
 func (s *Server) tickAll(ctx context.Context, term uint64) {
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
@@ -141,8 +143,8 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	wg.Wait()
 }
 
-// tickOne sends two ticks, one after the other. The second one, which may get lost, tells the server that the leader
-// has its reply to the first. So the server knows that the second tick's content is no older than that reply.
+// tickOne sends a server two ticks, one after the other. The second tick, which may get lost, names the server's reply
+// to the first. So the server knows that the leader's index in the second tick is no older than that reply.
 func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	lastIndex := s.raft.LastIndex()
 	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)
@@ -161,15 +163,15 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	}
 }
 
-// tick sends one server the leader's time and the index of its state. heard is the mark of the last reply that the
-// leader has.
+// tick sends a server the leader's time and the index of the leader's state. heard is the mark of the last reply that
+// the leader got from that server.
 func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard uint64) (tickReply, error) {
 	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
 	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
 
-// answerTick takes over the leader's time, and returns how far this server is and its condition. It ignores the time of
-// a deposed leader.
+// answerTick takes over the leader's time, and returns this server's log position and condition. From a tick of an
+// older term it takes over nothing.
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
 		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
@@ -183,26 +185,26 @@ func (s *Server) answerTick(t tick) tickReply {
 	return reply
 }
 
-// marksKept is how many replies to ticks are remembered. The leader names the last one that it got.
+// marksKept is how many of its last replies a server remembers. A tick names the last reply that the leader got.
 const marksKept = 8
 
-// progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket,
-// for any time. It is only certain that the leader sent it after the reply whose mark it names. raft's own contact with
-// the leader shows nothing: heartbeats arrive even while entries do not.
+// progress is how far this server's state is behind the leader's. A tick may be delayed for any time, so its arrival
+// does not show when it was sent. But each tick names the mark of a reply, and the leader sent the tick after it had
+// got that reply. raft's own contact with the leader proves nothing: heartbeats arrive even when entries do not.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
-	goal     uint64    // index of the leader's state at its first tick
-	fresh    time.Time // the newest time at which this server had everything
+	goal     uint64    // index of the leader's state in the first tick that this server got
+	fresh    time.Time // the latest time at which this server provably had everything
 
-	want    uint64    // index that the leader had at some time; 0: nothing is waited for
-	wanted  time.Time // when the leader had it
+	want    uint64    // index that the leader had at the time wanted; 0 means that this server waits for no index
+	wanted  time.Time // the leader's index was want at this time or later
 	mark    uint64    // of the last reply
 	replies [marksKept]time.Time
 }
 
-// told takes in the index of the leader's state. That index is no older than this server's reply with the mark heard.
-// told returns the mark of the next reply.
+// told takes in a tick. leader is the index of the leader's state, which the leader read after it had got this server's
+// reply with the mark heard. own is the index of this server's state. told returns the mark of the next reply.
 func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +216,7 @@ func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	}
 	p.reach(own)
 	if p.mark == 0 {
-		p.mark = rand.Uint64N(1<<60) + marksKept // random, so that marks of an earlier process match none
+		p.mark = rand.Uint64N(1<<60) + marksKept // random, so that marks of an earlier process do not match
 	}
 	if at := p.replies[heard%marksKept]; p.want == 0 && !at.IsZero() && heard <= p.mark && heard+marksKept > p.mark {
 		p.want, p.wanted = leader, at
@@ -225,7 +227,7 @@ func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	return p.mark
 }
 
-// reach notes that this server has everything up to the index own. p.mu is held.
+// reach records that this server has everything up to the index own. p.mu is held.
 func (p *progress) reach(own uint64) {
 	if p.want == 0 || own < p.want {
 		return
@@ -236,15 +238,15 @@ func (p *progress) reach(own uint64) {
 	}
 }
 
-// leads notes that this server led at a time, and so had everything then.
+// leads records that this server led at a time, and so had everything then.
 func (p *progress) leads(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.want, p.fresh = 0, now
 }
 
-// CaughtUp is false from the start until everything that was committed before the start is applied here. Only then does
-// a server serve agents.
+// CaughtUp reports whether this server has applied everything that the leader had applied when it sent the first tick
+// that this server got. A server serves agents only then.
 func (s *Server) CaughtUp() bool {
 	if s.state.progress.caughtUp.Load() {
 		return true
@@ -258,8 +260,9 @@ func (s *Server) CaughtUp() bool {
 	return p.caughtUp.Load()
 }
 
-// StaleFor returns how long ago this server last provably had everything; 0 while it leads. With a reachable leader it
-// is up to a second or two. It does not block.
+// StaleFor returns how long ago this server last provably had everything. It returns 0 while this server leads, and the
+// time since the start if this server never had everything. With a reachable leader it is up to a second or two. It
+// does not block.
 func (s *Server) StaleFor() time.Duration {
 	if _, self, _ := s.Leader(); self {
 		return 0
@@ -274,8 +277,8 @@ func (s *Server) StaleFor() time.Duration {
 	return time.Since(p.fresh)
 }
 
-// TakesEntries is false while the disk has no room for the log. Entries that are committed meanwhile arrive when there
-// is room again. It does not block.
+// TakesEntries returns false while the disk has no room for the log. Entries that are committed meanwhile arrive when
+// there is room again. It does not block.
 func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
 
 // Now returns the cluster time on this server. It never goes back.

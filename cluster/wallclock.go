@@ -7,16 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The wall clock in entries is for people. One server's clock may be wrong, so the leader takes the median of the
-// servers' clocks, which it learns from its ticks.
+// The wall clock in entries is for people. One server's clock may be wrong, so the leader uses the median of all
+// servers' clocks. It learns these from the answers to its ticks.
 
-// clockSkew is how far a server's clock must differ from the median to be logged.
+// clockSkew is how far a server's clock must differ from the median before that is logged.
 const clockSkew = 2 * time.Second
 
-// clockRepeat is the time between logs about the same clock.
+// clockRepeat is the least time between two logs about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock notes what a server's wall clock showed when the leader's clock showed own.
+// clock records how far a server's wall clock is ahead of the leader's: it read shown, in Unix ms, when the leader's
+// read own. If shown is 0, the server did not report its clock, and clock does nothing.
 func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return
@@ -31,7 +32,7 @@ func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	f.all[id] = one
 }
 
-// aheads returns how far the clocks of the servers that answer are ahead of the leader's.
+// aheads returns how far the clocks of servers that answered recently are ahead of the leader's.
 func (f *followers) aheads() map[model.ServerID]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,13 +45,13 @@ func (f *followers) aheads() map[model.ServerID]time.Duration {
 	return list
 }
 
-// clocksKnown reports whether the leader knows the clocks of a majority of the servers.
+// clocksKnown reports whether the leader knows the clocks of a majority of the servers, including its own.
 func (s *Server) clocksKnown() bool {
 	return (len(s.state.follower.aheads())+1)*2 > len(s.servers())
 }
 
-// medianAhead returns how far the median of all clocks is ahead of the leader's, which is one of them. If there are two
-// in the middle, the one nearer to the leader's counts.
+// medianAhead returns how far the median of all clocks, including the leader's, is ahead of the leader's. With an even
+// number of clocks, it takes the middle one that is nearer to the leader's.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {
@@ -64,13 +65,14 @@ func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	return high
 }
 
-// wall returns the wall clock for people, in Unix ms.
+// wall returns the median of the servers' wall clocks in Unix ms, as the leader knows it. It is for what this server
+// writes as the leader.
 func (s *Server) wall() int64 {
 	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
 }
 
-// clockAhead returns how far a server's wall clock is ahead of the median; 0 if that is not known. Only the leader
-// knows it.
+// clockAhead returns how far a server's wall clock is ahead of the median. It returns 0 if this server does not know
+// that clock or does not lead.
 func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0

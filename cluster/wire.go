@@ -24,21 +24,21 @@ type Stream interface {
 	net.Listener
 	// DialRaft connects to another server within the timeout.
 	DialRaft(address string, timeout time.Duration) (net.Conn, error)
-	// PeerName returns the name in the certificate of the other end of a connection that DialRaft made; empty if there is
-	// none.
+	// PeerName returns the name in the certificate of the other end of a connection that DialRaft made, or an empty string
+	// if there is no certificate.
 	PeerName(net.Conn) string
 }
 
 var errNoRoom = errors.New("too little free space on this server's disk")
 
-// peerTransport is the transport that raft sees. It is a NetworkTransport without pipelining. Each connection begins
-// with the names of both ends (see helloLayer). While the disk is full it refuses appends.
+// peerTransport is the transport that raft uses. It is a NetworkTransport without pipelining. Each connection begins
+// with the ids of both ends (see helloLayer). While the disk is full, it refuses requests that need room.
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
-	member   func(raft.ServerID) bool // whether a server is a member, as far as this one knows
-	refused  refusals                 // the servers that refused this one a vote
-	installs atomic.Uint64            // requests to install a snapshot that were sent
+	member   func(raft.ServerID) bool // whether a server is a member, as far as this server knows
+	refused  refusals                 // servers that refused this server a pre-vote
+	installs atomic.Uint64            // number of requests to install a snapshot that this server has sent
 	rpcs     chan raft.RPC
 	done     chan struct{}
 	once     sync.Once
@@ -61,14 +61,15 @@ func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvid
 // Consumer implements raft.Transport.
 func (t *peerTransport) Consumer() <-chan raft.RPC { return t.rpcs }
 
-// EncodePeer implements raft.Transport. It returns the plain address, without the id that the address provider puts
-// before it.
+// EncodePeer implements raft.Transport. It returns the plain address, without the id with which the address provider
+// prefixes it.
 func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) []byte {
 	return []byte(address)
 }
 
-// RequestPreVote implements raft.WithPreVote. A server that can't append must not lead, because a leader appends first
-// of all. A server that was removed while it was away learns that from the answers.
+// RequestPreVote implements raft.WithPreVote. It fails while the disk is full: a new leader first appends an entry, so
+// a server that can't append must not lead. It also records which servers answer that this server is no member; see
+// removed.
 func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
 	resp *raft.RequestPreVoteResponse) error {
 	if t.room() == RoomNone {
@@ -88,9 +89,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft. It refuses late snapshots (see overtaken), votes for servers that are no members,
-// and, while the disk is full, every request that needs room. The leader sees a failed request and tries again with
-// growing delay. Heartbeats bypass pump, so the leader stays leader, and nothing has to be healed when there is room
+// pump passes requests on to raft. It refuses late snapshots (see overtaken), pre-vote requests of servers that are no
+// members, and, while the disk is full, every request that needs room. A leader that is refused tries again with
+// growing delay. Heartbeats bypass pump, so this server keeps its leader, and catches up by itself when there is room
 // again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
@@ -129,7 +130,7 @@ func (t *peerTransport) refuses(rpc raft.RPC, seen *installSeen) error {
 	return nil
 }
 
-// strange reports whether a request comes from a server that stands for election but is no member.
+// strange reports whether a request comes from a server that wants to be elected but is no member.
 func (t *peerTransport) strange(rpc raft.RPC) bool {
 	cmd, ok := rpc.Command.(*raft.RequestPreVoteRequest)
 	return ok && !t.member(raft.ServerID(cmd.ID))
@@ -145,18 +146,19 @@ func needsRoom(rpc raft.RPC) bool {
 	return false
 }
 
-// helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's cluster and id, and the id of the
-// server that it means to reach. raft itself addresses by host:port only. Without the hello a leader would replicate to
-// any server that now has a peer's address: a wiped one that has lost its votes, or one of another cluster.
+// helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's history and id, and the id of the
+// server that it means to reach. raft itself knows servers by host:port only. Without the hello, a leader would
+// replicate to any server that now has a peer's address: a wiped server that has forgotten its votes, or one of another
+// cluster.
 type helloLayer struct {
 	Stream
 	self     model.ServerID
-	history  func() model.History      // of this server; zero while unknown
-	join     func(model.History) error // takes over the history of the server that takes this new one in
-	replaced func(by model.History)    // ends this server, because another one was recovered in its place
-	// configured and claimed return the address of a server in the configuration and in gossip, or an empty string.
+	history  func() model.History      // of this server; zero while it belongs to no cluster
+	join     func(model.History) error // gives this new server the history of the server that calls it
+	replaced func(by model.History)    // stops this server, because that history replaced its own
+	// configured and claimed return a server's address in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
-	proven              func(id model.ServerID, hostPort string) // notes that the server answered at this address
+	proven              func(id model.ServerID, hostPort string) // records that the server answered at this address
 	log                 hclog.Logger
 }
 
@@ -166,16 +168,16 @@ const (
 	helloTimeout = 5 * time.Second
 	helloYes     = 'y'
 	helloNo      = 'n'
-	helloOlder   = 'o' // refused because the caller's lineage was replaced; a line with the history follows
+	helloOlder   = 'o' // the caller's lineage was replaced; the history of the server that answers follows as a line
 )
 
-// peerAddress returns what raft handles as an address: id@host:port.
+// peerAddress returns the form of an address that raft gets: id@host:port.
 func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. It also tries the addresses of the configuration and of gossip, because the hello
-// checks who answers.
+// Dial implements raft.StreamLayer. It also tries the server's addresses in the configuration and in gossip. That is
+// safe, because the hello checks who answers.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
@@ -194,7 +196,7 @@ func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 	return h.dialAny(id, addresses, timeout)
 }
 
-// dialAt connects to the server at an address, and makes sure that it is the right server.
+// dialAt connects to an address, and returns an error if the server there does not have the given id.
 func (h *helloLayer) dialAt(id model.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
 	address := peerAddress(id, hostPort)
 	began := time.Now()
@@ -236,8 +238,8 @@ func (h *helloLayer) greet(conn net.Conn, to model.ServerID, deadline time.Time)
 	return conn.SetDeadline(time.Time{})
 }
 
-// Accept implements net.Listener. The connection's own reader reads the hello, so that a silent peer delays nobody
-// else.
+// Accept implements net.Listener. It does not wait for the hello, so that a silent peer does not delay others. The
+// first Read of the connection reads the hello.
 func (h *helloLayer) Accept() (net.Conn, error) {
 	conn, err := h.Stream.Accept()
 	if err != nil {
@@ -250,7 +252,7 @@ func (h *helloLayer) Accept() (net.Conn, error) {
 type helloConn struct {
 	net.Conn
 	layer *helloLayer
-	met   bool // used only by the one reader
+	met   bool // whether the hello was read; used only by the one reader
 }
 
 // Read implements net.Conn.
@@ -284,7 +286,8 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history of a server that refused this one because this server's lineage was replaced.
+// older reads the history that follows helloOlder. If that history replaced ours, older stops this server. It always
+// returns an error.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
@@ -300,7 +303,8 @@ func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	return fmt.Errorf("the server there is of the lineage %s, which replaced that of this one", theirs.Lineage())
 }
 
-// check judges a hello. With an error it returns the answer to send.
+// check judges a hello. If it returns an error, answer is what to send to the caller. check stops this server if the
+// caller's lineage replaced its own. If this server belongs to no cluster, it takes over the caller's history.
 func (h *helloLayer) check(line string) (answer string, err error) {
 	no := string(rune(helloNo))
 	words := strings.Split(line, " ")
@@ -308,7 +312,7 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		return no, errors.New("not a hello of this version")
 	}
 	from, to := words[2], words[3]
-	var theirs model.History // stays empty for a server that has not joined a cluster
+	var theirs model.History // empty if the caller has not joined a cluster
 	if words[1] != "-" {
 		var refusal *model.Error
 		if theirs, refusal = model.ParseHistory(words[1]); refusal != nil {
@@ -342,7 +346,7 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 	return "", nil
 }
 
-// readLine reads up to a newline, byte by byte, because what follows belongs to raft.
+// readLine reads up to a newline, byte by byte, because the bytes after the newline belong to raft.
 func readLine(r io.Reader, limit int) (string, error) {
 	var line []byte
 	var b [1]byte

@@ -9,14 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// installMark precedes the request number that a leader writes into each request to install a snapshot. It uses the
-// field for peers, which only servers that take snapshots of version 0 read.
+// installMark precedes the number that a leader gives each request to install a snapshot. Both are put into the field
+// Peers, which raft reads only for snapshots of version 0.
 const installMark = "outspan-install "
 
 var errOvertaken = errors.New("a later snapshot of the same leader was taken already")
 
-// InstallSnapshot implements raft.Transport. It numbers the requests. After a timeout a leader asks again over another
-// connection, and the first request may still arrive later. See overtaken.
+// InstallSnapshot implements raft.Transport. It numbers the requests, because after a timeout a leader repeats a
+// request over another connection, and the first request may arrive after the second. See overtaken.
 func (t *peerTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest,
 	resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	marked := *args
@@ -24,16 +24,16 @@ func (t *peerTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddr
 	return t.NetworkTransport.InstallSnapshot(id, target, &marked, resp, data)
 }
 
-// installSeen is the newest request to install a snapshot that raft was given.
+// installSeen is the newest request to install a snapshot that was passed to raft.
 type installSeen struct {
 	term   uint64
 	leader string
 	number uint64
 }
 
-// overtaken reports whether a request to install a snapshot came after a later one of the same leader and term. raft
-// would take it: the state would go back to before entries that were applied, and the log would lose entries that the
-// leader counts on. Only pump calls it.
+// overtaken reports whether a request to install a snapshot arrived after a later one of the same leader and term. If
+// not, it records the request as the newest. raft would accept an overtaken request: the state would go back to before
+// entries that were applied, and the log would lose entries that the leader counts on. Only pump calls it.
 func (s *installSeen) overtaken(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
 	if !ok {
@@ -42,7 +42,7 @@ func (s *installSeen) overtaken(rpc raft.RPC) bool {
 	digits, marked := bytes.CutPrefix(req.Peers, []byte(installMark))
 	number, err := strconv.ParseUint(string(digits), 10, 64)
 	if !marked || err != nil {
-		return false // of a server that doesn't number its requests
+		return false // from a server that doesn't number its requests
 	}
 	now := installSeen{req.Term, string(req.ID), number}
 	if now.term == s.term && now.leader == s.leader && now.number < s.number {

@@ -11,10 +11,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse makes the error for a key, such as "log.level", with the key's place in the file.
+// refuse returns an error about a key, such as "log.level". The error begins with the place of the key in the files.
 type refuse func(key, format string, args ...any) *model.Error
 
-// check checks the whole configuration after all files were read.
+// check checks the whole configuration after all files were read, and returns the first mistake. It also fills in a
+// missing advertise address. placeOf is Decoder.PlaceOf. files is the place of mistakes that have none of their own.
 func (c *Config) check(files string, placeOf func(key, otherwise string) string) error {
 	invalid := func(key, format string, args ...any) *model.Error {
 		e := model.Refuse(model.CodeInvalid, format, args...)
@@ -79,7 +80,7 @@ func (c *Config) checkListen(invalid refuse) *model.Error {
 	return nil
 }
 
-// noAddress finds the first entry that is not HOST:PORT. An entry "exec:/path" is a program that prints addresses.
+// noAddress returns the first entry that is neither HOST:PORT nor "exec:/path", a program that prints addresses.
 func noAddress(list []string) (bad string, found bool) {
 	i := slices.IndexFunc(list, func(address string) bool {
 		host, port, err := net.SplitHostPort(address)

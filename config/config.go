@@ -14,15 +14,15 @@ import (
 type Config struct {
 	Name      string // of this server or node; default the host's name
 	Cluster   string // default outspan; certificates and gossip contain it
-	DataDir   string // required; 0700
+	DataDir   string // required; the process creates it with mode 0700
 	Log       Log
-	Server    *Server // nil: not a server
-	Agent     *Agent  // nil: not an agent
+	Server    *Server // nil if the process is no server
+	Agent     *Agent  // nil if the process is no agent
 	Listen    Listen
 	Advertise string // IP address at which others reach this process; default the listen address
 	TLS       TLS
 	Gossip    Gossip
-	Settings  *model.Settings // the cluster's first settings; later they are changed by the API
+	Settings  *model.Settings // the first settings of a new cluster; the API changes them later
 	Limits    Limits
 	Metrics   bool // serve /metrics; default true
 }
@@ -33,39 +33,41 @@ type Log struct {
 	Format string // text (default) or json
 }
 
-// Server is the control-plane part.
+// Server configures the server of this process.
 type Server struct {
-	BootstrapExpect int      // how many servers found a new cluster together: 1, 3 or 5; 0: join an existing one
-	RetryJoin       []string // gossip addresses "host:port", or "exec:/path" that prints some
+	BootstrapExpect int      // how many servers begin a new cluster together: 1, 3, 5 or 7; 0 to join an existing one
+	RetryJoin       []string // gossip addresses "host:port", or "exec:/path" of a program that prints some
 	RaftMultiplier  int      // lengthens raft's timeouts; default 1
 }
 
-// Agent is the worker part.
+// Agent configures the agent of this process.
 type Agent struct {
 	Servers    []string // API addresses "host:port"; default: this process's own server
 	Labels     map[string]string
 	Reserve    model.Resources // kept back for the machine itself
-	Capacity   model.Resources // overrides what is detected; 0 = detected
+	Capacity   model.Resources // of the machine; a resource that is 0 is detected
 	OnShutdown string          // keep (default) or drain
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
-	AllowUsers []string        // names or numbers of users that a job file may name; default any but root
-	// VolumePaths are absolute directories. If the directory of a volume's path is missing, the agent makes it only below
-	// one of these. Default: driver.DefaultVolumePaths. An empty list allows none.
+	AllowUsers []string        // see MinUID
+	// VolumePaths are absolute directories. If the directory of a volume's path is missing, the agent creates it only at
+	// or below one of these. nil means driver.DefaultVolumePaths. An empty list allows none.
 	VolumePaths []string
-	// FirstUID and LastUID: each instance without a user in its job file gets a user id of this range; default:
-	// agent.DefaultUIDs
+	// FirstUID and LastUID are a range of user ids. Each instance whose job file names no user gets one of them. 0 means
+	// agent.DefaultUIDs.
 	FirstUID   int
 	LastUID    int
-	SharedUser bool   // instance_uids = "off": all of these instances run as nobody
-	MinUID     int    // lowest user id that a job file may name beside AllowUsers; default 0: none
+	SharedUser bool // instance_uids = "off": instances whose job files name no user all run as nobody
+	// If AllowUsers or MinUID is set, a job file may name only the users in AllowUsers (names or numbers) and, if MinUID
+	// is set, users whose id is at least MinUID. AllowRoot alone decides about root.
+	MinUID     int
 	PortMin    int    // of dynamic ports; default 20000
 	PortMax    int    // default 29999
 	BackupDir  string // directory for backups of volumes, typically a shared mount; default none
 	CgroupRoot string // parent of the instances' cgroups; default outspan
 }
 
-// Listen says where the process listens.
+// Listen configures where the process listens.
 type Listen struct {
 	Address    string // default 127.0.0.1
 	Port       int    // API and raft; default 7640, 0 = any free port
@@ -73,7 +75,8 @@ type Listen struct {
 	Socket     string // unix socket of the API; default DATA_DIR/api.sock
 }
 
-// TLS names the certificates: three files, or one directory for a cluster on a single machine.
+// TLS names the certificates: either the three files, or a directory in which a cluster on a single machine makes its
+// own.
 type TLS struct {
 	CAFile, CertFile, KeyFile string
 	Dir                       string
@@ -85,16 +88,17 @@ type Gossip struct {
 	Profile string // lan (default), wan or fast
 }
 
-// Limits protect the API.
+// Limits are limits of the API.
 type Limits struct {
 	RequestsPerSecond int // of each client; default 200
-	// open at the same time, of authenticated clients; default 16384. A single remaining server must serve people and
-	// 5,000 agents with one or two connections each.
+	// Connections is how many connections of authenticated clients may be open at once; default 16384. The last server of
+	// a cluster must be able to serve people and 5,000 agents with one or two connections each.
 	Connections int
 }
 
-// Load reads files, and directories of *.hcl files in name order. Values of later files replace those of earlier ones.
-// Required keys are checked at the end. The error has every mistake, one per line.
+// Load reads files, and the *.hcl files of directories in name order. Values of later files replace those of earlier
+// ones. If files can't be decoded, the error has every such mistake, one per line. Otherwise the whole configuration is
+// checked, and the error has the first mistake.
 func Load(paths ...string) (*Config, error) {
 	files, err := list(paths)
 	if err != nil {

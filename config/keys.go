@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keys lists the keys of a file of a server or an agent. A key that a file leaves out keeps its value from the files
-// before.
+// keys returns the fields of a file of a server or an agent. A key that a file leaves out keeps its value from earlier
+// files.
 func keys(c *Config) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("name", &c.Name), hclfile.Text("cluster", &c.Cluster), hclfile.Text("data_dir", &c.DataDir),
@@ -81,7 +81,7 @@ func settingKeys(s *model.Settings) []hclfile.Field {
 	}
 }
 
-// rate is a limit on how many stops an actor may begin in a window: "5/1m", or "none".
+// rate is a limit on how many stops an actor may begin in a window, such as "5/1m", or "none".
 func rate(name string, to *model.ActorRate) hclfile.Field {
 	return hclfile.Attribute(name, "rate", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Text(a, name+` = "5/1m"`); ok {
@@ -117,11 +117,11 @@ func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 }
 
 const (
-	nobody    = 65534 // user ids of the machine's own accounts are lower
-	leastUIDs = 1000  // with fewer ids, each would be used again too soon
+	nobody    = 65534 // ranges begin above it, because the machine's own accounts have lower user ids
+	leastUIDs = 1000  // the least size of a range; in a smaller one, each id would be used again too soon
 )
 
-// directories is a list of absolute paths. An empty list differs from a missing key.
+// directories is a list of absolute paths. An empty list in the file sets a list that is empty but not nil.
 func directories(name string, to *[]string) hclfile.Field {
 	return hclfile.Attribute(name, "list of texts", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		list, ok := d.Texts(a)

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/internal/hclfile"
 )
 
-// Reference returns the Markdown of the files of servers and agents: a section for each block with its keys, in the
-// order of the decoder's tables. It leaves out settings; see SettingTexts.
+// Reference returns the Markdown reference of the files of servers and agents: a section for each block with its keys,
+// in the order of the decoder's tables. It leaves out the block settings; see SettingTexts.
 func Reference() string {
 	var b strings.Builder
 	all, texts := allKeys(), allTexts()
@@ -23,7 +23,7 @@ func Reference() string {
 // allKeys lists every key of the files of servers and agents, in the order of the decoder's tables.
 func allKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
 
-// allTexts returns a text for each attribute that allKeys lists.
+// allTexts returns the texts of the attributes that allKeys lists, by path.
 func allTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range fileTexts {
@@ -42,7 +42,7 @@ func allTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// fileTexts has the texts of a file's blocks by their path; for settings see SettingTexts.
+// fileTexts has the texts of each block's attributes, except for the block settings; see SettingTexts.
 var fileTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

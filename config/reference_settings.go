@@ -2,11 +2,11 @@ package config
 
 // SettingText is what people should know about one of the cluster's settings.
 type SettingText struct {
-	Key     string // its name in settings get and settings set
-	File    string // its name in the block settings of a server's file; "": it can't be set there
+	Key     string // the name in settings get and settings set
+	File    string // the name in the block settings of a server's file; empty if it can't be set there
 	Type    string
 	Unit    string
-	Default string // as written in a server's file; empty: Means has it
+	Default string // as written in a server's file
 	Example string
 	Means   string
 }

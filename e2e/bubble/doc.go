@@ -5,25 +5,26 @@
 // at a given millisecond. Every entry of every server's log is checked:
 //
 //   - The state after a replay of the log is the state that the server published (S5). So is the state after a
-//     snapshot and the entries that follow it. All servers agree at equal indexes.
-//   - internal/testbed/invariant judges each step by S1 to S15 from the rows themselves, in addition to fsm.Check and
-//     CheckStep.
-//   - What clients were told about their requests is what the log did, once (S4).
-//   - Programs are judged by what they really do: the memory of a machine, one holder of a slot and growing epochs,
-//     and the last copy in sync (S1, S2, S6).
+//     snapshot and the entries that follow it. All servers have the same state at the same index.
+//   - internal/testbed/invariant checks S1 to S15 at each step, using only the rows. fsm.Check and CheckStep check
+//     each step too.
+//   - The log did what clients were told about their requests, and did it once (S4).
+//   - Programs really behave as they should: they fit into the memory of their machine, a slot has one holder, epochs
+//     grow, and the last copy in sync is not stopped (S1, S2, S6).
 //
-// At the end, faults and work stop and the cluster must come to rest. There is a leader, drains end, everything that is
-// wanted runs once, no more entries are written, and a dead node is found in time (L1 to L4, invariant_live_test.go).
+// At the end, faults and work stop, and the cluster must come to rest: there is a leader, drains end, everything that
+// is wanted runs once, no more entries are written, and a dead node is found in time (L1 to L4,
+// invariant_live_test.go).
 //
-// Machines lose power, and with it what was not forced to their disks. Disks hang, fail and fill up
+// Machines lose power, and with it what was not yet forced to their disks. Disks hang, fail and fill up
 // (internal/testbed/memdisk). Links delay, reorder, repeat and lose packets (internal/testbed/memnet), and wall clocks
-// jump. A bubble can't pause a single process. These tests only imitate how a paused process looks from outside.
+// jump. A bubble can't pause a single process, so these tests only imitate how a paused process looks from outside.
 //
-// Random tests run the seeds in testdata/seeds, each of which once found a bug, and a few fixed ones. With
-// OUTSPAN_SIM=1 (make sim) they then also run OUTSPAN_SIM_SEEDS fresh seeds. In make test (-short) the longest of them
-// run for half as long. They print their seeds and what was done; OUTSPAN_SEED=N runs one seed again. A seed always
-// gives the same plan of work and faults, but not the same history bit for bit. Time in a bubble is exact, but
+// Random tests run a few fixed seeds, and the seeds in testdata/seeds, each of which once found a bug. With
+// OUTSPAN_SIM=1 (make sim) they then also run OUTSPAN_SIM_SEEDS fresh seeds. In make test (-short) the longest tests
+// run for half as long. Random tests print their seeds and what was done; OUTSPAN_SEED=N runs one seed again. A seed
+// always gives the same plan of work and faults, but not the same history bit for bit. Time in a bubble is exact, but
 // goroutines that are ready at the same moment run in any order, and keys and ids are random each time. So a bug that a
-// seed found gets a scenario or test of its own, and the seed is kept because it came near that bug. BUBBLE_LOG=debug
-// shows the logs of the parts.
+// seed found gets a scenario or test of its own, and the seed is kept because it leads close to that bug.
+// BUBBLE_LOG=debug shows the logs of servers and agents.
 package bubble

@@ -23,7 +23,7 @@ type Door struct {
 	Via  http.RoundTripper
 }
 
-// problem has those parts of an error answer that are checked.
+// problem has the parts of an error answer that this package uses.
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -42,7 +42,7 @@ func certain(code string) bool {
 
 var indexInText = regexp.MustCompile(`is at index (\d+), not \d+`)
 
-// send makes one request and returns its result. The caller adds the times.
+// send makes one request and returns its result, without times. After a success it also returns the body.
 func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	req, err := d.request(ctx, a)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	return out, body
 }
 
-// lost returns the outcome of a request without an answer. The outcome is known only for a read, or if nothing was
+// lost returns the outcome of a request that got no answer. The outcome is known only of a read, or if nothing was
 // sent.
 func lost(a Ask, err error) Outcome {
 	var op *net.OpError
@@ -79,7 +79,7 @@ func lost(a Ask, err error) Outcome {
 
 func refused(a Ask, resp *http.Response, body []byte) Answer {
 	var p problem
-	_ = json.Unmarshal(body, &p) // if there is no code, the outcome is unknown
+	_ = json.Unmarshal(body, &p) // without a code, the outcome is unknown
 	out := Answer{Outcome: Unknown, Text: fmt.Sprintf("%d %s: %s", resp.StatusCode, p.Code, p.Message)}
 	switch {
 	case a.Action == Swap && p.Code == "conflict":
@@ -105,7 +105,7 @@ func (d Door) request(ctx context.Context, a Ask) (*http.Request, error) {
 	return req, nil
 }
 
-// encode returns the request in the form of the API.
+// encode returns the request in the form that the API takes.
 func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	query = url.Values{}
 	path = "/v1/jobs"
@@ -137,7 +137,7 @@ func (a Ask) encode() (method, path string, query url.Values, body []byte) {
 	return http.MethodPost, path, query, body
 }
 
-// shownObject is a node or job as a read shows it.
+// shownObject has the parts of a node or a job that this package uses, as a read shows them.
 type shownObject struct {
 	Labels  map[string]string `json:"labels"`
 	Version uint64            `json:"version"`
@@ -149,10 +149,10 @@ type shownObject struct {
 	} `json:"spec"`
 }
 
-// read turns the answer to a read into one answer for each of its parts.
+// read returns one Answer for each part of the object that body shows: one for a job, and one for each label in parts.
 func (a Ask) read(got Answer, body []byte, parts []string) ([]Answer, error) {
 	var o shownObject
-	if a.Key.Kind == Register { // a node has a version too, but that is its agent's and a text
+	if a.Key.Kind == Register { // a node's version is that of its agent, and a string
 		var node struct {
 			Labels map[string]string `json:"labels"`
 		}

@@ -14,7 +14,7 @@ type Kind string
 // The kinds of objects.
 const (
 	Register Kind = "label" // a label of a node: written and read
-	Job      Kind = "job"   // a job: read, written, and compared and set by the index of its last change
+	Job      Kind = "job"   // a job: read, written, and swapped by the index of its last change
 )
 
 // Key names one object. The operations on each object are judged separately.
@@ -37,11 +37,11 @@ type Action string
 // The actions.
 const (
 	Write Action = "write"
-	Swap  Action = "swap" // a write that depends on the index being unchanged
+	Swap  Action = "swap" // a write that is carried out only if the job's last change has the index IfIndex
 	Read  Action = "read"
 )
 
-// Level is how fresh a read must be.
+// Level is the consistency that a read asks for.
 type Level string
 
 // The levels, with the API's names.
@@ -57,13 +57,13 @@ type Outcome string
 // The outcomes.
 const (
 	Done     Outcome = "done"
-	Conflict Outcome = "conflict" // refused by Apply, because the index was another one
+	Conflict Outcome = "conflict" // a swap that was refused because the job's last change has another index
 	Nothing  Outcome = "nothing"  // certainly not carried out
 	Unknown  Outcome = "unknown"
 )
 
-// Never is the end of an operation without an answer. If it is a write, its outcome is unknown and it may be carried
-// out at any later time.
+// Never is the End of an operation without an answer. If the operation is a write, its outcome is unknown, and it may
+// be carried out at any later time.
 const Never = time.Duration(math.MaxInt64)
 
 // Ask is a request.
@@ -73,24 +73,24 @@ type Ask struct {
 	Level   Level         // for a read
 	Value   string        // for a write; every write has a different value
 	IfIndex uint64        // for a swap
-	After   uint64        // for a blocking read: index of the client's last answer
+	After   uint64        // for a blocking read: highest index that the client has seen in an answer to a read
 	Wait    time.Duration // for a blocking read: how long it may wait
-	Door    string        // name of the server; several names if the request was repeated
+	Door    string        // name of the server, or of all servers that got the request, with commas between them
 	Request string        // request id of a write
 }
 
 // Answer is the result of a request.
 type Answer struct {
 	Outcome Outcome
-	Value   string        // value that a read shows; "" if there is none
+	Value   string        // value that a read shows, or an empty string
 	Index   uint64        // for a write: index of its entry; for a read: index of the state that it shows
 	At      uint64        // for a job: index of its last change
 	Version uint64        // for a job
 	Age     time.Duration // for a read: the age that the answer states
-	Text    string        // text of an error
+	Text    string        // message of an error
 }
 
-// Op is one operation as its client saw it. Begin and End count from the beginning of the history.
+// Op is one operation as its client saw it. Begin and End are times since the history began.
 type Op struct {
 	Client     int
 	Begin, End time.Duration
@@ -141,10 +141,10 @@ type History struct {
 	counts counts
 }
 
-// counts counts requests that are not kept as operations of their own.
+// counts are numbers that do not follow from the recorded operations.
 type counts struct {
-	requests int // requests sent, with repetitions
-	repeated int // answered writes that were sent again through another server
+	requests int // all requests that were sent
+	repeated int // answered writes that were sent once more
 	resolved int // writes of unknown outcome that Settle resolved
 	nothing  int // requests that certainly had no effect, and reads without an answer
 }
@@ -154,7 +154,7 @@ func NewHistory() *History { return &History{began: time.Now()} }
 
 func (h *History) now() time.Duration { return time.Since(h.began) }
 
-// Add adds an operation. Operations that certainly had no effect and reads without an answer are only counted.
+// Add adds an operation. It only counts operations that certainly had no effect, and reads without an answer.
 func (h *History) Add(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *History) count(add func(*counts)) {
 	add(&h.counts)
 }
 
-// fault records a violation that shows without comparing operations.
+// fault records a violation that shows without a comparison of operations.
 func (h *History) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *History) open() []Op {
 	return slices.DeleteFunc(h.Ops(), func(o Op) bool { return o.Outcome != Unknown })
 }
 
-// replace replaces a write of unknown outcome by the same write with its outcome.
+// replace replaces the recorded write of unknown outcome with o, the same write with its outcome.
 func (h *History) replace(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

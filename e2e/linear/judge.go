@@ -15,18 +15,18 @@ import (
 
 // Bounds say how old weaker reads may be.
 type Bounds struct {
-	// Default is the age up to which a default read may miss an acknowledged write. It is the leader's lease.
+	// Default is how long an acknowledged write may be missing from default reads. It is the leader's lease.
 	Default time.Duration
 	// Slack is how much older a stale read may be than it states.
 	Slack time.Duration
-	// Check bounds the search for an order, for each key and in real time; default 30 s.
+	// Check is the longest real time of the search for an order, for each key; default 30 s.
 	Check time.Duration
 }
 
 // Verdict is the result of judging a history.
 type Verdict struct {
 	Violations []string // each begins with the id of the broken invariant
-	Undecided  []string // keys whose search took too long, which is a failure of the test itself
+	Undecided  []string // keys whose search took too long, which is a failure of the test
 	Figures    Figures
 }
 
@@ -36,7 +36,7 @@ type Figures struct {
 	Writes, Conflicts, Unknown, Reads  int
 	Weaker, Repeated, WithoutEffect    int
 	Resolved                           int
-	OldestDefault, OldestStale, Checks time.Duration // greatest ages of reads, and the time that the search took
+	OldestDefault, OldestStale, Checks time.Duration // greatest ages of reads, and time that the search took
 }
 
 func (f Figures) String() string {
@@ -47,8 +47,9 @@ func (f Figures) String() string {
 		f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
-// Judge judges a history that has ended. It must not run in fake time, because real time bounds the search. For
-// operations that no order explains, it writes pictures into dir.
+// Judge judges a history, to which nothing may be added any more. It must not run in fake time, because real time
+// bounds the search. If no order explains the operations on a key, it writes a picture of them into dir, unless dir is
+// empty.
 func (h *History) Judge(b Bounds, dir string) Verdict {
 	b.Check = cmp.Or(b.Check, 30*time.Second)
 	ops := h.Ops()
@@ -100,8 +101,8 @@ func (h *History) figures(ops []Op, keys int) Figures {
 	return f
 }
 
-// explain describes a key whose operations no order explains. It draws a picture and names the few operations that
-// suffice for a contradiction.
+// explain describes a key whose operations no order explains. It lists the few operations that suffice for a
+// contradiction, and draws all operations into a file in dir, unless dir is empty.
 func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) string {
 	few := shrink(ops, 20*time.Second)
 	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:",
@@ -123,8 +124,9 @@ func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) st
 	return text + "\n  all of them: " + path
 }
 
-// shrink removes operations that are not needed for a contradiction, as many as it finds within limit. It removes first
-// those that began after the contradiction, then reads, then writes on which no remaining operation depends.
+// shrink removes operations that are not needed for a contradiction, as many as it finds within limit. First it removes
+// operations after the contradiction, then reads and conflicts, and then writes on which no remaining operation
+// depends.
 func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {
@@ -133,7 +135,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
 	}
 	ops = firstContradiction(ops, illegal)
-	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads: many at a time, and then one by one
+	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads and conflicts: many at a time, and then one by one
 		for i := 0; i < len(ops); {
 			end := min(i+size, len(ops))
 			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool {
@@ -160,7 +162,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	return ops
 }
 
-// shown reports whether another operation depends on a write. Without the write that operation would itself be a
+// shown reports whether another operation depends on the write w. Without w, that operation would itself be a
 // contradiction.
 func shown(ops []Op, w Op) bool {
 	return slices.ContainsFunc(ops, func(o Op) bool {
@@ -169,7 +171,8 @@ func shown(ops []Op, w Op) bool {
 	})
 }
 
-// firstContradiction cuts the history after the first answer that contradicts the operations before it.
+// firstContradiction returns the operations up to the first answer that contradicts the operations before it. If
+// illegal finds no contradiction in time, it returns all operations.
 func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	ends := make([]time.Duration, 0, len(ops))
 	for _, o := range ops {
@@ -195,8 +198,8 @@ func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	return ops
 }
 
-// until returns what was known at a time. Reads that had not ended are left out. Writes that had not ended may still be
-// carried out.
+// until returns what was known at the time end. It leaves out reads and conflicts without an answer by then. Writes
+// without an answer by then may still be carried out.
 func until(ops []Op, end time.Duration) []Op {
 	var out []Op
 	for _, o := range ops {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Load is the work of the clients. Each client does one operation at a time, each through a random server.
+// Load makes clients that send requests. Each client does one operation at a time, through a random server.
 type Load struct {
 	Doors   []Door
 	Nodes   []string      // nodes whose labels are written
-	Jobs    []string      // the first write makes each job; no name may be a prefix of another
-	Labels  int           // number of labels of each node; default 2
+	Jobs    []string      // names of jobs; the first write creates the job; no name may be a prefix of another
+	Labels  int           // number of labels of each node that are written; default 2
 	Clients int           // default 8
 	Think   time.Duration // longest pause of a client; default 20 ms
 	Limit   time.Duration // longest time that a client waits for an answer; default 3 s
@@ -23,7 +23,7 @@ type Load struct {
 	Name    string // prefix of every value and request id; different loads on one cluster need different names
 }
 
-// Run makes all clients work until ctx ends. It returns when each has finished its last operation.
+// Run makes all clients work until ctx ends. It returns when all clients have finished their last operations.
 func (l *Load) Run(ctx context.Context, h *History) {
 	l.Labels, l.Clients = cmp.Or(l.Labels, 2), cmp.Or(l.Clients, 8)
 	l.Think, l.Limit = cmp.Or(l.Think, 20*time.Millisecond), cmp.Or(l.Limit, 3*time.Second)
@@ -35,9 +35,10 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle sends the writes of unknown outcome again: all of those to jobs, and every second one to labels. Then it reads
-// every object through every server with a consistent read. It blocks until all are answered, or ctx ends. All faults
-// must have ended, and Run must have returned. A write whose outcome stays unknown may still be carried out later.
+// Settle sends writes of unknown outcome again: all writes to jobs, and about half of the writes to labels. Then it
+// reads every object through every server with a consistent read. It blocks until all requests are answered, or returns
+// an error when ctx ends. All faults must be over, and Run must have returned. A write whose outcome stays unknown may
+// still be carried out later.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
 	if err := c.resend(ctx); err != nil {
@@ -56,8 +57,8 @@ func (l *Load) Settle(ctx context.Context, h *History) error {
 	return nil
 }
 
-// resend sends the writes of unknown outcome again. If a write was carried out before, this returns its result;
-// otherwise it is carried out now.
+// resend sends writes of unknown outcome again. If a write was carried out before, the answer has its result. Otherwise
+// the write is carried out now.
 func (c *client) resend(ctx context.Context) error {
 	for i, o := range c.history.open() {
 		if o.Key.Kind == Register && i%2 == 0 {
@@ -78,7 +79,7 @@ func (c *client) resend(ctx context.Context) error {
 	return nil
 }
 
-// objects returns the nodes and jobs. One request reads all of an object.
+// objects returns the keys of all nodes and jobs. One request reads all of an object.
 func (l *Load) objects() []Key {
 	var keys []Key
 	for _, n := range l.Nodes {
@@ -98,15 +99,15 @@ func (l *Load) parts() []string {
 	return all
 }
 
-// client is one client. It belongs to one goroutine.
+// client is one client. Only one goroutine uses it.
 type client struct {
 	load    *Load
 	history *History
 	id      int
 	random  *rand.Rand
 	writes  int
-	at      map[Key]uint64 // for a job: its index as this client last saw it
-	last    uint64         // index of the last answer
+	at      map[Key]uint64 // for a job: index of its last change that this client knows
+	last    uint64         // highest index that this client has seen in an answer to a read
 }
 
 func (c *client) run(ctx context.Context) {
@@ -127,8 +128,7 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 
 func (c *client) door() Door { return c.load.Doors[c.random.IntN(len(c.load.Doors))] }
 
-// limit returns how long a client waits for an answer. That is usually long, but sometimes hardly longer than an answer
-// takes.
+// limit returns how long a client waits for an answer: usually long, but sometimes hardly longer than an answer takes.
 func (c *client) limit() time.Duration {
 	if c.random.IntN(8) == 0 {
 		return time.Duration(1 + c.random.Int64N(int64(c.load.Limit)/20))
@@ -136,7 +136,7 @@ func (c *client) limit() time.Duration {
 	return c.load.Limit/2 + time.Duration(c.random.Int64N(int64(c.load.Limit)/2))
 }
 
-// one does one operation. If ctx ends meanwhile, the operation still runs to its end.
+// one does one operation. If ctx ends meanwhile, the operation is still finished.
 func (c *client) one(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	objects := c.load.objects()
@@ -170,7 +170,9 @@ func (c *client) weaker(ctx context.Context, key Key) {
 	c.read(ctx, c.door(), a, c.limit())
 }
 
-// read reads an object and records an answer for each of its parts. It returns false if there was no answer.
+// read reads an object and records an answer for each of its parts. It returns false if there was no usable answer. An
+// answer that a job does not exist is usable. If a consistent read no longer finds a job that this client knows, read
+// records a fault.
 func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+a.Wait)
 	defer cancel()
@@ -204,9 +206,9 @@ func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration
 	return true
 }
 
-// write writes a unique value, with one request or with two at the same time through different servers. If the outcome
-// is unknown, it repeats the request id. Sometimes it does so even if the outcome is known. However often it is sent,
-// it counts as one write.
+// write writes a unique value, with one request or with two at the same time, through random servers. While the outcome
+// is unknown, it may send the same request id again. Sometimes it does so even if the outcome is known. However often
+// it is sent, it counts as one operation.
 func (c *client) write(ctx context.Context, a Ask) {
 	c.writes++
 	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)

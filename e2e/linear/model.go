@@ -13,15 +13,15 @@ import (
 // object is the state of one key in the model.
 type object struct {
 	value   string
-	at      uint64 // index of the last change; 0: it does not exist
+	at      uint64 // for a job: index of its last change; 0 if there was no change or loose is true
 	version uint64
 	loose   bool // no client knows the index of the last change
 }
 
 func (o object) isAt(index uint64) bool { return o.at == index || o.loose }
 
-// step is the whole specification. It reports whether an operation can have its result in a state, and returns the
-// state after the operation.
+// step is the whole specification. It reports whether an operation can have its result in the state was, and returns
+// the state after the operation.
 func step(was object, o Op) (bool, object) {
 	next := object{value: o.Ask.Value, at: o.At, version: was.version + 1, loose: o.At == 0}
 	if o.Key.Kind == Register {
@@ -45,12 +45,12 @@ func step(was object, o Op) (bool, object) {
 		if matches {
 			return true, next
 		}
-		return true, was // carried out and refused, which no client learned
+		return true, was // refused because of another index, but no client learned that
 	}
 	return false, was
 }
 
-// model returns step in the form that porcupine wants.
+// model returns step in the form that porcupine needs.
 func model() porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
@@ -68,10 +68,11 @@ func model() porcupine.Model {
 	}
 }
 
-// judged returns, by key, the operations that must be linearizable: writes and consistent reads. If only a read showed
-// the index of a job's change, it fills in that index.
+// judged returns, by key, the operations that must be linearizable: writes and consistent reads. If a write's answer
+// does not have the index of its change to a job, but a read showed it, judged fills it in. It leaves out some writes
+// of unknown outcome; see complete.
 func judged(ops []Op) map[Key][]Op {
-	seen := map[Key]map[string]uint64{} // values that were read; for a job, with the index of the change
+	seen := map[Key]map[string]uint64{} // by value: 0 for a label, the index of the change for a job
 	for _, o := range ops {
 		if seen[o.Key] == nil {
 			seen[o.Key] = map[string]uint64{}
@@ -106,9 +107,9 @@ func judged(ops []Op) map[Key][]Op {
 }
 
 // tighten narrows the time of writes whose place in the log is known. A write is carried out after all writes with a
-// lower index have begun, and before any write with a higher index has ended. Writes that were unknown for long, or
-// that are unknown but were read, would otherwise make the search long. It can't hide a violation, because a shorter
-// time allows fewer orders.
+// lower index have begun, and before any write with a higher index has ended. Without this, writes that were unknown
+// for a long time, or that are unknown but were read, would make the search long. tighten hides no violation, because a
+// shorter time allows fewer orders.
 func tighten(ops []Op) {
 	place := func(o Op) uint64 { return max(o.At, o.Index) }
 	var writes []int
@@ -130,10 +131,9 @@ func tighten(ops []Op) {
 	}
 }
 
-// complete reports whether every version of a job is known, up to the last one that was read. Then a write of unknown
-// outcome that no read showed is not needed to explain anything. It counts as not carried out yet and is left out,
-// because each such write doubles the search. Labels have no versions, so their writes of this kind can always be left
-// out.
+// complete reports whether every version of a job is known, up to the last version that was read. If so, a write of
+// unknown outcome that no read showed is not needed to explain anything. judged leaves it out, because each such write
+// doubles the search. Labels have no versions, so their writes of this kind can always be left out.
 func complete(ops []Op) bool {
 	var last Op
 	for _, o := range ops {
@@ -150,8 +150,8 @@ func complete(ops []Op) bool {
 	return known == last.Version
 }
 
-// forChecker converts operations to porcupine's form. An operation that never ended gets its own client number, because
-// its client goes on with other operations.
+// forChecker converts operations to porcupine's form. Each operation without an answer gets a client number of its own,
+// because its client continues with other operations.
 func forChecker(ops []Op) []porcupine.Operation {
 	out := make([]porcupine.Operation, 0, len(ops))
 	lost := 0
