@@ -12,7 +12,7 @@ import (
 )
 
 // MaxEntryBytes is the largest size of an encoded entry. Requests are at most 1 MiB, and the leader limits its own
-// entries to 256 KiB, so no regular entry comes near this size. Decoding an entry takes at most about a kilobyte of
+// entries to 256 KiB unless a single group of commands is larger. Decoding an entry takes at most about a kilobyte of
 // memory for each byte of the entry.
 const MaxEntryBytes = 2 << 20
 

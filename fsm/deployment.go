@@ -20,8 +20,9 @@ type Deployment struct {
 	Waiting bool `cbor:"10,keyasint,omitempty"`
 }
 
-// DeploymentStep moves a deployment forward. A success makes its version the stable one. Codes: not_found, conflict
-// (the deployment can't get this status after its present one), invalid (a failure without a reason).
+// DeploymentStep moves a deployment forward. A success makes its version the stable one, or the job's latest version if
+// that has the same instances. Codes: not_found, conflict (the deployment can't get this status after its present one),
+// invalid (a failure without a reason).
 type DeploymentStep struct {
 	ID     model.DeploymentID     `cbor:"1,keyasint"`
 	Status model.DeploymentStatus `cbor:"2,keyasint"`

@@ -26,7 +26,7 @@ type DrainNode struct {
 	Deadline     model.Time       `cbor:"6,keyasint,omitempty"` // 0 before the turn; Never if the drain has none
 	DeadlineWall int64            `cbor:"7,keyasint,omitempty"` // for people; set when the turn begins
 	LastError    string           `cbor:"8,keyasint,omitempty"`
-	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
+	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here during the turn
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
 	// how many of Moved have no replacement yet
