@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// setInstance replaces an instance's row and updates every sum and index that depends on it: the node's usage, the
-// group's counts, the port owners, the services' generations. before is nil for a new instance, after is nil for one
-// that is dropped. Every change of an instance goes through here, so no sum can be forgotten.
+// setInstance replaces an instance's row and updates every sum and index that depends on it, such as the node's usage,
+// the group's counts, the owners of ports and the generations of services. before is nil for a new instance; after is
+// nil for one that is removed. Every change of an instance is made by setInstance, so no sum can be forgotten.
 func (s *State) setInstance(before, after *Instance) {
 	row := after
 	if row == nil {
@@ -34,14 +34,16 @@ func (s *State) setInstance(before, after *Instance) {
 	}
 }
 
-// accountUnheard updates the number of the group's ready instances on nodes that no server has heard since a restore.
+// accountUnheard updates the number of the group's ready instances on nodes whose agents have not reported since a
+// restore. Instances whose stop is being prepared are not counted.
 func (s *State) accountUnheard(row, before, after *Instance) {
 	if s.unheard.Has(row.Node) {
 		s.countUnheard(row.Group, count(after.free())-count(before.free()))
 	}
 }
 
-// accountNode updates the node's usage, and the index that its agent waits for.
+// accountNode updates what is placed on the node and what is promised to preemptors there, and raises Assigned if the
+// agent must learn of the change.
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
@@ -72,7 +74,8 @@ func (s *State) accountNode(row, before, after *Instance) {
 	s.putNode(&n)
 }
 
-// accountGroup updates the group's counts and the generation of its services.
+// accountGroup updates the group's counts and what depends on them: its budgets, its list of peers and the generation
+// of its services.
 func (s *State) accountGroup(row, before, after *Instance) {
 	group, ok := s.Groups.Get(row.Group)
 	if !ok {
@@ -109,7 +112,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	}
 }
 
-// renewServices raises the generation of a group's services: their set of backends changed.
+// renewServices raises the generation of a group's services, because their set of backends changed.
 func (s *State) renewServices(group model.GroupID) {
 	spec, ok := s.Policy(group)
 	if !ok {
@@ -125,7 +128,7 @@ func (s *State) renewServices(group model.GroupID) {
 	}
 }
 
-// Preparation is the number of the preparation that the agent must run for the instance; 0: none.
+// Preparation returns the number of the preparation that the agent must run for the instance, or 0 if there is none.
 func (i *Instance) Preparation() uint64 {
 	if !i.Eviction.Preparing {
 		return 0
@@ -133,7 +136,7 @@ func (i *Instance) Preparation() uint64 {
 	return i.Eviction.Seq
 }
 
-// holdsClaims reports whether the instance still takes memory and ports of its node. It does until it is confirmed
+// holdsClaims reports whether the instance still takes memory and ports of its node, as it does until it is confirmed
 // stopped.
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
@@ -144,8 +147,8 @@ func (i *Instance) isLost() bool {
 	return i != nil && i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedLost
 }
 
-// isReplaced reports whether the instance is being stopped for a cause after which a system group puts another one on
-// its node. The group still wants an instance there.
+// isReplaced reports whether the instance is being stopped for a cause after which a system group puts another instance
+// on the same node. So the group still wants an instance there.
 func (i *Instance) isReplaced() bool {
 	if !i.holdsClaims() || i.Desired == model.DesiredRunning || i.Status.Observed == model.ObservedLost {
 		return false
@@ -173,12 +176,12 @@ func jobOf(g model.GroupID) model.JobName {
 // sortedKeys returns the keys of a map in ascending order, so that no result depends on the order of the map.
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// keepsEvents reports whether events are kept. A draft keeps none, because nobody reads them. Callers that would make
-// many events ask first, to save the work.
+// keepsEvents reports whether events are kept. A draft keeps none, because nobody reads them. Code that would make many
+// events calls keepsEvents first, to save the work.
 func (s *State) keepsEvents() bool { return !s.entry.draft }
 
-// emit appends an event of the entry being applied, and fills in its key, times, actor and request. In a draft, and
-// while events are muted, it only counts the event.
+// emit appends an event of the entry being applied, and fills in its key, times, actor and request. In a draft, or
+// while events are muted, emit only counts the event.
 func (s *State) emit(e Event) {
 	s.entry.made++
 	if !s.keepsEvents() || s.entry.muted {

@@ -4,15 +4,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ActorLedger lists the stops that one kind of actor has begun within its rate's window. The row exists only while the
-// kind has a rate.
+// ActorLedger lists the stops that one kind of actor has begun within its rate's window. The first stop under a rate
+// writes the row. If the kind no longer has a rate, its next stop removes the row.
 type ActorLedger struct {
 	Actor model.ActorKind `cbor:"1,keyasint"`
 	Stops []model.Time    `cbor:"2,keyasint,omitempty"`
 }
 
-// NextOf returns the earliest time at which an actor's rate allows another stop to begin. It may be in the past, and is
-// 0 if the actor has begun none.
+// NextOf returns the earliest time at which the rate of a kind of actor allows another stop to begin. It may be in the
+// past. It is 0 if the kind has no rate, or has begun fewer stops than the rate allows.
 func (s *rules) NextOf(k model.ActorKind) model.Time {
 	rate := s.Settings.ActorRate(k)
 	l, ok := s.Actors.Get(k)
@@ -22,7 +22,7 @@ func (s *rules) NextOf(k model.ActorKind) model.Time {
 	return nextOf(l.Stops, rate.Max, rate.Window)
 }
 
-// UsedBy returns how many stops an actor has begun within its window.
+// UsedBy returns how many stops a kind of actor has begun within its rate's window.
 func (s *State) UsedBy(k model.ActorKind) int {
 	l, ok := s.Actors.Get(k)
 	if !ok {
@@ -31,7 +31,7 @@ func (s *State) UsedBy(k model.ActorKind) int {
 	return usedOf(l.Stops, s.Settings.ActorRate(k).Window, s.Now)
 }
 
-// spendActor counts a stop towards the rate of the actor that began it.
+// spendActor counts a stop towards the rate of the kind of actor that began it.
 func (s *State) spendActor(k model.ActorKind) {
 	rate := s.Settings.ActorRate(k)
 	if rate.Max == 0 {

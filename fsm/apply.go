@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. Invalid
-// input gives a refusal, never a panic. Apply panics only on what a healthy log can't contain (an entry of a newer
-// format, an index that goes back), and the panic must end the server.
+// Apply returns the state after an entry, and the outcome of each of the entry's groups. s itself does not change. An
+// invalid command is refused. Apply panics only on what a healthy log can't contain (an entry of a newer format, an
+// index that does not grow), and the panic must end the server.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 	f := s.fork()
 	results := f.applyNext(index, logTerm, e)
@@ -76,8 +76,8 @@ func refuseAll(groups [][]Command, refusal *model.Error) []Result {
 	return results
 }
 
-// applyGroup applies all commands of a group or none. A single command checks before it edits, so there is nothing to
-// undo.
+// applyGroup applies all commands of a group or none. A group of one command needs no undo log, because a command
+// checks everything before it edits anything.
 func (s *State) applyGroup(group []Command) *model.Error {
 	s.entry.group = group
 	if len(group) == 1 {
@@ -110,17 +110,17 @@ func asRefusal(err error) *model.Error {
 	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
 }
 
-// publish ends the fork and returns it as a State that is only read from now on.
+// publish returns the fork as a State, which must only be read from now on.
 func (s *State) publish() State {
 	s.entry = entryContext{}
 	return *s
 }
 
-// Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one
-// goroutine.
+// Draft is a private fork on which commands are tried with the code that applies the log. It is not safe for concurrent
+// use.
 type Draft struct{ s *State }
 
-// NewDraft forks s as of cluster time now. Rows that the draft writes carry the index of the next entry.
+// NewDraft returns a draft of s at cluster time now. Rows that the draft writes carry the index of the next entry.
 func (s State) NewDraft(now model.Time) *Draft {
 	f := s.fork()
 	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.WallAt(now), Actor: model.ActorLeader})
@@ -128,11 +128,12 @@ func (s State) NewDraft(now model.Time) *Draft {
 	return &Draft{s: f}
 }
 
-// Try applies all the commands or none, and returns the refusal that the log would give on this state.
+// Try applies all the commands or none. It returns nil, or the refusal that the log would give on this state.
 func (d *Draft) Try(group ...Command) *model.Error { return d.s.applyGroup(group) }
 
-// Written returns the instances that all accepted commands have written so far, as ApplyNaming does for an entry.
+// Written returns a row of each instance that the accepted commands have written so far. An instance may be listed more
+// than once.
 func (d *Draft) Written() []*Instance { return d.s.entry.written }
 
-// State returns the draft's state. Try changes it, so don't keep it across Try; fork it to keep it.
+// State returns the draft's state, which the next Try changes. To keep a state, make another draft of it.
 func (d *Draft) State() *State { return d.s }

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute returns a node's value of node.id, node.name, node.label.X or node.attr.X.
+// Attribute returns the value of the node's attribute node.id, node.name, node.label.X or node.attr.X. It returns false
+// if the node has no such attribute.
 func (n *Node) Attribute(name string) (string, bool) {
 	switch {
 	case name == "node.id":

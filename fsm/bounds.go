@@ -6,22 +6,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what a row collects over many entries, so that it fits into a snapshot (maxFrame) and can be read back
-// (maxElements).
+// Bounds of what a row may hold, so that it fits into a snapshot (maxFrame) and can be read back (maxElements).
 const (
-	maxAgentText   = 256      // bytes of one text that an agent reports about itself
+	maxAgentText   = 256      // bytes of one string that an agent reports about itself
 	maxAttributes  = 16 << 10 // bytes of a node's attributes, names included
 	maxWarnings    = 32       // of an agent; the rest is dropped
 	maxDrainNodes  = 10_000
-	maxDrainErrors = 2 << 20  // bytes of last errors in one drain
-	maxDrainError  = 4 << 10  // bytes of one last error
+	maxDrainErrors = 2 << 20  // bytes of all last errors of one drain
+	maxDrainError  = 4 << 10  // bytes of the last error of one node
 	maxSharers     = 10_000   // groups that name one shared budget
-	maxRefusal     = 1 << 10  // bytes of a refusal's message, and of its hint
-	maxEvent       = 16 << 10 // bytes of an event; the texts of a longer one are cut
+	maxRefusal     = 1 << 10  // bytes of a refusal's message, and also of its hint
+	maxEvent       = 16 << 10 // bytes of an event; in a longer one, each text is cut to maxEventText
 	maxEventText   = 1 << 10
 )
 
-// checkBounds refuses a registration that is too large.
+// checkBounds refuses a registration whose labels, attributes or other strings are too many or too long.
 func (c *NodeRegister) checkBounds() *model.Error {
 	if refusal := model.CheckAgentLabels(c.Shape.Labels); refusal != nil {
 		return refusal
@@ -62,18 +61,18 @@ func CutWarnings(warnings []string) []string {
 // lastErrorRoom returns how many bytes the last error of each node may take in a drain of this many nodes.
 func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max(nodes, 1)) }
 
-// clipped returns the refusal with its texts cut to what a row of a request may hold.
+// clipped returns the refusal as a request's row may hold it: with message and hint cut, and without Key.
 func clipped(e *model.Error) *model.Error {
 	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal && e.Key == "" {
 		return e
 	}
 	short := *e
-	short.Key = "" // snapshots leave it out
+	short.Key = "" // snapshots leave Key out
 	short.Message, short.Hint = model.ClipText(e.Message, maxRefusal), model.ClipText(e.Hint, maxRefusal)
 	return &short
 }
 
-// clip cuts the texts of an event.
+// clip cuts each text of an event to maxEventText.
 func (e *Event) clip() {
 	e.Before, e.After = model.ClipText(e.Before, maxEventText), model.ClipText(e.After, maxEventText)
 	for _, key := range sortedKeys(e.Data) {

@@ -2,25 +2,25 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// SharedBudget is a budget with a name that groups share. Its numbers limit all of their instances together (R21).
-// Ready and wanted instances are read from the groups' rows; only the stops within the rate's window are kept here.
+// SharedBudget is a named budget that limits the instances of several groups together (R21). The numbers of ready and
+// wanted instances are read from the rows of the groups.
 type SharedBudget struct {
 	Name     model.BudgetName `cbor:"1,keyasint"`
 	Spec     model.BudgetSpec `cbor:"2,keyasint"`
 	Resolved model.Budget     `cbor:"3,keyasint"`           // for the sum of the groups' counts
 	Stops    []model.Time     `cbor:"4,keyasint,omitempty"` // voluntary stops begun within the rate's window
-	Groups   []model.GroupID  `cbor:"5,keyasint,omitempty"` // the groups that name it, in order
+	Groups   []model.GroupID  `cbor:"5,keyasint,omitempty"` // the groups that name it, sorted
 	Index    uint64           `cbor:"6,keyasint"`           // of the last change of its spec
 }
 
-// BudgetSet replaces the whole spec of a shared budget, or creates the budget. The spec applies to every stop that
-// begins afterwards. Code: invalid.
+// BudgetSet replaces the whole spec of a shared budget, or creates the budget. It changes nothing if the budget has
+// that spec already. The spec applies to every stop that begins afterwards. Code: invalid.
 type BudgetSet struct {
 	Name model.BudgetName `cbor:"1,keyasint"`
 	Spec model.BudgetSpec `cbor:"2,keyasint"`
 }
 
-// BudgetRemove removes a shared budget. Codes: not_found, in_use while a group names it.
+// BudgetRemove removes a shared budget. Codes: not_found, in_use (a group names it).
 type BudgetRemove struct {
 	Name model.BudgetName `cbor:"1,keyasint"`
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// limitsNumber reports whether the budget says how many may be down. Otherwise it limits only the rate, if anything.
+// limitsNumber reports whether the budget limits how many instances may be down. A budget may limit only the rate.
 func limitsNumber(b *model.BudgetSpec) bool { return b.MinReady != nil || b.MaxDown != nil }
 
 // allowsNone reports whether the budget allows no instance to be down, whatever the count.
@@ -14,13 +14,13 @@ func allowsNone(b *model.BudgetSpec) bool {
 	return b.MaxDown != nil && b.MaxDown.N == 0 || b.MinReady != nil && *b.MinReady == model.Amount{N: 100, Percent: true}
 }
 
-// everything allows all instances to be down. It is the default of a group whose shared budgets limit the number, and
-// of those budgets themselves.
+// everything allows all instances to be down. It is the default for shared budgets, and for groups of which a shared
+// budget limits how many may be down.
 func everything() model.MaxDown { return model.MaxDown{Amount: model.Amount{N: 100, Percent: true}} }
 
-// ResolveGroup returns the numbers of a group's own budget for a count. They come from the group's budget block,
-// otherwise from the default of its class. The default does not apply if a shared budget of the group says how many may
-// be down.
+// ResolveGroup returns the numbers of a group's own budget for a count. If the group's budget block does not say how
+// many instances may be down, the default of its class applies. If the group has no budget block and one of its shared
+// budgets limits how many may be down, the group's own budget allows everything.
 func (s *State) ResolveGroup(spec *model.GroupSpec, class model.ClassName, count int) model.Budget {
 	c, _, _ := s.Class(class)
 	def := c.MaxDown
@@ -39,8 +39,8 @@ func (s *jobs) sharesNumber(names []model.BudgetName) bool {
 	return false
 }
 
-// resolveBudget recomputes a group's own budget and the shared ones that it is in. Each entry that changes the group's
-// count calls it.
+// resolveBudget recomputes a group's own budget and its shared budgets. It is called in each entry that changes how
+// many instances the group wants.
 func (s *State) resolveBudget(id model.GroupID) {
 	s.resolveOwn(id)
 	for _, b := range s.SharedBudgets(id) {
@@ -70,8 +70,8 @@ func (s *State) resolveOwn(id model.GroupID) {
 	}
 }
 
-// emitBudget emits an event if min_ready or the rate of a budget changed. How many may be down follows from the count,
-// which has its own event.
+// emitBudget emits an event if min_ready or the rate of a budget changed. If only the number that may be down changed,
+// the count has changed too and has its own event.
 func (s *State) emitBudget(subject string, before, after model.Budget) {
 	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady),
 		After: fmt.Sprint(after.MinReady)}
@@ -90,8 +90,8 @@ func rateText(b model.Budget) string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have. For a system group it is the number of its instances on nodes
-// that are not offline, including those that are being replaced there.
+// Want returns the number of instances that a group should have. For a system group it is the number of its instances
+// on nodes that are not offline, including those that are being replaced there.
 func (g *Group) Want() int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced

@@ -32,11 +32,11 @@ func (c *BudgetSet) apply(s *State) error {
 		return refusal
 	}
 	s.putBudget(&next)
-	for _, id := range next.Groups { // each may now get its class's default budget, or lose it
+	for _, id := range next.Groups { // each group may now get or lose the default budget of its class
 		s.resolveOwn(id)
 	}
 	s.touchBudget(c.Name)
-	if !s.resolveShared(c.Name) { // it emits an event if the numbers change
+	if !s.resolveShared(c.Name) { // resolveShared emits an event if the numbers change
 		minReady := fmt.Sprint(next.Resolved.MinReady)
 		s.emit(Event{Type: model.EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady,
 			Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
@@ -44,8 +44,8 @@ func (c *BudgetSet) apply(s *State) error {
 	return nil
 }
 
-// mayShare refuses a budget that lets no instance be down if one of its groups uses the order stop_first: no instance
-// of that group could ever be stopped. A budget that is marked as blocking is allowed to do so.
+// mayShare refuses a budget that lets no instance be down if one of its groups has the order stop_first: a drain could
+// then never stop an instance of that group. A budget that is marked as blocking is not refused for this.
 func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
 	var stuck model.GroupID
@@ -88,7 +88,7 @@ func (c *BudgetRemove) apply(s *State) error {
 	return nil
 }
 
-// joinGroups lists groups for people, the first few of them.
+// joinGroups names the first five groups and the number of the others.
 func joinGroups(ids []model.GroupID) string {
 	var texts []string
 	for _, id := range ids[:min(len(ids), 5)] {
@@ -100,7 +100,7 @@ func joinGroups(ids []model.GroupID) string {
 	return strings.Join(texts, ", ")
 }
 
-// SharedBudgets lists the shared budgets that a group is in, in the order in which it names them.
+// SharedBudgets lists the shared budgets of a group, in the order in which the group names them.
 func (s *jobs) SharedBudgets(id model.GroupID) []*SharedBudget {
 	if s.Budgets.Len() == 0 {
 		return nil
@@ -168,8 +168,8 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 	return want
 }
 
-// checkSharedBudgets refuses a group if a shared budget that it names does not exist or has too many groups already. It
-// also refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as
+// checkSharedBudgets refuses a group if a shared budget that it names does not exist or has maxSharers groups already.
+// It also refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as
 // blocking.
 func (s *State) checkSharedBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// BudgetLines returns the numbers of every budget of a group, with an explanation: its own first, then the shared ones.
+// BudgetLines returns the numbers of every budget of a group, with an explanation. The own budget of the group comes
+// first, then the shared ones.
 func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
 	g, ok := s.Groups.Get(id)
 	job, known := s.Jobs.Get(jobOf(id))
@@ -29,7 +30,8 @@ func lineOf(name, scope string, b model.Budget, want int) model.BudgetLine {
 	return model.BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
 }
 
-// PreviewBudget returns the numbers that a group's own budget will have in a cluster with the built-in classes.
+// PreviewBudget returns the numbers that a group's own budget will have in a cluster with the built-in classes. It
+// supposes that the shared budgets of the group limit how many may be down.
 func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
 	s := State{rules: rules{Classes: BuiltinClasses()}}
 	c, _, known := s.Class(class)
@@ -46,8 +48,8 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 	return line
 }
 
-// describeBudget explains in words where the numbers of a line come from. elsewhere means that no default applies,
-// because a shared budget decides.
+// describeBudget explains in words where the numbers of a line come from. If elsewhere is true, no default of a class
+// applies.
 func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {

@@ -7,13 +7,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxFindings ends a Check early: one broken rule tends to break many rows.
+// maxFindings bounds the findings of a check, because one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns the invariants that the state breaks as Findings, or nil. Sums must equal what they sum up, index
-// tables must match the rows, references must lead to a row, and values must be in their closed sets. It also checks
-// S1, S2, S7 and S11 (see docs/proof.md) as far as one state can show them; CheckStep does more. It only reads. It
-// visits every row, some twice, and takes about 5 microseconds an instance.
+// Check returns Findings with what is wrong in the state, or nil. Sums must equal what they sum up, indexes must match
+// the rows, references must lead to a row, and values must be in their closed sets. It also checks S1, S2, S7 and S11
+// (see docs/proof.md) as far as one state can show them; CheckStep does more. Check only reads the state. It visits
+// every row, some twice, and takes about 5 microseconds an instance.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
@@ -29,7 +29,7 @@ func Check(s State) error {
 	return c.found.Err()
 }
 
-// checker collects what one state breaks.
+// checker collects the findings of Check or CheckStep.
 type checker struct {
 	rule   Invariant // the invariant that want reports: none in Check, S8 in CheckStep
 	s      *State
@@ -37,18 +37,19 @@ type checker struct {
 	waits  map[model.NodeID]int64
 	sums   map[model.GroupID]groupSum
 	ports  int
-	// CheckStep only: subjects of the nodes and jobs that ended between the two states, and of the instances that stopped.
-	// A stop counts only if it came before the instance's id was used again.
+	// gone is filled by CheckStep only. It has the subjects of the nodes that were forgotten, the jobs that were purged
+	// and the instances that stopped between the two states. A stop is left out if it is that of a later instance with the
+	// same id.
 	gone  map[string]bool
 	found Findings
 }
 
 type groupSum struct{ ready, running, lost, alive, held, replaced int }
 
-// want notes a finding unless ok.
+// want adds a finding unless ok is true.
 func (c *checker) want(ok bool, format string, args ...any) { c.holds(c.rule, ok, format, args...) }
 
-// holds notes that a state breaks a rule, unless ok.
+// holds adds a finding for a rule unless ok is true. It adds no more than maxFindings.
 func (c *checker) holds(rule Invariant, ok bool, format string, args ...any) {
 	if !ok && len(c.found) < maxFindings {
 		c.found.Add(rule, format, args...)
@@ -74,7 +75,7 @@ func (c *checker) scalars() {
 	}
 }
 
-// instances checks each instance on its own, and adds up what it takes.
+// instances checks each instance on its own, and adds it to the sums of its node and its group.
 func (c *checker) instances() {
 	for id, i := range c.s.Instances.All() {
 		c.want(i.ID == id && i.Status.ID == id, "instance %s: its row names %s, its status %s", id, i.ID, i.Status.ID)
@@ -157,8 +158,8 @@ func (c *checker) addUp(i *Instance) {
 	}
 }
 
-// slots checks that a slot has at most one holder and one successor, that these name each other, and that no two
-// instances share a volume.
+// slots checks that a slot has at most two instances that should run, of which one replaces the other. It also checks
+// that a slot with one holder has at most one instance that is not confirmed stopped.
 func (c *checker) slots() {
 	type place struct {
 		group model.GroupID
@@ -200,8 +201,8 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	// The versions of a group can differ in whether only one instance may hold the slot. So each instance is judged by the
-	// spec of its own version.
+	// The versions of a group can differ in whether only one instance may hold the slot. So for each instance, the spec of
+	// its own version decides.
 	var holder model.InstanceID
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
@@ -224,7 +225,8 @@ func (c *checker) nodes() {
 			"node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v",
 			id, n.Placed, c.memory[id])
-		// A node that registered again may be smaller than what it holds. Then nothing new fits, which CheckStep checks.
+		// A node may have registered again with less memory than its instances take. CheckStep checks that such a node gets
+		// no more.
 		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0,
 			"node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes,
 			n.Allocatable().MemoryBytes, n.Promised)
@@ -244,7 +246,7 @@ func (c *checker) nodes() {
 	}
 }
 
-// indexes checks that each index matches the rows exactly.
+// indexes checks that the indexes of nodes, instances, requests, copies and events match the rows.
 func (c *checker) indexes() {
 	s := c.s
 	for id, n := range s.Nodes.All() {

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// budgets checks that shared budgets and groups name each other, and that the numbers of budgets follow from the rows.
+// budgets checks that shared budgets and groups name each other, and that the numbers of shared budgets follow from the
+// rows. It also checks that the stops of shared budgets and actors are in order.
 func (c *checker) budgets() {
 	s := c.s
 	named := 0
@@ -49,7 +50,7 @@ func (c *checker) budgets() {
 	}
 }
 
-// classes checks that the sums for quotas equal what the instances take.
+// classes checks that the usage of each class equals what its instances take, and that its limits are valid.
 func (c *checker) classes() {
 	use := map[model.ClassName]Usage{}
 	for _, i := range c.s.Instances.All() {

@@ -159,7 +159,7 @@ func (c *checker) copyRow(id model.VolumeID, v *Volume) {
 	c.want(c.s.copiesOn.Has(copyKey(v)), "copy %s is missing in the index of copies", id)
 }
 
-// copies is the number of rows that the index of copies must have.
+// copies returns the number of replicated volumes. The index of copies must have as many entries.
 func (c *checker) copies() int {
 	n := 0
 	for _, v := range c.s.Volumes.All() {
@@ -168,8 +168,8 @@ func (c *checker) copies() int {
 	return n
 }
 
-// members checks that each member that is not stopped has the row of its copy, and that no two members of a group share
-// a node.
+// members checks an instance of a replicated group that is not confirmed stopped. Its copy must have a row, and no
+// other such instance of the group may be on the same node.
 func (c *checker) members(i *Instance) {
 	m, ok := c.s.MemberOf(i)
 	if !ok || !i.holdsClaims() {

@@ -6,11 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// CheckStep compares a state with a later one of the same history. It returns as Findings what must never happen
-// between them, or nil. Indexes, epochs and cluster time don't go back, nothing that ended changes, and only declared
-// transitions are taken (S8). No deleted row comes back (S9), and no node is filled beyond what it offers (S1). A
-// restored snapshot begins a new history. CheckStep visits every row that changed and, where a table changed, compares
-// pointers for the others.
+// CheckStep compares a state with a later one of the same history; a restored snapshot begins a new history. It returns
+// Findings with each difference that must never occur, or nil. Indexes, epochs and cluster time must not go back, what
+// has ended must not change, and only declared transitions may be taken (S8). No deleted instance or event may come
+// back (S9), and no node may be filled beyond what it offers (S1).
 func CheckStep(before, after State) error {
 	c := &checker{rule: S8, s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
@@ -42,8 +41,8 @@ func CheckStep(before, after State) error {
 	return c.found.Err()
 }
 
-// endings notes the nodes, jobs and instances that ended after an index. A row that has one of their names now is a
-// different object.
+// endings records in gone the nodes that were forgotten, the jobs that were purged and the instances that stopped after
+// an index. A row that has one of their names now may be a different object.
 func (c *checker) endings(since uint64) {
 	again := map[string]bool{}
 	for _, e := range c.s.Events.From(NewEventKey(since+1, 0)) {
@@ -79,8 +78,8 @@ func instructionFor(i *Instance) instruction {
 	return o
 }
 
-// assigned checks that Assigned was raised on each node whose instructions changed. An agent asks for what is newer
-// than Assigned, so it would miss any other change.
+// assigned checks that Assigned was raised on each node whose instructions changed. An agent waits until Assigned
+// grows, so it would miss any other change.
 func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
@@ -106,7 +105,7 @@ func (c *checker) assigned(before *State) {
 	}
 }
 
-// eachChange visits the rows that both tables have and that were replaced in between.
+// eachChange calls visit for each key that has a row in both tables, if the rows differ.
 func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], visit func(key K, a, b V)) {
 	if before.Same(after) {
 		return
@@ -150,15 +149,15 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	between := b.Registrations > a.Registrations+1 // the node also had a size that neither state shows
+	between := b.Registrations > a.Registrations+1 // the node may also have had a size that neither state shows
 	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room,
 		"node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
-		// The row ended, was collected (with its job, or because its slot has newer ones), and the proposer used the id
-		// again, all in one entry. The leader derives ids from the index, so its decisions can't do that (P27).
+		// The instance stopped, its row was removed (with its job, or because its slot has newer ones), and the proposer used
+		// its id again, all between the two states. The leader can't do that, because it derives ids from the index (P27).
 		c.want(a.Terminal() || c.gone["instance/"+string(id)], "instance %s began anew before it had ended", id)
 		return
 	}
@@ -218,8 +217,7 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows checks that each row that only the later state has was created in between: nothing that was deleted comes
-// back.
+// newRows checks that no deleted instance or event came back, and that no new node is filled beyond what it offers.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
 		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
@@ -229,14 +227,14 @@ func (c *checker) newRows(before *State) {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) { // a node that registered twice also had a size that neither state shows
+		if !before.Nodes.Has(id) { // a node that registered twice may have had a size that neither state shows
 			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
 				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}
 }
 
-// listed checks that PeersAt was raised for each change of a group's list of peers, because its readers wait for that
+// listed checks that PeersAt was raised for each change of a group's list of peers. Readers of the list wait for that
 // index.
 func (c *checker) listed(before *State) {
 	if before.Instances.Same(c.s.Instances) {

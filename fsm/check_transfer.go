@@ -6,7 +6,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// detached checks a restored volume that is not in use.
 func (c *checker) detached(id model.VolumeID, v *Volume) {
 	t, ok := c.s.Transfers.Get(v.Copy)
 	c.want(ok && t.Kind == model.TransferRestore && t.Left.Detached == v.Home && t.DetachedID(v.Name) == id && v.ID == id,
@@ -15,8 +14,9 @@ func (c *checker) detached(id model.VolumeID, v *Volume) {
 	c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
 }
 
-// transfers checks that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share.
-// Nothing may write a volume while it is copied. A transfer and the volumes that it works on must name each other.
+// transfers checks that a transfer and the volumes that it works on name each other. The home of a volume that is
+// migrated or backed up must be the node From, or To once the copy is attached. All local volumes of a slot must have
+// the same home. No instance may use a volume while it is copied.
 func (c *checker) transfers() {
 	busy := map[model.VolumeID]model.TransferID{}
 	for id, t := range c.s.Transfers.All() {

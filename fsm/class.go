@@ -7,11 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Class is a priority level. A class that comes earlier in State.Classes is more important. It has only a name, a place
-// and limits, so a new one takes one log entry and rewrites no instance (R7).
+// Class is a priority level. A class that comes earlier in State.Classes is more important. A class is only a name, a
+// place in this order and limits. So a new class takes one log entry and rewrites no instance (R7).
 type Class struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
-	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // of groups that have no budget of their own
+	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // default for the budgets of its groups
 	Quota        model.Quota        `cbor:"3,keyasint,omitempty"` // of all instances of the class together
 	PreemptEqual model.PreemptEqual `cbor:"4,keyasint,omitempty"`
 }
@@ -27,7 +27,8 @@ func BuiltinClasses() []Class {
 	}
 }
 
-// Class finds a class by name and returns its rank; 0 is the most important, and an unknown class comes last.
+// Class returns the named class and its rank; rank 0 is the most important. For an unknown class, it returns false and
+// a rank after all others.
 func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	i := slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == name })
 	if i < 0 {
@@ -36,13 +37,12 @@ func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	return s.Classes[i], i, true
 }
 
-// ClassRank is the place of a class in the order, 0 for the most important; an unknown one comes last.
+// ClassRank returns the rank of a class; rank 0 is the most important. An unknown class has a rank after all others.
 func (s *rules) ClassRank(name model.ClassName) int {
 	_, rank, _ := s.Class(name)
 	return rank
 }
 
-// joinClasses lists classes for people.
 func joinClasses(classes []Class) string {
 	texts := make([]string, len(classes))
 	for i, c := range classes {

@@ -9,19 +9,19 @@ import (
 
 const maxClasses = 64
 
-// ClassSet creates a class, or changes the given fields of an existing one. A new class needs Below or Above, which
-// name the class that it comes directly after or before in the order. For an existing class they change its place. No
-// instance is rewritten (R7). Codes: invalid, unknown_class.
+// ClassSet creates a class, or changes the given fields of an existing one. Below or Above gives the place in the
+// order; a new class needs one of them. If nothing changes, there is no event. No instance is rewritten (R7). Codes:
+// invalid, unknown_class.
 type ClassSet struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
-	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important
-	Above        model.ClassName    `cbor:"3,keyasint,omitempty"` // directly before this one: more important
+	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // the class that this one comes directly after
+	Above        model.ClassName    `cbor:"3,keyasint,omitempty"` // the class that this one comes directly before
 	MaxDown      *model.MaxDown     `cbor:"4,keyasint,omitempty"`
 	Quota        *model.Quota       `cbor:"5,keyasint,omitempty"`
 	PreemptEqual model.PreemptEqual `cbor:"6,keyasint,omitempty"`
 }
 
-// ClassRemove removes a class. Codes: not_found, in_use while a job has it, invalid for the default.
+// ClassRemove removes a class. Codes: not_found, in_use (a job has the class), invalid (it is the default class).
 type ClassRemove struct {
 	Name model.ClassName `cbor:"1,keyasint"`
 }
@@ -44,7 +44,7 @@ func (c *ClassSet) apply(s *State) error {
 	if c.PreemptEqual != "" {
 		next.PreemptEqual = c.PreemptEqual
 	}
-	classes := slices.Clone(s.Classes) // a published state shares the old ones
+	classes := slices.Clone(s.Classes) // a published state shares the old slice
 	if exists {
 		classes = slices.Delete(classes, at, at+1)
 	}
@@ -95,7 +95,7 @@ func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	return nil
 }
 
-// place returns the position that Below or Above asks for; false without either.
+// place returns the position that Below or Above asks for. It returns false if both are empty.
 func (c *ClassSet) place(classes []Class) (int, bool) {
 	for i, other := range classes {
 		switch other.Name {
@@ -123,7 +123,7 @@ func classDiff(a, b Class) map[string]string {
 	return diff
 }
 
-// resolveClass recomputes the budgets of a class's groups after its default has changed.
+// resolveClass recomputes the budgets of a class's groups after the default of the class has changed.
 func (s *State) resolveClass(name model.ClassName) {
 	var ids []model.GroupID
 	for id := range s.Groups.All() {

@@ -11,14 +11,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MaxEntryBytes is the largest size of an encoded entry. Requests are at most 1 MiB and the leader cuts its own entries
-// at 256 KiB, so no regular entry comes near it. Decoding an entry takes at most about a kilobyte of memory for each of
-// its bytes.
+// MaxEntryBytes is the largest size of an encoded entry. Requests are at most 1 MiB, and the leader limits its own
+// entries to 256 KiB unless a single group of commands is larger. Decoding an entry takes at most about a kilobyte of
+// memory for each byte of the entry.
 const MaxEntryBytes = 2 << 20
 
 // Limits of the decoders, besides the length of the input.
 const (
-	// An entry needs about half of these levels. The deepest are: entry, groups, group, command, body, spec, groups,
+	// An entry needs about half of these levels. The deepest path is: entry, groups, group, command, body, spec, groups,
 	// group, list, element, its constraint.
 	maxNesting  = 24
 	maxElements = 1 << 17
@@ -45,8 +45,8 @@ type wireCommand struct {
 	Body   cbor.RawMessage
 }
 
-// wireFormat is all that is read of an entry after the strict decoder refused it. It shows whether the entry has a
-// newer format.
+// wireFormat is the only part that is read of an entry which the strict decoder refused. It shows whether the entry has
+// a newer format.
 type wireFormat struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
@@ -56,7 +56,7 @@ type wireFormat struct {
 type codecs struct {
 	enc   cbor.UserBufferEncMode
 	entry cbor.DecMode // strict
-	row   cbor.DecMode // strict, but accepts invalid UTF-8: Apply may have cut a text within a character
+	row   cbor.DecMode // strict, but accepts invalid UTF-8: Apply may have cut a string within a character
 	peek  cbor.DecMode // ignores unknown fields; used only to explain a failure
 }
 
@@ -149,7 +149,8 @@ func kindOf(kind Kind) (kindInfo, bool) {
 	return kindInfo{}, false
 }
 
-// KindName is the name of a command kind, such as "node.register", or "kind N" for one that this program doesn't know.
+// KindName returns the name of a command kind, such as "node.register", or "kind N" for a kind that this program
+// doesn't know.
 func KindName(kind Kind) string {
 	if info, known := kindOf(kind); known {
 		return info.name
@@ -212,8 +213,8 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	return c, nil
 }
 
-// explainEntry says why the strict decoder refused an entry. A newer format explains it better than the unknown fields
-// that came with it.
+// explainEntry returns the reason why the strict decoder refused an entry. If the entry has a newer format, that is the
+// reason, rather than the unknown fields that the format added.
 func explainEntry(data []byte, err error) *model.Error {
 	var w wireFormat
 	if wire.peek.Unmarshal(data, &w) == nil && w.Format > model.CurrentFormat {
@@ -222,7 +223,7 @@ func explainEntry(data []byte, err error) *model.Error {
 	return explain("the entry", err)
 }
 
-// explain turns an error of the decoder into a refusal. An unknown field comes from a newer program.
+// explain turns an error of the decoder into a refusal. An unknown field means that a newer program wrote the data.
 func explain(what string, err error) *model.Error {
 	var unknown *cbor.UnknownFieldError
 	if errors.As(err, &unknown) {
@@ -234,7 +235,7 @@ func explain(what string, err error) *model.Error {
 }
 
 func needsFormat(what string, format uint16) *model.Error {
-	if format <= model.CurrentFormat { // a command of an unknown kind, with a format that should be known
+	if format <= model.CurrentFormat { // an unknown kind of command, with a format that this program reads
 		format = model.CurrentFormat + 1
 	}
 	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what,

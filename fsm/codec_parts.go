@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	partSize = 64 << 10 // bytes in a part that is written
-	maxPart  = 1 << 20  // most bytes in a part that is read
+	partSize = 64 << 10 // bytes of a part that is written
+	maxPart  = 1 << 20  // most bytes of a part that is read
 	partHead = 4 + 4
 )
 
 // packParts compresses what fill writes and passes it to w in parts. Compression runs in its own goroutine, which has
-// ended when packParts returns.
+// exited when packParts returns.
 func packParts(w io.Writer, fill func(io.Writer) error) error {
 	from, to := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
 		err := packAll(w, from)
-		_ = from.CloseWithError(err) // nil closes too; what fill writes from now on fails with err
+		_ = from.CloseWithError(err) // closes the pipe even if err is nil; later writes of fill fail
 		packed <- err
 	}()
 	out := bufio.NewWriterSize(to, 4*partSize)
@@ -35,7 +35,7 @@ func packParts(w io.Writer, fill func(io.Writer) error) error {
 	}
 	_ = to.CloseWithError(err) // a nil error means the end of the stream
 	if failed := <-packed; failed != nil {
-		return failed // the cause of fill's error, or the same error
+		return failed // failed is the cause of fill's error, or the same error
 	}
 	return err
 }
@@ -95,8 +95,8 @@ func partSum(length, part []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
 }
 
-// partReader returns the bytes in the parts, after it has verified the checksum of each part. It returns io.EOF if r
-// ends right after a part.
+// partReader returns the bytes of the parts. It verifies the checksum of a part before it returns any of its bytes. It
+// returns io.EOF if r ends right after a part.
 type partReader struct {
 	r    io.Reader
 	read int64 // bytes taken from r
@@ -104,7 +104,7 @@ type partReader struct {
 	rest []byte // the end of part that Read has not returned yet
 }
 
-// prelude reads and checks the head of a snapshot, and returns the format.
+// prelude reads and checks the prelude of a snapshot, and returns its format.
 func (p *partReader) prelude() (uint16, error) {
 	var head [preludeSize]byte
 	if err := p.fill(head[:]); err != nil {
@@ -170,7 +170,7 @@ func (p *partReader) fill(b []byte) error {
 	return readError(err)
 }
 
-// readError turns an error of reading into the one that ReadSnapshot returns.
+// readError turns a read error into the error that ReadSnapshot returns.
 func readError(err error) error {
 	if err == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 // tableID is a table's number in snapshots and digests. A number is never reused.
 type tableID uint8
 
-// Frames that are no table: the scalars of a state come first, the trailer last.
+// Ids of the frames that are not rows of a table. The scalars of a state come first, the trailer last.
 const (
 	metaTable    tableID = 1
 	trailerTable tableID = 255
@@ -26,11 +26,11 @@ const (
 type rowTable struct {
 	id   tableID
 	name string
-	// the canonical bytes of each row, valid only during the visit
+	// each visits the canonical bytes of each row, which are valid only during the visit.
 	each func(s *State, visit func(body []byte) error) error
 	add  func(s *State, body []byte, texts sharing) *model.Error
 	size func(s *State) int
-	all  func(s *State) iter.Seq2[string, any] // rows with their keys as texts
+	all  func(s *State) iter.Seq2[string, any] // rows with their keys as strings
 	diff func(a, b *State) []RowChange
 }
 
@@ -121,7 +121,7 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 	}
 }
 
-// rowsByText iterates over the rows of a table, with their keys as texts.
+// rowsByText iterates over the rows of a table, with their keys as strings.
 func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for key, row := range rows {
@@ -132,7 +132,7 @@ func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, an
 	}
 }
 
-// metaRow is everything of a State that is not in a table.
+// metaRow has everything of a State that is not in a table.
 type metaRow struct {
 	Index         uint64         `cbor:"1,keyasint"`
 	LogTerm       uint64         `cbor:"2,keyasint"`
@@ -181,8 +181,8 @@ func decodeRow(what string, body []byte, row any) *model.Error {
 	return nil
 }
 
-// eachRow visits the canonical bytes of every row: the scalars, then the tables in their order, each in the order of
-// its keys. The bytes are valid only during the visit.
+// eachRow visits the canonical bytes of the scalars, and then of each row: table by table, each in the order of its
+// keys. The bytes are valid only during the visit.
 func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	scalars, err := wire.enc.Marshal(s.meta())
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	return nil
 }
 
-// rowSum is the running digest of rows: SHA-256 over the frames of a snapshot.
+// rowSum is the running digest of a state: SHA-256 over the frames of its snapshot, without the trailer.
 type rowSum struct {
 	hash hash.Hash
 	head []byte // kept, because the input of a hash.Hash escapes to the heap
@@ -216,16 +216,16 @@ func (r *rowSum) add(t tableID, body []byte) {
 
 func (r *rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
 
-// Digest returns the SHA-256, in hex, of every row and scalar of the state in canonical form. Servers compare it at the
-// same index. It leaves out indexes, which are derived. It costs about 2 microseconds a row and hardly any memory. It
-// only reads, so it may run concurrently with everything else.
+// Digest returns the SHA-256, in hex, of all rows and scalars of the state in canonical form. Servers compare the
+// digests of their states after the same entry. Index tables are left out, because they are derived. Digest takes about
+// 2 microseconds a row and hardly any memory. It only reads s, so it may run concurrently with everything else.
 func Digest(s State) string {
 	sum := newRowSum()
 	err := s.eachRow(func(t tableID, body []byte) error {
 		sum.add(t, body)
 		return nil
 	})
-	if err != nil { // no row type can fail to encode
+	if err != nil { // every type of row can be encoded
 		panic(err)
 	}
 	return sum.String()

@@ -2,17 +2,18 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// MaxGroupBytes is the most bytes that one group of commands may add to an entry: the largest entry without its head.
+// MaxGroupBytes is the most bytes that one group of commands may add to an entry. It leaves 4 KiB for the rest of the
+// entry.
 const MaxGroupBytes = MaxEntryBytes - 4<<10
 
-// Bounds of what encloses a command and a group in an encoded entry.
+// Upper bounds of the bytes around a command and around a group in an encoded entry.
 const (
 	commandHead = 1 + 3 + 3 // the array, the kind, the format
 	groupHead   = 5
 )
 
-// GroupSize returns how many bytes a group of commands adds to an encoded entry: never too few, and at most a few too
-// many. Codes: invalid if it can't be encoded, too_large if no entry could hold it.
+// GroupSize returns how many bytes a group of commands adds to an encoded entry, or a few more. Codes: invalid (the
+// group can't be encoded), too_large (no entry could hold it).
 func GroupSize(group []Command) (int, *model.Error) {
 	size := groupHead
 	for _, c := range group {

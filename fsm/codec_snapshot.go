@@ -19,8 +19,8 @@ import (
 //	trailer: a frame of table 255 with the number of rows of each table and the state's Digest
 //
 // Numbers are big-endian. The format is the cluster's, not the program's: an older server must be able to take a newer
-// one's snapshot while the cluster is being upgraded. Compression at the fastest level leaves a fifth of the bytes and
-// takes a third more time. That spares disks, and servers that catch up.
+// one's snapshot while the cluster is being upgraded. Compression at the fastest level takes a third more time, but
+// leaves only a fifth of the bytes to store and to send.
 const (
 	snapshotMagic = "outspan\n"
 	preludeSize   = len(snapshotMagic) + 2 + 4
@@ -28,19 +28,19 @@ const (
 	// maxFrame bounds one row. The largest regular rows are job versions, none of which is larger than an entry, and
 	// drains of thousands of nodes.
 	maxFrame = 8 << 20
-	// maxUnpacked bounds all frames: a small file must not fill the memory.
+	// maxUnpacked bounds the bytes of all rows together, so that a small file can't fill the memory.
 	maxUnpacked = 16 << 30
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// trailerRow ends a snapshot.
+// trailerRow is the last row of a snapshot.
 type trailerRow struct {
 	Tables []TableCount `cbor:"1,keyasint"`
 	Digest string       `cbor:"2,keyasint"`
 }
 
-// TableCount is the number of rows that a snapshot has of one table.
+// TableCount is the number of rows of one table in a snapshot.
 type TableCount struct {
 	Name string `cbor:"1,keyasint" json:"name"`
 	Rows int    `cbor:"2,keyasint" json:"rows"`
@@ -54,15 +54,15 @@ type SnapshotInfo struct {
 	ClusterID   string       `json:"cluster_id"`
 	ClusterName string       `json:"cluster_name"`
 	Incarnation uint64       `json:"incarnation"`
-	Wall        int64        `json:"wall_ms"` // Unix ms of the last entry in it
+	Wall        int64        `json:"wall_ms"` // Unix ms of the last applied entry
 	Tables      []TableCount `json:"tables"`
 	Bytes       int64        `json:"bytes"`
 	Digest      string       `json:"digest"` // what Digest returns for the state
 }
 
-// WriteSnapshot writes s as a stream. It only reads s, so the server goes on meanwhile. It needs a megabyte of memory,
-// and uses a second core if there is one. It returns an error of w wrapped. Code: internal if a row is too large for
-// any reader.
+// WriteSnapshot writes s as a stream. It only reads s, so the server can continue meanwhile. It needs a megabyte of
+// memory, and uses a second core if there is one. It wraps an error of w. Code: internal (a row is too large for any
+// reader).
 func WriteSnapshot(w io.Writer, s State) error {
 	head := binary.BigEndian.AppendUint16([]byte(snapshotMagic), s.Format)
 	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
@@ -94,8 +94,8 @@ func writeFrames(out io.Writer, s *State) error {
 	return frames.write(trailerTable, body)
 }
 
-// filled leaves out empty tables. Programs that know different tables can then read each other's snapshots while the
-// new tables are empty.
+// filled returns the counts without empty tables. So programs that know different tables can read each other's
+// snapshots while the new tables are empty.
 func filled(counts []TableCount) []TableCount {
 	return slices.DeleteFunc(slices.Clone(counts), func(c TableCount) bool { return c.Rows == 0 })
 }
@@ -120,7 +120,7 @@ func (f *frameWriter) write(t tableID, body []byte) error {
 	return nil
 }
 
-// appendFrameHead appends what precedes a row, in snapshots and in digests.
+// appendFrameHead appends the head of a frame, which precedes a row in snapshots and in digests.
 func appendFrameHead(b []byte, t tableID, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(append(b, byte(t)), uint32(len(body)))
 }

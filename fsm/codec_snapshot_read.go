@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It holds the new state and one frame in memory. It
-// checks everything before it returns a State: checksums, order, counts, the digest, and that nothing follows. It
-// returns errors of r wrapped. All others are a *model.Error, with code needs_format for a snapshot of a newer program,
-// and invalid for a damaged one or other data.
+// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It needs memory for the new state and one frame. It
+// checks everything before it returns a State: checksums, order, counts, the digest, and that nothing follows. It wraps
+// errors of r. All other errors are a *model.Error, with the code needs_format for a snapshot of a newer program, and
+// invalid for a damaged snapshot or other data.
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
 	texts := sharing{}
@@ -34,8 +34,8 @@ func ReadSnapshot(r io.Reader) (State, error) {
 	return s.publish(), nil
 }
 
-// InspectSnapshot checks a snapshot as ReadSnapshot does and describes it, but decodes only the first and last frame.
-// It returns the same errors, together with what it has read before.
+// InspectSnapshot describes a snapshot, and checks its checksums, counts and digest. It decodes only the first and the
+// last frame, so it accepts rows that ReadSnapshot would refuse. With an error it returns what it has read so far.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *model.Error { return nil })
 }
@@ -78,7 +78,7 @@ func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byt
 	return info, nil
 }
 
-// frameReader reads frames into one buffer that grows to the largest.
+// frameReader reads frames into one buffer, which grows to the size of the largest frame.
 type frameReader struct {
 	packed *bufio.Reader // the compressed stream, taken out of the parts
 	r      *bufio.Reader // the frames, unpacked
@@ -106,7 +106,8 @@ func (f *frameReader) meta(m *metaRow) error {
 	return nil
 }
 
-// rows reads the rows of all tables, counts them and visits them, up to the trailer, which is left in body.
+// rows reads, counts and visits the rows of all tables. It stops after it has read the trailer, which is then in
+// f.body.
 func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum,
 	visit func(*metaRow, *rowTable, []byte) *model.Error) error {
 	for at := 0; ; {
@@ -150,7 +151,7 @@ func (f *frameReader) next() (tableID, error) {
 	return tableID(f.head[0]), f.fill(f.body)
 }
 
-// trailer compares the last frame with what was read, and makes sure that it is the last.
+// trailer compares the trailer in f.body with what was read, and checks that nothing follows the trailer.
 func (f *frameReader) trailer(counts []TableCount, digest string) error {
 	var t trailerRow
 	if err := decodeRow("the trailer", f.body, &t); err != nil {
@@ -171,7 +172,8 @@ func (f *frameReader) trailer(counts []TableCount, digest string) error {
 	return nil
 }
 
-// notTheEnd returns the error for a stream that should have ended: it can't be read, or it goes on.
+// notTheEnd returns the error for a stream that does not end where it should. If err is nil, the stream continues
+// there, and what is the message for that.
 func notTheEnd(err error, what string) error {
 	if err != nil {
 		return readError(err)
@@ -189,7 +191,7 @@ func damaged(format string, args ...any) *model.Error {
 		WithHint("use another snapshot; nothing was changed")
 }
 
-// buildIndexes derives the indexes of a state that was read.
+// buildIndexes builds the indexes of a state whose rows were read.
 func (s *State) buildIndexes() error {
 	if err := s.fleet.index(); err != nil {
 		return err

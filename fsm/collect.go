@@ -10,12 +10,12 @@ import (
 const (
 	keptPerSlot   = 2    // terminal instances that stay visible in a slot
 	eventsAnEntry = 2000 // old events that one entry may drop; more if its own events take more room
-	eventBytes    = 400  // bytes that an event of the limit may take on average; most take 200
+	eventBytes    = 400  // bytes that an event may take on average at EventLimit; most events take 200
 )
 
-// dropOldEvents drops events that are too old, too many or too large. It does so while an entry is applied, so no entry
-// is written only to clean up. grown is how many bytes of events the entry has added. The entry may drop at least that
-// many bytes, so that an excess over the limit never grows.
+// dropOldEvents drops the oldest events while they are too old, too many, or take too many bytes. It is called for each
+// entry, so no entry is written only to clean up. grown is how many bytes of events the entry has added. At least that
+// many bytes may be dropped, so an excess over the limit never grows.
 func (s *State) dropOldEvents(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()
@@ -27,10 +27,11 @@ func (s *State) dropOldEvents(grown int) {
 	}
 }
 
-// eventRoom is how many bytes the events may take.
+// eventRoom returns how many bytes the events may take.
 func (s *rules) eventRoom() int { return min(s.Settings.EventLimit, 1<<40) * eventBytes }
 
-// forgetOld drops the oldest terminal instances of a slot when one more became terminal.
+// forgetOld drops the terminal instances in the slot of inst, except for the newest keptPerSlot. It does nothing if
+// inst is not terminal.
 func (s *State) forgetOld(inst *Instance) {
 	if !inst.Terminal() {
 		return
@@ -47,7 +48,7 @@ func (s *State) forgetOld(inst *Instance) {
 	}
 }
 
-// forgetVersions drops versions of a job that no instance runs and that are older than the last ten.
+// forgetVersions drops the versions of a job that nothing uses and that are not among the newest keptVersions.
 func (s *State) forgetVersions(name model.JobName) {
 	job, ok := s.Jobs.Get(name)
 	if !ok {
@@ -58,7 +59,8 @@ func (s *State) forgetVersions(name model.JobName) {
 	}
 }
 
-// unusedVersions lists the versions of a job that need not be kept once the job is at version newest.
+// unusedVersions lists the versions of a job that nothing uses, and that are not among the newest keptVersions once the
+// job is at version newest.
 func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	used := map[uint64]bool{job.Version: true, job.Stable: true}
 	for id, g := range s.groupsOf(job.Name) {

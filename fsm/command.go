@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Command is one change to the state. apply edits only the fork that it is given, and checks everything before it
-// edits anything: a refused command leaves no trace.
+// Command is one change of the state. apply edits only the fork that it gets. It checks everything before it edits
+// anything, so a refused command changes nothing.
 type Command interface {
 	Kind() Kind
 	apply(*State) error
@@ -12,22 +12,22 @@ type Command interface {
 // Kind is a command's number on disk. A number is never reused.
 type Kind uint16
 
-// Entry is what one log entry holds.
+// Entry is the content of one entry of the log.
 type Entry struct {
-	Format  uint16          // the format the proposer wrote
+	Format  uint16          // the format that the proposer used
 	At      model.Time      // cluster time at the proposer
 	Wall    int64           // Unix ms at the proposer, for people
-	Term    uint64          // the term the decision was made in; 0 = any (requests of users)
-	Actor   model.Actor     // who asked
-	Request model.RequestID // empty: a repeated request is not recognised
+	Term    uint64          // the term in which the leader decided; 0 means any (requests of users)
+	Actor   model.Actor     // the origin of the write
+	Request model.RequestID // if empty, a repetition is not recognised
 	Body    string          // hash of the request's body; set with Request
-	Groups  [][]Command     // each group: all or none
+	Groups  [][]Command     // each group is applied or refused as a whole
 }
 
 // Result is the outcome of one group of commands.
 type Result struct {
 	Index   uint64
-	Refusal *model.Error // nil: done
+	Refusal *model.Error // nil means done
 	Replay  bool         // this is the stored outcome of an earlier request with the same id
 }
 
@@ -35,11 +35,11 @@ type Result struct {
 type kindInfo struct {
 	kind   Kind
 	name   string
-	format uint16 // that introduced it
+	format uint16 // the format that introduced the command
 	make   func() Command
 }
 
-// kinds lists every command, in the order in which they were introduced.
+// kinds lists every command, sorted by number.
 var kinds = [...]kindInfo{
 	{1, "cluster.init", 1, func() Command { return new(ClusterInit) }},
 	{2, "format.raise", 1, func() Command { return new(FormatRaise) }},

@@ -18,16 +18,16 @@ import (
 // Hidden replaces a secret in a description: a key, a token, the value of an environment variable.
 const Hidden = "(secret)"
 
-// Field is one named part of something described.
+// Field is one named part of a described value.
 type Field struct {
 	Name  string
 	Value any
 }
 
-// Fields are the named parts of a struct, in its order, or of a map, in the order of its keys.
+// Fields are the named parts of a struct in the order of its fields, or of a map in the order of its keys.
 type Fields []Field
 
-// MarshalJSON implements json.Marshaler: an object with its keys in order.
+// MarshalJSON returns an object with its keys in the order of f.
 func (f Fields) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -49,9 +49,9 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. Names are
-// those of the API's JSON where it has one, otherwise the Go names in snake case. Fields that are empty and left out on
-// disk are left out here. Secrets are Hidden.
+// Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. A field has
+// the name that it has in the API's JSON, or else its Go name in snake case. Empty fields that are left out on disk are
+// left out here too. Secrets are replaced by Hidden.
 func Describe(v any) any { return describe(reflect.ValueOf(v)) }
 
 func describe(v reflect.Value) any {
@@ -105,7 +105,8 @@ func describeStruct(v reflect.Value) Fields {
 	return fields
 }
 
-// leafText returns the text of a value whose type has its own text form.
+// leafText returns the text of a value that has a text form of its own, or false. A model.Time has one only if it is
+// Never.
 func leafText(v reflect.Value) (string, bool) {
 	switch x := v.Interface().(type) {
 	case model.Time:
@@ -124,10 +125,10 @@ func leafText(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// isSecret reports whether a field is marked as one that is never shown.
+// isSecret reports whether a field is marked as a secret, which is never shown.
 func isSecret(f reflect.StructField) bool { return f.Tag.Get("debug") == "secret" }
 
-// hide shows only whether there is a secret; for a map it shows the names.
+// hide returns Hidden for a secret, or "" if there is none. For a map it returns the keys, each with Hidden as value.
 func hide(v reflect.Value) any {
 	if v.Kind() == reflect.Map {
 		fields := Fields{}
@@ -142,7 +143,7 @@ func hide(v reflect.Value) any {
 	return Hidden
 }
 
-// mapKeys returns the keys of a map in the order of their texts.
+// mapKeys returns the keys of a map, sorted by their text.
 func mapKeys(v reflect.Value) []reflect.Value {
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int {
@@ -151,7 +152,7 @@ func mapKeys(v reflect.Value) []reflect.Value {
 	return keys
 }
 
-// nameOf is the name of a field: what the API calls it, or the Go name in snake case.
+// nameOf returns the name that a field has in the API's JSON, or else its Go name in snake case.
 func nameOf(f reflect.StructField) string {
 	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 		return name
@@ -159,7 +160,7 @@ func nameOf(f reflect.StructField) string {
 	return snake(f.Name)
 }
 
-// snake writes a Go name in snake case: BootID is boot_id, APIAddress is api_address.
+// snake converts a Go name to snake case: BootID becomes boot_id, APIAddress becomes api_address.
 func snake(name string) string {
 	letters := []rune(name)
 	var b strings.Builder
@@ -174,15 +175,15 @@ func snake(name string) string {
 	return b.String()
 }
 
-// Objects lists the objects that a command is about, written as the subjects of events: "node/n1", "instance/3k9f". The
-// main one comes first.
+// Objects lists the objects that a command is about, such as "node/n1" or "instance/3k9f". They are written like the
+// subjects of events. The main object comes first.
 func Objects(c Command) []string {
 	v := reflect.ValueOf(c)
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
 	var found []string
-	if start, ok := c.(*DrainStart); ok { // names or ids, as the caller gave them
+	if start, ok := c.(*DrainStart); ok { // Nodes has names or ids, as the caller gave them
 		found = append(found, "drain/"+string(start.ID))
 		for _, name := range start.Nodes {
 			found = append(found, "node/"+name)
@@ -215,7 +216,7 @@ func appendObjects(found []string, v reflect.Value, deeper bool) []string {
 	return found
 }
 
-// nounOf returns the kind of object that an id names.
+// nounOf returns the kind of object that an id names. It returns false if v is no id.
 func nounOf(v reflect.Value) (string, bool) {
 	switch v.Interface().(type) {
 	case model.NodeID:

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// ScalarsTable is the name of all the parts of a State that are in no table, shown as one row without a key.
+// ScalarsTable names the parts of a State that are in no table. They are shown as a table of one row without a key.
 const ScalarsTable = "scalars"
 
 // Change says what happened to a row.
@@ -22,7 +22,7 @@ const (
 	RowChanged Change = "changed"
 )
 
-// Valid reports whether c is in the closed set.
+// Valid reports whether c is one of the changes above.
 func (c Change) Valid() bool { return oneOf(c, RowAdded, RowRemoved, RowChanged) }
 
 // String implements fmt.Stringer.
@@ -31,23 +31,23 @@ func (c Change) String() string { return string(c) }
 // RowChange is one row that differs between two states.
 type RowChange struct {
 	Table  string        `json:"table"`
-	Key    string        `json:"key,omitempty"` // none for scalars
+	Key    string        `json:"key,omitempty"` // empty for the scalars
 	Change Change        `json:"change"`
 	Fields []FieldChange `json:"fields"`
 }
 
-// FieldChange is one part of a row that differs, as Describe shows it. Before is nil in a row that was added, After in
-// one that was removed.
+// FieldChange is one part of a row that differs, as Describe shows it. Before is nil if the row was added. After is nil
+// if the row was removed.
 type FieldChange struct {
 	Path   string `json:"path"` // such as "status.observed" or "labels.rack"
 	Before any    `json:"before,omitempty"`
 	After  any    `json:"after,omitempty"`
 }
 
-// Diff lists what differs from a to b, row by row: the scalars, then the tables in the order of snapshots, each in the
-// order of its keys. It leaves out indexes, which are derived. It shows no secret: one that differs is shown as Hidden
-// and "(another secret)". States of one history share most of their tables, which costs nothing. Otherwise it takes
-// about as long as a Digest of both.
+// Diff lists what differs from a to b, row by row: first the scalars, then the tables in the order of snapshots, each
+// in the order of its keys. Index tables are left out, because they are derived. A secret that differs is shown as
+// Hidden before and as "(another secret)" after. Tables that both states share cost nothing, and states of one history
+// share most. Otherwise Diff takes about as long as a Digest of both.
 func Diff(a, b State) []RowChange {
 	var changes []RowChange
 	if fields := diffRows(a.meta(), b.meta()); len(fields) > 0 {
@@ -59,7 +59,7 @@ func Diff(a, b State) []RowChange {
 	return changes
 }
 
-// diffTable compares one table of two states. show turns a row into the value that Describe gets.
+// diffTable compares one table of two states. show returns the value of a row that is to be described.
 func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
 	if a.Same(b) {
 		return nil
@@ -97,7 +97,7 @@ func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show 
 	return changes
 }
 
-// wholeRow lists every part of a row that was added or removed.
+// wholeRow lists every part of a row that was added or, if went is true, removed.
 func wholeRow(row any, went bool) []FieldChange {
 	parts := Describe(row).(Fields)
 	list := make([]FieldChange, len(parts))
@@ -126,7 +126,7 @@ func (d *differ) note(path string, before, after any) {
 	d.found = append(d.found, FieldChange{path, before, after})
 }
 
-// walk goes down while both sides have the same shape. a and b are of one type.
+// walk notes each part in which a and b, which have the same type, differ.
 func (d *differ) walk(path string, a, b reflect.Value) {
 	if same(a, b) {
 		return
@@ -202,7 +202,7 @@ func (d *differ) maps(path string, a, b reflect.Value, secret bool) {
 	}
 }
 
-// hideEntry is hide for an entry of a map, which may not be there.
+// hideEntry returns Hidden for the value of a key in a map, or nil if the map lacks the key.
 func hideEntry(v reflect.Value) any {
 	if !v.IsValid() {
 		return nil
@@ -210,7 +210,7 @@ func hideEntry(v reflect.Value) any {
 	return Hidden
 }
 
-// another returns a distinct placeholder for a Hidden secret, so that two different secrets don't look equal.
+// another returns "(another secret)" instead of Hidden, so that two different secrets don't look equal.
 func another(shown any) any {
 	if shown == Hidden {
 		return "(another secret)"
@@ -228,7 +228,7 @@ func same(a, b reflect.Value) bool {
 	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// isComposite reports whether a type has parts with names.
+// isComposite reports whether a type is a struct, a map, or a pointer to one of these.
 func isComposite(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -236,7 +236,7 @@ func isComposite(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
 }
 
-// join appends a name to a path. A name that could be mistaken for two is quoted.
+// join appends a name to a path. A name that would look like several parts of the path is quoted.
 func join(path, name string) string {
 	for _, r := range name {
 		if r == '.' || r == '[' || r == '"' || r <= ' ' {
@@ -249,8 +249,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Rows iterates over the rows of a table in order, with their keys as texts. ScalarsTable is one row with the key "".
-// ok is false if there is no such table; TableNames lists them.
+// Rows iterates over the rows of a table in order, with their keys as strings. ScalarsTable has one row with the key
+// "". Rows returns false if there is no such table; TableNames lists the tables.
 func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	if table == ScalarsTable {
 		return func(yield func(string, any) bool) { yield("", s.meta()) }, true

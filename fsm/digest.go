@@ -1,14 +1,15 @@
 package fsm
 
-// TableDigest sums up one table of a state.
+// TableDigest is the digest of one table of a state.
 type TableDigest struct {
 	Name   string `cbor:"1,keyasint" json:"name"`
 	Rows   int    `cbor:"2,keyasint" json:"rows"`
 	Digest string `cbor:"3,keyasint" json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
 }
 
-// Digests returns the Digest of a state, and one for each table, the scalars first; these show where two states differ.
-// One pass makes both, and takes a tenth longer than Digest alone. It may run concurrently with everything else.
+// Digests returns the Digest of a state and a digest for each table, the scalars first. The digests of tables show
+// where two states differ. Digests takes a tenth longer than Digest alone. It may run concurrently with everything
+// else.
 func Digests(s State) (whole string, tables []TableDigest) {
 	sums := make([]tableSum, 1+len(rowTables))
 	for i := range sums {
@@ -24,7 +25,7 @@ func Digests(s State) (whole string, tables []TableDigest) {
 		all.add(t, body)
 		return nil
 	})
-	if err != nil { // no row type can fail to encode
+	if err != nil { // every type of row can be encoded
 		panic(err)
 	}
 	tables = append(tables, sums[0].named(ScalarsTable))
@@ -48,8 +49,8 @@ type tableSum struct {
 
 func (t *tableSum) named(name string) TableDigest { return TableDigest{name, t.rows, t.String()} }
 
-// TableDifference is a table whose rows are not the same in two states. A side that does not know the table is the zero
-// TableDigest.
+// TableDifference is a table whose rows differ between two states. If one side does not know the table, its TableDigest
+// is the zero value.
 type TableDifference struct {
 	Name string      `json:"name"`
 	A    TableDigest `json:"a"`

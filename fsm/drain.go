@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Drain is the replicated record of an operator's order to empty one or more nodes.
+// Drain is the replicated record of an operator's request to empty one or more nodes.
 type Drain struct {
 	ID         model.DrainID        `cbor:"1,keyasint"`
 	Actor      model.Actor          `cbor:"2,keyasint"`
@@ -16,17 +16,17 @@ type Drain struct {
 	EndedIndex uint64               `cbor:"10,keyasint,omitempty"`
 }
 
-// DrainNode is one node of a drain.
+// DrainNode is the part of one node in a drain.
 type DrainNode struct {
 	Node         model.NodeID     `cbor:"1,keyasint"`
 	Phase        model.DrainPhase `cbor:"2,keyasint"`
 	Turn         bool             `cbor:"3,keyasint,omitempty"` // its turn has come
 	Started      model.Time       `cbor:"4,keyasint,omitempty"`
 	StartedWall  int64            `cbor:"5,keyasint,omitempty"`
-	Deadline     model.Time       `cbor:"6,keyasint,omitempty"` // absolute; Never without one
-	DeadlineWall int64            `cbor:"7,keyasint,omitempty"` // for people; fixed at the start
+	Deadline     model.Time       `cbor:"6,keyasint,omitempty"` // 0 before the turn; Never if the drain has none
+	DeadlineWall int64            `cbor:"7,keyasint,omitempty"` // for people; set when the turn begins
 	LastError    string           `cbor:"8,keyasint,omitempty"`
-	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
+	Moved        int              `cbor:"9,keyasint,omitempty"` // instances stopped here during the turn
 	EndedWall    int64            `cbor:"10,keyasint,omitempty"`
 	BootID       string           `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
 	// how many of Moved have no replacement yet
@@ -35,8 +35,8 @@ type DrainNode struct {
 	Acked int `cbor:"13,keyasint,omitempty"`
 }
 
-// Phase is the phase of the whole drain: draining while any node is; else failed if any failed; else canceled if any
-// was canceled; else drained.
+// Phase returns the phase of the whole drain: draining while a node is draining, else failed if a node failed, else
+// canceled if a node was canceled, else drained.
 func (d *Drain) Phase() model.DrainPhase {
 	whole := model.PhaseDrained
 	for _, n := range d.Nodes {
@@ -54,7 +54,7 @@ func (d *Drain) Phase() model.DrainPhase {
 	return whole
 }
 
-// Node returns the entry of one node.
+// Node returns the part of one node, or false if the drain does not have the node.
 func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	for _, n := range d.Nodes {
 		if n.Node == id {
@@ -64,8 +64,8 @@ func (d *Drain) Node(id model.NodeID) (DrainNode, bool) {
 	return DrainNode{}, false
 }
 
-// EndedDrain returns the last drain of a node and the node's part of it. It returns false while the drain goes on, and
-// after somebody has taken the node back or disabled it.
+// EndedDrain returns the last drain of a node, and the node's part of it. It returns false if there was none, while the
+// part is draining, and after the node was uncordoned, cordoned or disabled.
 func (s *fleet) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -75,9 +75,10 @@ func (s *fleet) EndedDrain(n *Node) (*Drain, DrainNode, bool) {
 	return d, part, ok && part.Phase != model.PhaseDraining
 }
 
-// DrainStart cordons every named node and sets each to Draining, atomically; what is still pending there is stopped
-// (B1-B3). Nodes that can't be drained are recorded as rejected; if none is left the command is refused with the first
-// one's code.
+// DrainStart starts a drain. In one entry, each named node becomes draining, and what is still pending there is stopped
+// (B1-B3). Nodes that can't be drained are recorded as rejected. If none is left, the command is refused with the code
+// of the first rejection: not_found, disabled or already_draining. A repetition with the same id, nodes and options
+// changes nothing. Other codes: conflict (another drain has the id), invalid, not_found (a group of AcceptDowntime).
 type DrainStart struct {
 	ID      model.DrainID      `cbor:"1,keyasint"`
 	Nodes   []string           `cbor:"2,keyasint"` // ids or names
@@ -85,14 +86,17 @@ type DrainStart struct {
 	Options model.DrainOptions `cbor:"4,keyasint"`
 }
 
-// DrainTurn begins a node's turn, fixes its deadline and stops what is still pending there.
+// DrainTurn begins a node's turn, sets its deadline and stops what is still pending there. It changes nothing if the
+// turn has begun already. Codes: not_found, conflict (the node's part has ended, or MaxParallelNodes nodes have their
+// turn).
 type DrainTurn struct {
 	ID   model.DrainID `cbor:"1,keyasint"`
 	Node model.NodeID  `cbor:"2,keyasint"`
 }
 
-// DrainEnd ends a node's part: Drained (refused with conflict while a movable instance is left, P11) or Failed with the
-// blockers as LastError, which can't be empty.
+// DrainEnd ends a node's part as Drained, or as Failed with the blockers as LastError. Codes: not_found, invalid
+// (another phase), conflict (the part has ended already). Drained is also refused with conflict while DrainLeft returns
+// something (P11). Failed is also refused with conflict before the deadline, and without LastError.
 type DrainEnd struct {
 	ID        model.DrainID    `cbor:"1,keyasint"`
 	Node      model.NodeID     `cbor:"2,keyasint"`
@@ -100,23 +104,25 @@ type DrainEnd struct {
 	LastError string           `cbor:"4,keyasint,omitempty"`
 }
 
-// DrainPause pauses or resumes a drain. Its deadlines keep running meanwhile.
+// DrainPause pauses or resumes a drain; its deadlines keep running meanwhile. It changes nothing if the drain is paused
+// or resumed already. Codes: not_found, conflict (the drain has ended).
 type DrainPause struct {
 	ID     model.DrainID `cbor:"1,keyasint"`
 	Paused bool          `cbor:"2,keyasint"`
 }
 
-// DrainCancel cancels a drain; stops that have begun go on. The nodes take no new instances until somebody takes them
-// back, which Uncordon does at once. Codes: not_found, conflict if the drain has ended.
+// DrainCancel cancels a drain. Stops that have begun continue. The nodes that are still draining take no new instances
+// until somebody uncordons them. With Uncordon they are uncordoned at once. Codes: not_found, conflict (the drain has
+// ended).
 type DrainCancel struct {
 	ID       model.DrainID `cbor:"1,keyasint"`
 	Uncordon bool          `cbor:"2,keyasint,omitempty"`
 }
 
-// maxDowntime bounds the groups whose downtime one drain accepts.
+// maxDowntime bounds the number of groups whose downtime one drain accepts.
 const maxDowntime = 1000
 
-// checkDowntime refuses groups that no job has, and too many groups.
+// checkDowntime refuses groups that no job has, and too many groups. Codes: not_found, invalid.
 func (s *State) checkDowntime(groups []string) *model.Error {
 	for _, group := range groups {
 		if g, ok := s.Groups.Get(model.GroupID(group)); group != "*" && (!ok || g.Removed) {

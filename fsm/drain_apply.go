@@ -12,13 +12,13 @@ const (
 	keptDrains = 2000 // ended drains that are remembered
 	maxRoll    = 1000 // nodes of one rolling maintenance; all of its drains must be remembered
 
-	maxRollExec = 4096 // bytes
+	maxRollExec = 4096 // bytes of the command of a rolling maintenance
 )
 
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
 		if s.sameDrain(c, old) {
-			return nil // asking again changes nothing, and the answer is built from the row
+			return nil // a repetition changes nothing; its answer is built from the row
 		}
 		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).
 			WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
@@ -81,7 +81,7 @@ func (c *DrainStart) check() *model.Error {
 	return nil
 }
 
-// sameDrain reports whether a command asks for a drain that is there already, with the same nodes and options.
+// sameDrain reports whether a command repeats the start of an existing drain, with the same nodes and options.
 func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
@@ -98,7 +98,8 @@ func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 	return len(asked) == len(old.Nodes)+len(old.Rejected) && sameEncoding(c.Options, old.Options)
 }
 
-// drainable finds a node that a drain can start on. An offline one is accepted.
+// drainable returns the named node if a drain can start on it; the node may be offline. Codes: not_found, disabled,
+// already_draining.
 func (s *State) drainable(name string) (*Node, *model.Error) {
 	n, refusal := s.NamedNode(name)
 	if refusal != nil {
@@ -115,7 +116,7 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 	return n, nil
 }
 
-// RunningDrain returns the drain that is going on for the node.
+// RunningDrain returns the drain in which the node is draining, or false if there is none.
 func (s *fleet) RunningDrain(n *Node) (*Drain, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -133,12 +134,12 @@ func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 	}
 }
 
-// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the
-// drain. Until its turn comes, the node takes only what no other node can; see Takes.
+// cordonForDrain makes a node draining and stops what is still pending there, in the entry that starts the drain. Until
+// its turn comes, the node takes only what no other node can take, as Takes allows.
 func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	if n.Intent != model.IntentDraining { // after a failed drain, what was acknowledged holds for the next one
+	if n.Intent != model.IntentDraining { // acknowledgements of a failed drain are kept for the next one
 		next.Acked = nil
 	}
 	next.Intent, next.Drain = model.IntentDraining, drain
@@ -173,7 +174,7 @@ func joinNodes(parts []DrainNode) string {
 	return text
 }
 
-// editDrain replaces one node's part of a drain.
+// editDrain edits one node's part of a drain. If no part is draining any more, it also records the end of the drain.
 func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	next := *d
 	next.Nodes = slices.Clone(d.Nodes)
@@ -189,8 +190,7 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
-// countMoved counts a stop for a drain. It no longer counts one that begins after the node's part has ended, because
-// that part stays as it was reported.
+// countMoved counts a stop for a drain, unless the node's part has ended: a part stays as it was reported.
 func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {
@@ -199,8 +199,8 @@ func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	})
 }
 
-// countReplaced lowers Unreplaced of the drain that last stopped an instance in this slot: the slot has a replacement
-// now.
+// countReplaced lowers Unreplaced of the drain that last stopped an instance in this slot, because the slot has a
+// replacement now.
 func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
@@ -217,7 +217,7 @@ func (s *State) countReplaced(group model.GroupID, slot int) {
 	}
 }
 
-// editRunning replaces a node's part of a drain if it is still draining.
+// editRunning edits a node's part of a drain if that part is still draining.
 func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
@@ -229,7 +229,8 @@ func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*Drai
 	s.editDrain(d, node, edit)
 }
 
-// findPart returns a drain and the part of one node, which must still be draining.
+// findPart returns a drain and the part of one node, which must still be draining. Codes: not_found, conflict (the part
+// has ended).
 func (s *State) findPart(id model.DrainID, node model.NodeID) (*Drain, DrainNode, *model.Error) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
@@ -293,10 +294,11 @@ func (c *DrainEnd) apply(s *State) error {
 	return nil
 }
 
-// DrainLeft returns what still keeps the node from being Drained (P11), or nil. It may be a restore that is not
-// confirmed or inventoried, a member that may not be stopped, or a volume that is moved, put to use or backed up there.
-// Mostly it is an instance that is not confirmed stopped. An instance doesn't count if it stays and was acknowledged,
-// or if its system group is ignored by the drain.
+// DrainLeft returns nil if the node is drained (P11), or the first reason why it is not. The reason may be a restore
+// that is not confirmed, an inventory that is missing since a restore, an instance that is not confirmed stopped, a
+// copy that the drain policy protects, or a volume that is moved, put to use or backed up there. While the node is not
+// offline, these instances may still run: acknowledged ones that are never evicted and, with IgnoreSystem, those of
+// system groups.
 func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if s.Unconfirmed {
 		return model.Refuse(model.CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
@@ -332,7 +334,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 			return model.Refuse(model.CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
-	if n.Health != model.HealthOffline { // otherwise nothing is left there to protect, as far as anybody knows
+	if n.Health != model.HealthOffline { // on an offline node nothing is left to protect, as far as anybody knows
 		for m := range s.MembersOn(n.ID) {
 			if refusal := s.MemberBlocks(m, s.PolicyFor(d)); refusal != nil {
 				return refusal
@@ -342,7 +344,8 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-// endDrainOf ends the running drain of a node, if there is one, and cancels the evictions that have not begun.
+// endDrainOf ends the node's part of its running drain, if there is one. It also withdraws the eviction requests of
+// that drain for instances whose stop has not begun.
 func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 	d, ok := s.RunningDrain(n)
 	if !ok {

@@ -5,8 +5,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork refuses to call a node drained while a transfer reads the only copy of a volume from it, puts a volume
-// to use on it, or writes a backup there. A forced drain does not wait for backups; they are given up.
+// volumesAtWork returns a refusal while a transfer keeps a node from being drained. Such a transfer moves a volume away
+// from the node, puts one to use there or backs one up there. Or it has moved one there and failed, and no instance has
+// been ready on that volume since. On an offline node, only moves away count. A forced drain does not wait for backups,
+// because it gives them up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
@@ -33,15 +35,15 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a transfer that moved a volume to a node has failed while its volume stays in use there: no
-// instance has been ready on it since.
+// waitsOn reports whether a failed transfer has left its volume in use on a node, and the slot still waits for the
+// first ready instance on that volume.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&
 		!t.Left.Proven && s.mayEnd(t) != nil
 }
 
-// backsUp reports whether a backup has begun on a node.
+// backsUp reports whether a transfer is a backup that runs on a node.
 func backsUp(t *Transfer, node model.NodeID) bool {
 	return t.From == node && t.Kind == model.TransferBackup && !t.Phase.Ended() && t.Phase != model.TransferQueued
 }

@@ -3,12 +3,12 @@ package fsm
 import "github.com/outspan/outspan/model"
 
 // history is the drawer of the past: events, and the requests that were answered, with their indexes. It only stores
-// rows. The put and del methods of each table are its only writers.
+// rows. Each table is written only by its put and del methods.
 type history struct {
 	Events   EventTable
 	Requests Table[model.RequestID, *Request]
 
-	requestLog Table[uint64, model.RequestID] // by index of the entry
+	requestLog Table[uint64, model.RequestID] // by the index of the entry
 	requestsOf Table[model.Actor, int]
 }
 
@@ -47,7 +47,7 @@ func (s *history) countRequest(actor model.Actor, by int) {
 	s.requestsOf.put(actor, n)
 }
 
-// index derives the indexes of rows that were read from a snapshot.
+// index builds the indexes after the rows were read from a snapshot.
 func (s *history) index() {
 	for _, r := range s.Requests.All() {
 		s.indexRequest(r)

@@ -11,17 +11,18 @@ import (
 )
 
 // instances is the drawer of what runs, with its indexes and sums. It only stores rows. setInstance writes a row and
-// updates every index. The two sums also need the row of a node or a job, so each has its own writer.
+// updates every index. The sums classUse and unheardReady also depend on rows of jobs and nodes, so each has its own
+// writer.
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
 
-	// by group/slot/instance; holds the rows themselves, as whole groups are read at once
+	// by group/slot/instance; it holds the rows themselves, because whole groups are read at once
 	inGroup   Table[string, *Instance]
 	onNode    Table[model.NodeID, *nodeInstances]
 	departing Table[model.InstanceID, present] // stopping, or asked to stop
 
 	classUse     Table[model.ClassName, Usage] // of the instances that count toward quotas
-	unheardReady Table[model.GroupID, int]     // see Ledger.Unheard; no row: 0
+	unheardReady Table[model.GroupID, int]     // Ledger.Unheard of each group, if it is not 0
 }
 
 func (s *instances) fork(undo *undoLog) {
@@ -49,12 +50,12 @@ func (s *instances) indexInstance(before, after *Instance) {
 	mark(s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
 }
 
-// addClassUse counts n more instances, each of which takes r, toward the quota of a class.
+// addClassUse adds n instances, each of which takes r, to the usage of a class.
 func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
 	s.classUse.put(name, s.ClassUsage(name).plus(r, n))
 }
 
-// countUnheard adds n to the instances of a group that count as ready only because a restored state says so.
+// countUnheard adds n to the number of a group's instances that count as ready only because a restored state says so.
 func (s *instances) countUnheard(group model.GroupID, n int) {
 	if n == 0 {
 		return
@@ -67,8 +68,8 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 	}
 }
 
-// index derives the indexes of rows that were read from a snapshot. It collects what is on each node first, and writes
-// one row for it. It refuses two instances that hold the same port.
+// index builds the indexes after the rows were read from a snapshot. It collects everything on a node before it writes
+// the node's row. It refuses a snapshot in which two instances hold the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
@@ -93,7 +94,7 @@ func (s *instances) index() error {
 	return nil
 }
 
-// InstancesOf iterates over the kept instances of a group, ended ones included, in order of slot and id.
+// InstancesOf iterates over all instances of a group that have a row, even terminal ones, in order of slot and id.
 func (s *instances) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
 	return s.groupRows(string(group) + "/")
 }
@@ -113,8 +114,8 @@ func (s *instances) groupRows(prefix string) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesFrom iterates like InstancesOf, and goes on with the instances of the groups after it. A caller that knows
-// the rows saves the check for the end of the group at each row.
+// InstancesFrom iterates like InstancesOf, but does not stop at the end of the group: the instances of later groups
+// follow. So it need not compare the key of each row, which saves time if the caller notices the end itself.
 func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for _, inst := range s.inGroup.From(string(group) + "/") {
@@ -125,7 +126,7 @@ func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesOn iterates over the kept instances of a node, ended ones included, in order of id.
+// InstancesOn iterates over all instances of a node that have a row, even terminal ones, in order of id.
 func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		n, ok := s.onNode.Get(node)
@@ -140,7 +141,7 @@ func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	}
 }
 
-// PortOwner returns the instance that holds a port of a node.
+// PortOwner returns the instance that holds a port of a node, or false if no instance does.
 func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
 	n, ok := s.onNode.Get(node)
 	if !ok {

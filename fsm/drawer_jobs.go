@@ -9,11 +9,10 @@ import (
 )
 
 // jobs is the drawer of what people asked for: jobs with their versions, groups, deployments, services and shared
-// budgets, with their indexes and sums. It only stores rows. The put and del methods of each table are its only
-// writers.
+// budgets, with their indexes and sums. It only stores rows. Each table is written only by its put and del methods.
 type jobs struct {
 	Jobs        Table[model.JobName, *Job]
-	Versions    Table[string, *JobVersion] // versionKey
+	Versions    Table[string, *JobVersion] // by versionKey
 	Groups      Table[model.GroupID, *Group]
 	Deployments Table[model.DeploymentID, *Deployment]
 	Services    Table[model.ServiceName, *Service]
@@ -45,7 +44,7 @@ func (s *jobs) delVersion(v *JobVersion) {
 	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
 }
 
-// putGroup writes a group's row and updates the sum of its job.
+// putGroup writes a group's row, and updates the sum of its job and the index of unsettled groups.
 func (s *jobs) putGroup(g *Group) {
 	before, _ := s.Groups.put(g.ID, g)
 	s.indexGroup(before, g)
@@ -57,7 +56,8 @@ func (s *jobs) delGroup(id model.GroupID) {
 	}
 }
 
-// indexGroup updates the sums and the index of groups after a row was replaced. One of the rows may be nil.
+// indexGroup updates the sum of a job and the index of unsettled groups after a group's row was replaced. One of the
+// rows may be nil.
 func (s *jobs) indexGroup(before, after *Group) {
 	id := cmp.Or(after, before).ID
 	s.addSum(jobOf(id), before.sum(), after.sum())
@@ -82,7 +82,7 @@ func (s *jobs) putBudget(b *SharedBudget) { s.Budgets.put(b.Name, b) }
 
 func (s *jobs) delBudget(name model.BudgetName) { s.Budgets.del(name) }
 
-// addSum adds the difference between two sums to those of the job and of all jobs.
+// addSum adds the difference between two sums to the sum of a job and to the sum of all jobs.
 func (s *jobs) addSum(job model.JobName, before, after jobSum) {
 	if before == after {
 		return
@@ -101,7 +101,7 @@ func (s *jobs) jobSum(job model.JobName) jobSum {
 	return sum
 }
 
-// index derives the indexes and sums of rows that were read from a snapshot.
+// index builds the indexes and sums after the rows were read from a snapshot.
 func (s *jobs) index() {
 	for _, g := range s.Groups.All() {
 		s.indexGroup(nil, g)
@@ -116,7 +116,8 @@ func (s *jobs) index() {
 
 func (d *Deployment) open() bool { return d != nil && !d.Status.Ended() }
 
-// Spec returns a group's spec in a version of its job: the one that an instance of that version runs.
+// Spec returns a group's spec in a version of its job, which is what instances of that version run. It returns false if
+// the version is not kept or has no such group.
 func (s *jobs) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
 	job, name := group.Split()
 	v, ok := s.Versions.Get(versionKey(job, version))
@@ -131,19 +132,20 @@ func (s *jobs) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool
 	return nil, false
 }
 
-// JobVersion returns one entry of a job's history.
+// JobVersion returns one version of a job, or false if that version is not kept.
 func (s *jobs) JobVersion(job model.JobName, version uint64) (*JobVersion, bool) {
 	return s.Versions.Get(versionKey(job, version))
 }
 
-// versionKey is "job/version", with the version in ten digits. It avoids Sprintf, because every placement asks for two
-// keys.
+// versionKey returns "job/version", with the version in ten digits. It avoids Sprintf, because every placement needs
+// two keys.
 func versionKey(job model.JobName, version uint64) string {
 	digits := strconv.FormatUint(version, 10)
 	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
 }
 
-// Unsettled iterates over the groups whose sums differ from what they want, in order of id.
+// Unsettled iterates over the groups whose sums differ from what they want, in order of id. It includes every system
+// group that wants instances.
 func (s *jobs) Unsettled() iter.Seq2[model.GroupID, *Group] {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id := range s.unsettled.All() {

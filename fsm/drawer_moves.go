@@ -2,14 +2,14 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// moves is the drawer of data: volumes, their transfers and backups, and the index of copies. It only stores rows. The
-// put and del methods of each table are its only writers.
+// moves is the drawer of data: volumes, their transfers and backups, and the index of copies. It only stores rows. Each
+// table is written only by its put and del methods.
 type moves struct {
 	Volumes   Table[model.VolumeID, *Volume]
 	Transfers Table[model.TransferID, *Transfer]
 	Backups   Table[model.BackupID, *Backup]
 
-	copiesOn Table[string, model.VolumeID] // node/volume, of replicated volumes
+	copiesOn Table[string, model.VolumeID] // by node/volume; only replicated volumes
 }
 
 func (s *moves) fork(undo *undoLog) {
@@ -50,7 +50,7 @@ func (s *moves) putBackup(b *Backup) { s.Backups.put(b.ID, b) }
 
 func (s *moves) delBackup(id model.BackupID) { s.Backups.del(id) }
 
-// index derives the index of rows that were read from a snapshot.
+// index builds the index of copies after the rows were read from a snapshot.
 func (s *moves) index() {
 	for _, v := range s.Volumes.All() {
 		s.indexVolume(nil, v)
@@ -61,7 +61,8 @@ func (v *Volume) replicated() bool { return v != nil && v.Kind == model.VolumeRe
 
 func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
 
-// attaching returns the running transfer that puts a restored copy to use. made is the transfer that restored the copy.
+// attaching returns the running transfer that puts a restored copy to use, or false if there is none. made is the
+// transfer that restored the copy.
 func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {

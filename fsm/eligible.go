@@ -2,7 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
+// Eligible returns nil if new instances may be placed on the node, or the reason why not. Eligibility is derived, never
+// set. Code: node_not_eligible.
 func (s *State) Eligible(n *Node) *model.Error {
 	if n.Intent != model.IntentActive {
 		return model.Refuse(model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
@@ -10,7 +11,7 @@ func (s *State) Eligible(n *Node) *model.Error {
 	return s.fit(n)
 }
 
-// WaitsForTurn reports whether a node is in a drain in which its turn has not come; see DrainOptions.MaxParallelNodes.
+// WaitsForTurn reports whether the node is in a running drain and its turn has not come yet.
 func (s *fleet) WaitsForTurn(n *Node) bool {
 	d, ok := s.RunningDrain(n)
 	if !ok {
@@ -20,9 +21,10 @@ func (s *fleet) WaitsForTurn(n *Node) bool {
 	return !part.Turn
 }
 
-// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes groups without
-// data that may be evicted, because they can leave again with the drain. Otherwise the instances of a drain that takes
-// turns would have nowhere to go while the other nodes wait.
+// Takes returns nil if a new instance of the group may be placed on the node, or the reason why not. An eligible node
+// takes every group. A node that waits for its turn in a drain takes a group for which CanDetour is true, because the
+// instance can leave again with the drain. Otherwise the instances of a drain that takes turns would have nowhere to go
+// while the other nodes wait. Code: node_not_eligible.
 func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	if n.Intent == model.IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
@@ -30,12 +32,14 @@ func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	return s.Eligible(n)
 }
 
-// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain.
+// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain. They may
+// if the group has no volumes, is no system group and may be evicted.
 func CanDetour(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && spec.Role != model.RoleSystem && spec.Eviction.Mode != model.ModeNever
 }
 
-// fit says why a node whose intent allows instances can't take any. Code: node_not_eligible.
+// fit returns nil if the node can take new instances, or the reason why not. It ignores the node's intent. Code:
+// node_not_eligible.
 func (s *State) fit(n *Node) *model.Error {
 	why := ""
 	switch {

@@ -6,23 +6,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// EventKey orders events: the log index, then the position within the entry.
+// EventKey orders events by the index of their entry, and then by their position in the entry.
 type EventKey uint64
 
-// NewEventKey packs an index and a position (at most 2^20 of them an entry).
+// NewEventKey returns the key of the event at position n, below 2^20, of the entry at index.
 func NewEventKey(index uint64, n int) EventKey { return EventKey(index<<20 | uint64(n)) }
 
-// Index is the log index of the event's entry.
+// Index returns the index of the entry that has the event.
 func (k EventKey) Index() uint64 { return uint64(k) >> 20 }
 
-// String is the event's id: "<index>.<n>".
+// String returns the id of the event: "<index>.<n>".
 func (k EventKey) String() string { return fmt.Sprintf("%d.%d", k.Index(), uint64(k)&(1<<20-1)) }
 
 // Event is one thing that happened. It never contains a secret.
 type Event struct {
 	Key  EventKey        `cbor:"1,keyasint"`
 	Type model.EventType `cbor:"2,keyasint"`
-	// "node/ID", "instance/ID", "drain/ID", "job/NAME", "group/JOB/GROUP", "deployment/ID"
+	// such as "node/ID", "instance/ID", "drain/ID", "job/NAME", "group/JOB/GROUP" or "deployment/ID"
 	Subject string            `cbor:"3,keyasint"`
 	Wall    int64             `cbor:"4,keyasint"`
 	Cause   model.Cause       `cbor:"5,keyasint,omitempty"`

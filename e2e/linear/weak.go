@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// change is a write whose index is known.
+// change is an acknowledged write and the index of its entry.
 type change struct {
 	index uint64
 	op    Op
 }
 
-// changes returns the acknowledged writes of each key, sorted by index. It also returns the index at which each value
-// was written; 0 if it is unknown.
+// changes returns the acknowledged writes of each key, sorted by index. The second map has the index at which each
+// value was written, or 0 if no answer shows that index.
 func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	byKey, where := map[Key][]change{}, map[Key]map[string]uint64{}
 	for _, o := range ops {
@@ -40,8 +40,9 @@ func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	return byKey, where
 }
 
-// contents judges the value that every read shows, even a stale one. It must be the value of the last write up to the
-// read's index. So no acknowledged write is missing from a later state, and some client has written every value.
+// contents checks every read, even a stale one. A client must have written the value (S4), at an index not after the
+// read's (LIN). No acknowledged write up to the read's index may be newer than the value (S4). Two writes to one key
+// must not have the same index (S4).
 func contents(ops []Op) (bad []string) {
 	byKey, where := changes(ops)
 	for key, all := range byKey {
@@ -65,7 +66,7 @@ func contents(ops []Op) (bad []string) {
 			bad = append(bad, fmt.Sprintf("LIN: a read shows what was written at index %d, after its own:\n  %s", written, o))
 			continue
 		case o.Answer.Value != "" && written == 0:
-			continue // its outcome is unknown, and a label does not show its index
+			continue // the write's outcome is unknown, and reads of a label don't show the index of the write
 		}
 		all := byKey[o.Key]
 		last := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index }) - 1
@@ -77,7 +78,8 @@ func contents(ops []Op) (bad []string) {
 	return bad
 }
 
-// versions judges the version numbers of jobs. Each number is given once, and they grow with the index.
+// versions checks S8 for the versions of jobs: no version number is used twice, and a later version has a later index.
+// It also runs amounts.
 func versions(ops []Op) (bad []string) {
 	type versionOf struct {
 		key     Key
@@ -111,8 +113,7 @@ func versions(ops []Op) (bad []string) {
 	return append(bad, amounts(ops)...)
 }
 
-// amounts judges the number of versions. Each acknowledged change makes one; each change of unknown outcome makes at
-// most one.
+// amounts checks S4: a job has at most as many versions as it had acknowledged changes and changes of unknown outcome.
 func amounts(ops []Op) (bad []string) {
 	type tally struct{ done, unknown, last int }
 	jobs := map[Key]*tally{}
@@ -143,14 +144,14 @@ func amounts(ops []Op) (bad []string) {
 	return bad
 }
 
-// known is the highest index that any client had seen up to a time.
+// known is the highest index that clients had seen up to the time end, and the operation that showed it.
 type known struct {
 	end   time.Duration
 	index uint64
 	op    Op
 }
 
-// knowledge returns the known indexes, sorted by time. Each is higher than the one before.
+// knowledge lists the answers that raised the highest index that clients had seen, sorted by time.
 func knowledge(ops []Op) []known {
 	ended := slices.DeleteFunc(slices.Clone(ops), func(o Op) bool {
 		return o.End == Never || o.Index == 0 || o.Outcome != Done
@@ -165,8 +166,8 @@ func knowledge(ops []Op) []known {
 	return out
 }
 
-// missed finds the first answer that a client got before a read began and that shows a later state than the read. The
-// time from that answer to the beginning of the read is the least age of the read.
+// missed returns the first answer that shows a later state than the read o, and how long before the beginning of o it
+// arrived. The age of o is at least that long. missed returns false if no such answer arrived before o began.
 func missed(all []known, o Op) (known, time.Duration, bool) {
 	i := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index })
 	if i == len(all) || all[i].end >= o.Begin {
@@ -175,8 +176,9 @@ func missed(all []known, o Op) (known, time.Duration, bool) {
 	return all[i], o.Begin - all[i].end, true
 }
 
-// ages judges how old answers are. A consistent read must miss nothing. A default read may miss writes for as long as
-// the lease allows, and a stale read for as long as it states.
+// ages checks how old the answers to reads are, and records the greatest ages in f. A consistent read must show
+// everything that a client had seen before the read began. A default read may be as old as b.Default. A stale read may
+// be older than it states by b.Slack.
 func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	all := knowledge(ops)
 	for _, o := range ops {
@@ -210,8 +212,7 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	return bad
 }
 
-// waits judges blocking reads. If a client passes the index of its last answer, it must not get an older state before
-// its wait is over.
+// waits checks blocking reads: until the wait is over, no answer may be older than the index that the client passed.
 func waits(ops []Op) (bad []string) {
 	for _, o := range ops {
 		if o.Action == Read && o.After > 0 && o.Index > 0 && o.Index < o.After && o.End-o.Begin < o.Wait {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// writing is one write, however many requests it takes.
+// writing is one write, which may be sent in several requests.
 type writing struct {
 	c  *client
-	op Op // what is known of it so far
+	op Op // the write, with what is known of its outcome so far
 
 	mu    sync.Mutex
-	first int // number of answers that say that they carried it out, replays not counted
+	first int // number of answers that say that the write was done, without replays
 }
 
-// send sends the write through several servers at the same time and takes all answers.
+// send sends the write through the servers of doors at the same time, and takes each answer.
 func (w *writing) send(ctx context.Context, doors []Door) {
 	ask := w.op.Ask
 	for _, door := range doors {
@@ -38,13 +38,14 @@ func (w *writing) send(ctx context.Context, doors []Door) {
 	wg.Wait()
 }
 
-// written has those parts of an answer to a write that are checked.
+// written holds the parts of an answer to a write that are checked.
 type written struct {
 	Index    uint64 `json:"index"`
 	Replayed bool   `json:"replayed"`
 }
 
-// take adds one answer to the result of the write. All answers that are certain must agree.
+// take merges one answer into the result of the write. It records a violation of S4 if the answer can't be read, if the
+// write was carried out twice, or if two certain answers differ.
 func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +76,7 @@ func (w *writing) take(got Answer, body []byte, end time.Duration, door Door) {
 	case definite(got.Outcome):
 		w.op.Answer, w.op.End = got, end
 	case was.Outcome == "" || was.Outcome == Nothing && got.Outcome == Unknown:
-		// one server refused it, but the other may have carried it out
+		// An Unknown answer replaces Nothing: one server did nothing, but another may have carried out the write.
 		w.op.Answer, w.op.End = got, end
 	}
 }
