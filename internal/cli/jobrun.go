@@ -106,9 +106,9 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished returns the deployment of a job's current version if it has not succeeded, and instances of an older
-// version are left or new ones are not ready. Otherwise it returns "". So a user who interrupted the command can submit
-// the same file again and continue to wait.
+// unfinished returns the id of the deployment of a job's current version if the deployment has not succeeded, and
+// instances of an older version are left or new ones are not ready. Otherwise it returns "". So a user who interrupted
+// the command can submit the same file again and continue to wait.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
