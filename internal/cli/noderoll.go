@@ -187,7 +187,7 @@ type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`
 	Rejected   []model.DrainRefusal `json:"rejected"`
-	FreeMemory int64                `json:"free_memory_bytes"` // what freeWithout returns for this node
+	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes if they take over its instances
 	Stuck      bool                 `json:"stuck"`             // the drain would be refused, or can't complete on its own
 }
 
