@@ -126,7 +126,8 @@ func verbOf(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// aliasOf returns v with another usage line, for a command that repeats a verb without its noun.
+// aliasOf returns v with the usage line use, for a command without a noun: outspan run does the same as outspan job
+// run.
 func aliasOf(v verb, use string) verb {
 	return func(a *app) *cobra.Command {
 		cmd := v(a)

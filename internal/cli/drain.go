@@ -136,8 +136,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why. With -o wide it lists every instance and every blocker. Otherwise it
-// counts the instances by state if there are more than listedAtMost, and shows each reason once.
+// drainLeft shows what is left on a node and why. With -o wide it lists every instance and every blocker. Without, it
+// shows each reason once, and if there are more than listedAtMost instances, it only counts those that are alike.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)

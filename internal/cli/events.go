@@ -142,8 +142,8 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	}
 }
 
-// changeText returns what an event changed: before -> after. If an event has neither, it returns the event's text or
-// instances.
+// changeText returns what an event changed: "before -> after". If the event's data has neither value, it returns the
+// text or the instances in the data.
 func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {

@@ -22,7 +22,7 @@ const (
 	codeCanceled     model.Code = "drain_canceled"
 )
 
-// outcomes has the exit codes of codes for which the command line does not use api.ExitOf.
+// outcomes has the exit codes for codes of errors to which api.ExitOf does not apply.
 var outcomes = map[model.Code]term.ExitCode{
 	codeNotAllPlaced: term.ExitNotAllPlaced,
 	codeEndedFailed:  term.ExitFailed,

@@ -287,8 +287,8 @@ func emphasise(verdict string) string {
 	return verdict
 }
 
-// verified returns nil if the states of all servers are equal. Otherwise it returns an error with a hint, whose code
-// selects the exit code.
+// verified returns nil if the states of all servers are equal. Otherwise it returns an error with a hint. The error's
+// code selects the exit code.
 func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {

@@ -42,7 +42,7 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 }
 
 // samples replaces the placeholders of a usage line by examples. If one placeholder is the beginning of another, the
-// longer one comes first.
+// longer one must come first in the list.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",

@@ -64,7 +64,7 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	if err != nil && change.write.requestID == "" { // with a request id, an earlier call may have done it
+	if err != nil && change.write.requestID == "" { // with a request id, an earlier call may have done the revert
 		return err
 	}
 	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())

@@ -200,9 +200,9 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // set if the change began no deployment: what rolloutOf returns
+	rollout    *api.Deployment // what rolloutOf returns, if the change began no deployment
 	trouble    string          // why instances don't become ready
-	stuckSince time.Time       // since when no missing instance can be placed; zero if that is not so
+	stuckSince time.Time       // since when no missing instance can be placed; zero if some can, or if none is missing
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -312,8 +312,8 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	return look, err
 }
 
-// ended reports whether there is nothing left to follow: the change is complete, has failed, is stuck, or waits for a
-// promotion. The error is the outcome of the command.
+// ended reports whether there is nothing left to follow: the change is complete, has failed, was superseded, is stuck,
+// or waits for a promotion. The error is the outcome of the command.
 func (l *jobLook) ended(now time.Time) (bool, error) {
 	if d := l.deployment; d != nil {
 		switch d.Status {
@@ -354,7 +354,8 @@ func deploymentFailed(d *api.Deployment) error {
 		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
-// settled reports whether a job is as wanted: no instance is missing, and none is left over.
+// settled reports whether a job is as wanted: it is stopped, or it is running with no instance missing and none left
+// over.
 func settled(j *api.Job) bool {
 	if j.Status == api.JobStopped {
 		return true

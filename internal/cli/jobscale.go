@@ -142,7 +142,7 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 }
 
 // noteKeepsAll warns if the new count is not 0 and is below a min_ready that is a plain number. With such a count, the
-// group's budget would let no instance stop.
+// group's budget would let no instance stop. It does not warn if the output is for a program.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
 		count == 0 || a.Output.Machine() {
@@ -176,7 +176,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale, with the instances that would stop.
+// showSmaller prints a dry run of a scale after which no new instance lacks a node, with the instances that would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {

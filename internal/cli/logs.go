@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// logFlags select a part of a log.
+// logFlags select which instances and lines of their logs are shown.
 type logFlags struct {
 	follow         bool
 	tail           int

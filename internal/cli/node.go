@@ -17,8 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState returns a node's state for people. If the node drain policy, and no person, evicts instances from the node,
-// it adds ",auto-evicting" (L22).
+// nodeState returns a node's state for people. If instances are evicted because of the node drain policy, and not
+// because a person requested it, it adds ",auto-evicting" (L22).
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -170,7 +170,7 @@ type nodeVerb struct {
 	verb, short, long string
 	done              string // what is printed about each node after the write
 	waitFor           string // the default state of --wait; "" means no such flag
-	// intent is the write of the command, which then has -m. If it is nil, the command is confirm-dead.
+	// intent does the write of a command that has -m. A command without intent is confirm-dead.
 	intent func(client.Nodes, context.Context, string, api.IntentBody,
 		client.WriteOptions) (client.Response[api.NodeReply], error)
 	force string // help text of --force; "" means no such flag

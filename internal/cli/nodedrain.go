@@ -266,8 +266,8 @@ type drainResult struct {
 	Result *api.Drain `json:"result"`
 }
 
-// followQuietly follows a drain for a program. It prints the result once, at the end, and the progress as notes. If the
-// drain can't be read at all, it prints no result, except after --timeout.
+// followQuietly follows a drain for a program. It prints the result once, at the end, and reports progress with
+// Console.Note. If the drain can't be read at all, it prints no result, except after --timeout.
 func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainReply], f *drainFlags) error {
 	end, failed := a.watchDrain(ctx, string(got.Value.Drain), &f.until, a.Note)
 	if failed != nil && end == nil {

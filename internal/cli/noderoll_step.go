@@ -33,7 +33,7 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // how long each node took that this process has finished
+	took    []time.Duration // how long each node took, for nodes that this process has finished
 	steps   []rollStep
 }
 
@@ -279,7 +279,7 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 }
 
 // awaitBack waits until a node is online. Unless the roll has NoReboot, the node's boot id must also differ from
-// bootBefore.
+// bootBefore. If a person reboots the node, there is no time limit.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
 		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
@@ -401,7 +401,7 @@ func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	return ""
 }
 
-// within runs f with the time limit. If limit is 0, there is none.
+// within runs f with the time limit. If limit is 0, there is no limit.
 func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	if limit <= 0 {
 		return f(ctx)

@@ -12,8 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is up to how many instances are listed one by one. If there are more, they are summed up, except with -o
-// wide.
+// listedAtMost is the largest number of instances that are listed one by one. More are summed up, except with -o wide.
 const listedAtMost = 20
 
 // sumsOf combines the blockers of a drain that have the same reason.
@@ -60,8 +59,8 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons for blockers in after that before did not have. It leaves out the blockers that passing
-// accepts.
+// newReasons lists the reasons of blockers that are in after and not in before. It leaves out blockers that passing
+// accepts, and reasons that differ from earlier ones only in numbers.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {

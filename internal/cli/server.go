@@ -52,7 +52,8 @@ func diskText(m api.Member) string {
 	return fmt.Sprintf("%s, %s free", m.Disk, model.SizeText(m.FreeBytes))
 }
 
-// clockText describes how far a server's clock is from the median of all servers' clocks. Up to 2 s it returns clockOK.
+// clockText describes how far a server's clock is from the median of all servers' clocks. For a difference of up to 2 s
+// it returns clockOK.
 func clockText(ahead model.Duration) string {
 	switch {
 	case ahead > 2*model.Second:

@@ -55,7 +55,7 @@ func (a *app) showSettings(raw []byte, values map[string]any) error {
 	}})
 }
 
-// settingKeys returns the names of the settings in their order.
+// settingKeys returns the names of the settings in the order of the fields of model.Settings.
 func settingKeys() []string {
 	var keys []string
 	t := reflect.TypeFor[model.Settings]()
@@ -295,7 +295,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed returns a sentence about what was resumed. For anything except a hold and a restore it returns done.
+// resumed returns a sentence about what was paused or resumed: done, unless what is hold or restore.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

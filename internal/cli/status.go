@@ -132,7 +132,7 @@ func holdText(h api.Hold) string {
 	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
-// showAny finds the object that an id names, and shows it.
+// showAny finds the object that an id names, and shows it. For a group it shows the job.
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {

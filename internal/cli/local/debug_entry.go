@@ -35,7 +35,8 @@ type groupView struct {
 	Commands []fullCommand `json:"commands"`
 	Accepted *bool         `json:"accepted,omitempty"` // nil unless the entry was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	// the same request id was used before: the group changed nothing, and its answer is that of the earlier entry
+	// Replay is true if an earlier entry had the same request id. The group then changed nothing, and its outcome is that
+	// of the earlier entry.
 	Replay bool `json:"replay,omitempty"`
 }
 

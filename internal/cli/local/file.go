@@ -14,8 +14,8 @@ import (
 // larger file.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads the first bytes of a file, at most the number most. If path is "-", it reads standard input. Code:
-// invalid.
+// ReadFile reads a file, or standard input if path is "-". It stops without an error after as many bytes as most says.
+// Code: invalid.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {
