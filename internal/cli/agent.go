@@ -39,10 +39,10 @@ func agentStatus(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeHere returns the node of this machine: the node with the machine's host name, or else the only node whose agent
-// runs on it.
+// nodeHere returns the name of this machine's node: the node whose name is the host name, or else the only node whose
+// agent runs on this machine. It refuses if there is no such node, or if there are several.
 func (a *app) nodeHere(ctx context.Context) (string, error) {
-	host, err := os.Hostname() // the default name of an agent
+	host, err := os.Hostname() // by default also the node's name
 	if err != nil {
 		return "", term.Usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}

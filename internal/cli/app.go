@@ -34,7 +34,6 @@ func newApp(program daemon.Program) *app {
 	return a
 }
 
-// run runs one command line and returns its exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	if len(args) == 0 || args[0] != cobra.ShellCompRequestCmd && args[0] != cobra.ShellCompNoDescRequestCmd {
@@ -108,7 +107,7 @@ func (a *app) noun(n noun) *cobra.Command {
 	return cmd
 }
 
-// completeParents makes every command that only has subcommands list them when it is run without one.
+// completeParents gives the action verbOf to each command in the tree of cmd that only has subcommands.
 func completeParents(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeParents(child)
@@ -118,7 +117,8 @@ func completeParents(cmd *cobra.Command) {
 	}
 }
 
-// verbOf runs a command that only has subcommands: it shows them, or returns an error.
+// verbOf is the action of a command that only has subcommands. It returns an error that lists them, or an error about
+// the unknown subcommand in args.
 func verbOf(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return missingVerb(cmd)
@@ -126,7 +126,8 @@ func verbOf(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// aliasOf makes a verb available without its noun.
+// aliasOf returns v with the usage line use, for a command without a noun: outspan run does the same as outspan job
+// run.
 func aliasOf(v verb, use string) verb {
 	return func(a *app) *cobra.Command {
 		cmd := v(a)
@@ -135,14 +136,14 @@ func aliasOf(v verb, use string) verb {
 	}
 }
 
-// anyChanged reports whether the command line gives a flag of the command itself.
+// anyChanged reports whether the command line sets a flag of the command itself, other than a global flag.
 func anyChanged(cmd *cobra.Command) bool {
 	changed := false
 	cmd.LocalNonPersistentFlags().Visit(func(*pflag.Flag) { changed = true })
 	return changed
 }
 
-// flagNames returns the long names of all flags in the command tree.
+// flagNames returns the set of all flag names in the command tree. Names of one letter are false in it.
 func flagNames(root *cobra.Command) map[string]bool {
 	names := map[string]bool{"help": true}
 	var walk func(*cobra.Command)
@@ -158,7 +159,7 @@ func flagNames(root *cobra.Command) map[string]bool {
 	return names
 }
 
-// singleDash returns the name in -name or -name=value; ok is false for any other argument.
+// singleDash returns the name in -name or -name=value. It returns false for any other argument, such as -n.
 func singleDash(arg string) (string, bool) {
 	if len(arg) < 3 || arg[0] != '-' || arg[1] == '-' {
 		return "", false
@@ -167,8 +168,8 @@ func singleDash(arg string) (string, bool) {
 	return name, true
 }
 
-// longFlags changes -json to --json, because some tools write long flags with a single dash. Single letters, and
-// everything after --, stay unchanged.
+// longFlags changes known flags such as -json to --json, because some tools write long flags with a single dash. Single
+// letters, and everything after --, stay unchanged.
 func longFlags(args []string, known func(name string) bool) []string {
 	out := slices.Clone(args)
 	for i, arg := range out {

@@ -53,7 +53,7 @@ func budgetLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// scopeActor is the scope of a row that shows the rate of an actor, and not the budget of instances.
+// scopeActor is the scope of a row that shows an actor's rate instead of a budget of instances.
 const scopeActor = "actor"
 
 func readyOfWant(b api.Budget) string {
@@ -101,7 +101,7 @@ func nextAllowed(b api.Budget) string {
 	return term.Stamp(b.Rate.NextAllowed)
 }
 
-// readBudget reads a budget by its name, which is JOB/GROUP for the budget of a group.
+// readBudget reads the shared budget with this name. If the name is JOB/GROUP, it reads the budget of that group.
 func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
@@ -150,7 +150,6 @@ func budgetPage(p *term.Page, b api.Budget) {
 	)
 }
 
-// asTexts converts names to strings.
 func asTexts[T ~string](list []T) []string {
 	out := make([]string, len(list))
 	for i, one := range list {
@@ -159,7 +158,7 @@ func asTexts[T ~string](list []T) []string {
 	return out
 }
 
-// joinedText joins ids with commas; "none" for an empty list.
+// joinedText joins ids with commas. It returns "none" for an empty list.
 func joinedText[T ~string](list []T) string {
 	return cmp.Or(strings.Join(asTexts(list), ", "), "none")
 }
@@ -245,7 +244,7 @@ func budgetRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// budgetLine describes the effect of one budget of a submitted job.
+// budgetLine describes the effect of one budget of a job.
 func budgetLine(b model.BudgetLine) string {
 	if b.Scope == model.ScopeShared {
 		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
@@ -253,7 +252,8 @@ func budgetLine(b model.BudgetLine) string {
 	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)
 }
 
-// budgetNotes prints the effect of the budgets of a job's groups, as comments of a job file.
+// budgetNotes prints comments for a job file: the effect of each group's own budget, and which shared budgets the group
+// names. Groups with the role system have no budget of their own.
 func budgetNotes(p *term.Page, spec model.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]

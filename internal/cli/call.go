@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// client returns the client of this run. The client connects at its first call. If no server is known, every call fails
-// with the reason.
+// client returns the client of this run, which connects at its first call. If no server is known or the certificate
+// can't be loaded, every call fails with that error.
 func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
 		cfg, err := a.conn.config(a.Env)
@@ -50,8 +50,8 @@ func of[T any](get func(context.Context, string, client.ReadOptions) (client.Res
 	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
 }
 
-// fieldsFor returns the JSON fields to ask for: those that the table's columns need, or all if the output is for a
-// program.
+// fieldsFor returns the JSON fields that a list must request: those that the table's columns need. If the output is for
+// a program, it returns nil, which means all fields.
 func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	if a.Output.Machine() {
 		return nil
@@ -59,11 +59,11 @@ func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	return []string{term.FieldsOf(columns, a.Output.Effective() == term.AsWide)}
 }
 
-// leaderless is how long a read waits for a leader if any server could answer it too.
+// leaderless is how long orStale waits for a leader before it asks any server.
 const leaderless = 2 * time.Second
 
-// noteWaiting prints that a call has no answer yet and is still being repeated. An election takes a second or two;
-// without a majority it can take long.
+// noteWaiting prints that a call has no answer yet, why, and how long it will still be repeated. An election takes a
+// second or two, but the wait can be long if there is no majority of servers.
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
@@ -71,8 +71,8 @@ func (a *app) noteWaiting(why error, atMost time.Duration) {
 	}
 }
 
-// orStale reads from the leader. Without a leader it reads from any server, because then the state is needed most. If
-// asked names a consistency, it reads only with that.
+// orStale reads from the leader. If there is no leader, it reads from any server, because users need the state most in
+// that case. If asked is not "", it reads only with that consistency.
 func orStale(a *app, asked client.Consistency, read func(client.Consistency) error) error {
 	if asked != "" {
 		return read(asked)
@@ -111,14 +111,14 @@ func showList[T any](a *app, l client.List[T], name func(T) string, columns []te
 	}})
 }
 
-// watch reads an object again each time it changes, until each returns done. After a transient error, such as a change
-// of the leader, it tries again until ctx ends.
+// watch reads an object now, each time it changes, and every 10 s. It calls each with what it read, until each returns
+// true or an error. After a transient error, such as a change of the leader, it tries again until ctx ends.
 func watch[T any](ctx context.Context, a *app, read reader[T],
 	each func(client.Response[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
-// watchEvery is like watch, but also reads if nothing has changed for most. It is for objects whose view depends on the
+// watchEvery is like watch, but with the interval most instead of 10 s. It is for objects whose view depends on the
 // time or on other objects.
 func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration,
 	each func(client.Response[T]) (done bool, err error)) error {
@@ -166,7 +166,7 @@ func (f *writeFlags) options() client.WriteOptions {
 	return client.WriteOptions{RequestID: model.RequestID(f.requestID), DryRun: f.dryRun}
 }
 
-// parseIndex parses the value of --if-index. It returns nil, meaning no condition, for "".
+// parseIndex parses the value of --if-index. For "" it returns nil, which means no condition.
 func parseIndex(text string) (*uint64, error) {
 	if text == "" {
 		return nil, nil
@@ -194,7 +194,7 @@ func (f *writeFlags) would(done string) string {
 	return done
 }
 
-// conditional maps the verbs of these sentences to the word that follows "would".
+// conditional maps the verbs in the sentences of writeFlags.would to the form that follows "would".
 var conditional = map[string]string{"is": "be", "are": "be", "takes": "take", "has": "have"}
 
 // done returns the end of a sentence about a write: "(index 7)", or that nothing was changed.
@@ -205,7 +205,7 @@ func (f *writeFlags) done(index uint64) string {
 	return fmt.Sprintf("(index %d)", index)
 }
 
-// listFlags are the flags of every ls.
+// listFlags are the flags of every command that lists objects.
 type listFlags struct {
 	filters     []string
 	consistency string

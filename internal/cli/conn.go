@@ -19,12 +19,12 @@ import (
 // sockets are the default paths of the unix socket of a server on this machine.
 var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 
-// connFlags define how to reach the cluster. A flag takes precedence over the environment, and that over the local
-// socket.
+// connFlags define how to reach the cluster. A flag takes precedence over its environment variable. If neither gives an
+// address, the socket of a server on this machine is used.
 type connFlags struct {
 	address, caCert, cert, key, serverName string
 
-	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
+	retryFor time.Duration // how long a call is repeated while there is no leader; 0 means the client's default
 	waiting  func(why error, atMost time.Duration)
 	opened   *client.Client
 }
@@ -41,7 +41,7 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
 }
 
-// endpoints returns the addresses to try, in order.
+// endpoints returns the addresses to try, in order. It refuses an invalid address, and the absence of any.
 func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 	if text := term.First(c.address, env("OUTSPAN_ADDR")); text != "" {
 		var list []string
@@ -72,7 +72,8 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			"try things out: outspan dev")
 }
 
-// checkEndpoint refuses an address that no server can have. The error suggests a valid one.
+// checkEndpoint refuses an address that is neither https://host:port nor a unix socket. The error has a hint on how to
+// write it.
 func checkEndpoint(one string) error {
 	if strings.HasPrefix(one, "unix:///") {
 		return nil
@@ -100,7 +101,7 @@ func checkEndpoint(one string) error {
 		WithHint("see --address and OUTSPAN_ADDR")
 }
 
-// credentials loads the certificate for https.
+// credentials loads the certificate for https. It refuses if one of the three files is not named.
 func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, error) {
 	files := client.Files{
 		CA: term.First(c.caCert, env("OUTSPAN_CACERT")), Cert: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
@@ -122,7 +123,7 @@ func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, er
 	return client.LoadTLS(files)
 }
 
-// config returns the client's configuration: the servers, and the credentials.
+// config returns the client's configuration: the servers and, if one of them has an https address, the credentials.
 func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	addresses, err := c.endpoints(env)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// genDocsCommand writes the reference of the command line from the command tree; make docs calls it.
+// genDocsCommand makes the hidden command gen-docs, which `make docs` calls. It writes the references of the command
+// line, the job file, the configuration and the metrics.
 func genDocsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR",

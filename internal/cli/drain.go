@@ -136,8 +136,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why. Up to listedAtMost instances are listed one by one; if there are
-// more, it shows how many are in each state. Each reason is shown once.
+// drainLeft shows what is left on a node and why. With -o wide it lists every instance and every blocker. Without, it
+// shows each reason once, and if there are more than listedAtMost instances, it only counts those that are alike.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)

@@ -24,7 +24,8 @@ type eventFlags struct {
 	subjects []string
 }
 
-// check refuses a number without a unit: it could mean seconds, minutes or the index of an event.
+// check refuses a --since that is a number without a unit, since that could mean seconds, minutes or the index of an
+// event. It accepts 0.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
 		return term.Usage("--since %s has no unit", f.since).
@@ -47,10 +48,10 @@ func (f *eventFlags) options() client.EventOptions {
 	return o
 }
 
-// bareNumber matches a number without a unit.
 var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 
-// eventID matches the id of an event, and 0 for the oldest event.
+// eventID matches the id of an event. It also matches a bare number; check lets only 0 through, which stands for the
+// oldest event.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 func eventsCommand(a *app) *cobra.Command {
@@ -141,7 +142,8 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	}
 }
 
-// changeText returns what an event changed: before -> after.
+// changeText returns what an event changed: "before -> after". If the event's data has neither value, it returns the
+// text or the instances in the data.
 func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
@@ -177,7 +179,7 @@ func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	return context.Cause(ctx)
 }
 
-// printEvent prints one event as a line.
+// printEvent prints one event in the requested format, by default as one line.
 func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
 	case a.Output.Template != "":

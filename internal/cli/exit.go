@@ -22,7 +22,7 @@ const (
 	codeCanceled     model.Code = "drain_canceled"
 )
 
-// outcomes maps codes of outcomes to exit codes that are not those of api.ExitOf.
+// outcomes has the exit codes for codes of errors to which api.ExitOf does not apply.
 var outcomes = map[model.Code]term.ExitCode{
 	codeNotAllPlaced: term.ExitNotAllPlaced,
 	codeEndedFailed:  term.ExitFailed,
@@ -62,7 +62,7 @@ func exitOf(err error) term.ExitCode {
 	return term.ExitOther
 }
 
-// finish reports err on stderr and returns the exit code.
+// finish reports err on stderr and returns the exit code. It reports nothing after Ctrl-C, or if err is term.Quiet.
 func (a *app) finish(ctx context.Context, err error) int {
 	if err == nil {
 		return int(term.ExitOK)
@@ -77,7 +77,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return int(code)
 }
 
-// failure is an error in the form of JSON on stderr.
+// failure is the JSON of an error on stderr.
 type failure struct {
 	Code      model.Code `json:"code"`
 	Message   string     `json:"message"`
@@ -106,11 +106,11 @@ func describe(err error) failure {
 	return f
 }
 
-// report prints an error with its code and its hint.
+// report prints an error with its code and its hint, as text for people or as one line of JSON.
 func report(w io.Writer, err error, asJSON bool) {
 	f := describe(err)
 	if asJSON {
-		line, _ := json.Marshal(f) // can't fail: only strings, a bool and a number
+		line, _ := json.Marshal(f) // can't fail: JSON can express every field
 		fmt.Fprintf(w, "%s\n", line)
 		return
 	}

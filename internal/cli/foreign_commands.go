@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// foreignCommands maps commands of other tools to ours. An entry of one word also applies after a noun, if our command
+// foreignCommands maps commands of other tools to ours. An entry of one word also applies after a noun if the value
 // begins with that noun.
 var foreignCommands = map[string]string{
 	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge",
@@ -35,7 +35,8 @@ var foreignCommands = map[string]string{
 	"server ls": "server members", "server status": "server health", "server leave": "server remove SERVER",
 }
 
-// habit returns our command for a word of another tool, or "".
+// habit returns our command for a word that another tool would accept after cmd. For the plural of a noun, such as
+// nodes, it returns the command that lists the objects. Otherwise it returns "".
 func habit(cmd *cobra.Command, word string) string {
 	if cmd.HasParent() {
 		if way, ok := foreignCommands[cmd.Name()+" "+word]; ok {
@@ -53,8 +54,8 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// nearHabit finds the word of another tool that a mistyped word is closest to. It returns that word and our command for
-// it.
+// nearHabit returns the word of another tool that is closest to a mistyped word, and our command for that word. If
+// there is none, it returns two empty strings.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
 	for known := range foreignCommands {
@@ -73,7 +74,7 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	return meant, way
 }
 
-// flagHabits maps flags of other tools to ours.
+// flagHabits maps flags of other tools to hints about ours.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",
 	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain " +
@@ -121,7 +122,7 @@ func visibleFlags(cmd *cobra.Command) []string {
 	return names
 }
 
-// flagText describes what is wrong with a flag, in our own words.
+// flagText returns the message for an error about a flag. If the value is invalid, it replaces the message of pflag.
 func flagText(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -135,7 +136,7 @@ func flagText(err error) string {
 		why = "it is neither true nor false"
 	case kind == "int" || kind == "uint64" || kind == "int64":
 		why = "it is not a whole number"
-	case kind == "duration" && strings.Contains(err.Error(), "time: "): // an error of the library, not ours
+	case kind == "duration" && strings.Contains(err.Error(), "time: "): // from time.ParseDuration, not from ours
 		why = "it is not a duration; write a number with a unit, such as 30s or 5m"
 	default:
 		return err.Error()
@@ -143,7 +144,7 @@ func flagText(err error) string {
 	return "invalid argument " + given + " for --" + invalid.GetFlag().Name + ": " + why
 }
 
-// unknownCommand returns the error for an unknown word, with the command that was probably meant.
+// unknownCommand returns the error for an unknown word. Its hint has the command that was probably meant.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	refusal := term.Usage("%q is not a command of %s", word, cmd.CommandPath())
 	var names []string
@@ -175,7 +176,8 @@ func missingVerb(cmd *cobra.Command) error {
 		WithHint("see: %s --help", cmd.CommandPath())
 }
 
-// flagError converts an error of pflag to the form of all other errors.
+// flagError converts an error of pflag to the form of all other errors. It recognises a negative number, which pflag
+// reports as an unknown flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	healthLook = time.Second // pause between two checks of --wait: the leader asks the servers this often
-	closeBy    = 250         // entries; a server that lags by fewer has caught up
+	healthLook = time.Second // pause before the second check of --wait; the leader asks the servers this often
+	closeBy    = 250         // entries; a server that lags by more has not caught up
 )
 
 func serverHealth(a *app) *cobra.Command {
@@ -61,8 +61,9 @@ type serverAnswer struct {
 	dark bool // there was no report; Status has the reason
 }
 
-// askHealth asks every address itself, because one server must not answer for another. With leader it looks for the
-// leader. If some servers are not ready, it returns all answers and the error of the first such server.
+// askHealth asks each address separately, because one server must not answer for another. If leader is true, one call
+// looks for the leader at all addresses. If some of several servers are not ready, askHealth returns all answers and
+// the error of the first such server. After any other error it returns no answers.
 func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
@@ -143,8 +144,8 @@ func (a *app) showHealth(all []serverAnswer) error {
 	return a.Show(s)
 }
 
-// waitForServers waits until the cluster is whole and the servers that are asked are ready. Two checks in a row must
-// succeed, because a server that has just stopped may still have answered the first one.
+// waitForServers waits until the cluster lacks nothing and the servers at --address are ready. Two checks in a row must
+// succeed, because a server that has just stopped may have answered the first check. Without --wait it does nothing.
 func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -178,7 +179,8 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 	}
 }
 
-// lookAtServers returns what the cluster lacks to be whole; "" if it lacks nothing.
+// lookAtServers returns what the cluster lacks, or "" if it lacks nothing. If it can't find out, it returns the error
+// and its message.
 func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
@@ -190,8 +192,8 @@ func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	return lackingServer(got.Items), nil
 }
 
-// lackingServer returns why a cluster is not whole: it has no leader, or a server is not alive, has no vote, does not
-// answer or lags. It returns "" for a whole cluster.
+// lackingServer returns what a cluster lacks: it has no leader, or a server is not alive, has no vote, does not answer
+// or lags. It returns "" if the cluster lacks nothing.
 func lackingServer(members []api.Member) string {
 	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
 		return "there is no leader"
@@ -285,7 +287,8 @@ func emphasise(verdict string) string {
 	return verdict
 }
 
-// verified returns the error, exit code and hint for a verdict; nil if the states are equal.
+// verified returns nil if the states of all servers are equal. Otherwise it returns an error with a hint. The error's
+// code selects the exit code.
 func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// helpCommand shows the help of any command; an unknown word is an error.
+// helpCommand makes the command help. It shows the help of any command, and refuses an unknown word.
 func helpCommand(*app) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]...", Short: "show the help of a command", Args: cobra.ArbitraryArgs,
@@ -42,7 +42,7 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 }
 
 // samples replaces the placeholders of a usage line by examples. If one placeholder is the beginning of another, the
-// longer one comes first.
+// longer one must come first in the list.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",
@@ -53,7 +53,8 @@ var samples = strings.NewReplacer(
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
 )
 
-// fillExamples gives every command an example, and indents all examples.
+// fillExamples indents the examples of cmd and of all commands below it. If a command that does something by itself has
+// no example, it makes one from the usage line.
 func fillExamples(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		fillExamples(child)
@@ -80,8 +81,8 @@ func examplesOf(cmd *cobra.Command) []string {
 	return lines
 }
 
-// completionTime is how long the shell waits for names. If the cluster does not answer in that time, nothing is
-// completed and nothing is printed.
+// completionTime is how long completion in a shell waits for names. If the cluster does not answer in that time,
+// nothing is completed and nothing is printed.
 const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {
@@ -111,15 +112,15 @@ func completionCommand(a *app) *cobra.Command {
 
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeWords completes fixed words.
+// completeWords returns a completer for fixed words.
 func completeWords(words ...string) completer {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return beginning(words, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// complete completes names of the cluster's objects: kinds[0] for the first argument, and so on. The last kind is for
-// all further arguments.
+// complete returns a completer for names of the cluster's objects: of kinds[0] for the first argument, and so on. The
+// last kind is for all further arguments.
 func (a *app) complete(kinds ...string) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -140,7 +141,7 @@ func beginning(words []string, typed string) []cobra.Completion {
 	return found
 }
 
-// namesOf returns the names of all objects of a kind; none after an error.
+// namesOf returns the names of all objects of a kind, for completion. Names that can't be read are left out.
 func (a *app) namesOf(ctx context.Context, kind string) []string {
 	switch kind {
 	case "nodes":

@@ -147,7 +147,8 @@ func (a *app) instancePage(p *term.Page, i api.Instance) {
 	)
 }
 
-// diskLimitText describes an instance's disk limit. If the usage is above the limit, it names the usage too.
+// diskLimitText describes an instance's disk limit, or returns "" if there is none. If the instance uses more than the
+// limit, it adds how much, and what happens next.
 func diskLimitText(d api.InstanceDisk) string {
 	switch {
 	case d.LimitBytes == 0:
@@ -237,7 +238,7 @@ func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
 	return instances.Restart(ctx, ref, v.write.options())
 }
 
-// canceledText describes an instance after its eviction was canceled.
+// canceledText describes an instance after the command instance evict --cancel.
 func canceledText(i *api.Instance, avoidEnded bool) string {
 	text := "has been told to stop"
 	switch {

@@ -34,7 +34,7 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 	return spec, nil
 }
 
-// groupSum adds up one number of all groups.
+// groupSum returns the sum of what the function of returns for each group.
 func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 	for _, g := range groups {
 		n += of(g)
@@ -135,7 +135,8 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	}})
 }
 
-// avoidTable lists nodes that a job avoids: they get no new instance of it while another node has room.
+// avoidTable lists the nodes that groups of a job avoid. Such a node gets new instances of the group only if no other
+// node has room.
 func avoidTable(p *term.Page, list []api.JobAvoidsNode) {
 	if len(list) == 0 {
 		return

@@ -80,9 +80,9 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob returns the job file that job init writes. It runs unchanged. The program is the web server of this
-// binary. If the binary can't be executed by all users, it is python's: agents that run as root start programs as other
-// users.
+// exampleJob returns the job file that job init writes. It can be run unchanged. The program in the file is the web
+// server of this binary, or Python's web server if not every user can execute this binary: agents that run as root
+// start programs as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {
@@ -91,8 +91,8 @@ func exampleJob() string {
 	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
 }
 
-// executableByAll reports whether every user of this machine can execute a program. It checks that only as root, and
-// otherwise returns true.
+// executableByAll reports whether every user of this machine can execute the program at path. It checks that only if
+// this process runs as root. Otherwise it returns true.
 func executableByAll(path string) bool {
 	if os.Geteuid() != 0 {
 		return true

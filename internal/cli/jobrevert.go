@@ -64,7 +64,7 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	if err != nil && change.write.requestID == "" { // with a request id, it may already be done
+	if err != nil && change.write.requestID == "" { // with a request id, an earlier call may have done the revert
 		return err
 	}
 	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())
@@ -117,8 +117,8 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	return tried.Plan.unplacedError(true)
 }
 
-// rolloutOf returns the deployment of a job's current version if it is running or has failed. It returns nil if there
-// is none, or if it can't be read.
+// rolloutOf returns the deployment of a job's current version if it is queued, is rolling or has failed. It returns nil
+// if there is no such deployment, if it can't be read, or if the job is stopped or stopping.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -131,8 +131,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	return d
 }
 
-// rolloutText describes a deployment that has failed or is failing; "" otherwise. trouble describes instances that
-// don't become ready.
+// rolloutText describes a deployment that has failed or is failing, and returns "" for any other. A deployment is
+// failing if trouble, the description of instances that don't become ready, is not "".
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

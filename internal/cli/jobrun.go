@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// changeFlags are the flags of every command that changes a job.
+// changeFlags are the flags of commands that change a job and follow the change.
 type changeFlags struct {
 	write  writeFlags
 	until  waitFlags
@@ -32,7 +32,8 @@ func (f *changeFlags) register(cmd *cobra.Command, dryRun string) {
 			"return once it is accepted, instead of following it (the same as --wait=submitted)")
 }
 
-// follows reports whether the command waits for the end of the change.
+// follows reports whether the command follows the change until it is complete or has failed. It refuses a --wait state
+// other than succeeded and submitted.
 func (f *changeFlags) follows() (bool, error) {
 	switch f.until.state {
 	case "", "succeeded":
@@ -105,13 +106,14 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished returns the deployment of a job's current version if it has not ended, or has failed and left instances of
-// an older version. So a user whose waiting was interrupted can submit the same file again and continue to wait.
+// unfinished returns the id of the deployment of a job's current version if the deployment has not succeeded, and
+// instances of an older version are left or new ones are not ready. Otherwise it returns "". So a user who interrupted
+// the command can submit the same file again and continue to wait.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
-		return "" // the deployment ended long ago; any other trouble shows when the job is followed
+		return "" // there is no such deployment any more; any other error shows when the job is followed
 	}
 	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
 	if left && d.Value.Status != model.DeploymentSucceeded {
@@ -123,7 +125,7 @@ func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 // jobWrite is a write to one job.
 type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
 
-// changeJob does one write to a job, and waits for its effect if the flags ask for that.
+// changeJob does one write to a job, and follows the change unless the flags exclude that.
 func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
@@ -150,7 +152,7 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	}})
 }
 
-// jobReplyPage describes what a write did to a job.
+// jobReplyPage describes what a write did to a job, or would do after a dry run.
 func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
@@ -171,8 +173,8 @@ type jobResult struct {
 	Deployment *api.Deployment `json:"deployment,omitempty"`
 }
 
-// followJob shows how a job changes to its new state. If the output is for a program, it prints one JSON document at
-// the end.
+// followJob shows how a job changes to its new state. If the output is for a program, it prints the result once, at the
+// end.
 func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string,
 	change *changeFlags) error {
 	r := got.Value
@@ -198,9 +200,9 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // if the change began no deployment: the running or failed one of the current version
+	rollout    *api.Deployment // what rolloutOf returns, if the change began no deployment
 	trouble    string          // why instances don't become ready
-	stuckSince time.Time       // since when all missing instances have no possible node
+	stuckSince time.Time       // since when no missing instance can be placed; zero if some can, or if none is missing
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -236,7 +238,8 @@ func (l jobLook) text() string {
 	return text
 }
 
-// troubleOf describes why wanted instances don't run: their number, and the reason of one of them.
+// troubleOf describes why wanted instances are not ready: their number, and the reason of one of them. It returns "" if
+// no such instance has a reason.
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
@@ -250,11 +253,12 @@ func troubleOf(instances []api.Instance) string {
 	return fmt.Sprintf("%d not well: %s", n, reason)
 }
 
-// settle is how long a job must be stuck before following it ends. Room may become free in that time, for example when
-// an instance stops.
+// settle is how long a job must be stuck before the command stops following it. Room may become free in that time, for
+// example when an instance stops.
 const settle = 3 * time.Second
 
-// watchJob follows a job and its deployment until both have ended.
+// watchJob follows a job and its deployment until jobLook.ended reports that nothing is left to follow. It passes each
+// change as a line to say, and each state to bar. It returns the state that it read last.
 func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any),
 	bar func(jobLook)) (jobLook, error) {
 	limited, cancel := until.limit(ctx, "job "+name)
@@ -308,7 +312,8 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	return look, err
 }
 
-// ended reports whether there is nothing left to follow. The error is the outcome of the command.
+// ended reports whether there is nothing left to follow: the change is complete, has failed, was superseded, is stuck,
+// or waits for a promotion. The error is the outcome of the command.
 func (l *jobLook) ended(now time.Time) (bool, error) {
 	if d := l.deployment; d != nil {
 		switch d.Status {
@@ -349,7 +354,8 @@ func deploymentFailed(d *api.Deployment) error {
 		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
-// settled reports whether a job is as wanted: no instance is missing, and none is left over.
+// settled reports whether a job is as wanted: it is stopped, or it is running with no instance missing and none left
+// over.
 func settled(j *api.Job) bool {
 	if j.Status == api.JobStopped {
 		return true
@@ -368,7 +374,7 @@ func canariesReady(d *api.Deployment) bool {
 	return true
 }
 
-// stuck reports whether instances are missing and none of them has a possible node.
+// stuck reports whether instances are missing and none of them can be placed.
 func stuck(j *api.Job) bool {
 	missing := false
 	for _, g := range j.Groups {

@@ -55,13 +55,12 @@ type scaling struct {
 	Count int
 }
 
-// scale sends the change to the servers.
 func (s scaling) scale(ctx context.Context, a *app, job string,
 	o client.WriteOptions) (client.Response[api.JobReply], error) {
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
-// unplacedScale describes the new instances of a scale that fit on no node now.
+// unplacedScale describes the new instances of a scale that fit on no node now: Count of the Of new ones.
 type unplacedScale struct {
 	Group    model.GroupID    `json:"-"`
 	Before   int              `json:"-"`
@@ -72,7 +71,7 @@ type unplacedScale struct {
 	Excluded []model.Excluded `json:"excluded"`
 }
 
-// scaledReply is the JSON of a dry run of a scale.
+// scaledReply is the JSON of a dry run of a scale whose new instances don't all fit.
 type scaledReply struct {
 	api.JobReply
 	Unplaced *unplacedScale `json:"unplaced,omitempty"`
@@ -106,8 +105,9 @@ func (u *unplacedScale) text() string {
 	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
 }
 
-// unplacedAfter plans a scale and returns the instances that would fit on no node. It returns nil if all fit. It also
-// returns nil if the plan can't be made, since the scale itself then reports the reason.
+// unplacedAfter plans a scale and returns the new instances that would fit on no node. It returns nil if all fit, or if
+// the group does not grow. It also returns nil if the plan can't be made, because the scale itself reports the reason.
+// It warns if the new count is below the group's min_ready.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -141,8 +141,8 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
-// noteKeepsAll warns if the group's min_ready is above the new count. The group's budget would then let no instance
-// stop.
+// noteKeepsAll warns if the new count is not 0 and is below a min_ready that is a plain number. With such a count, the
+// group's budget would let no instance stop. It does not warn if the output is for a program.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
 		count == 0 || a.Output.Machine() {
@@ -176,7 +176,7 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale, with the instances that would stop.
+// showSmaller prints a dry run of a scale after which no new instance lacks a node, with the instances that would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -204,15 +204,16 @@ func scaleWords(args []string) (job, group, count string) {
 	return job, group, count
 }
 
-// wouldStop lists the instances of one group. Stop of them would stop.
+// wouldStop describes a group some of whose instances would stop.
 type wouldStop struct {
 	Group     model.GroupID      `json:"group"`
-	Stop      int                `json:"stop"` // number of instances that stop; which ones is decided later
+	Stop      int                `json:"stop"` // how many of Instances would stop; which ones is decided later
 	Instances []model.InstanceID `json:"instances"`
 	nodes     []string
 }
 
-// text names the instances and their nodes if all of them would stop. Otherwise it only gives the number.
+// text names the instances and their nodes if all of them would stop, up to listedAtMost. Otherwise it only gives the
+// number.
 func (w *wouldStop) text() string {
 	of := len(w.Instances)
 	if w.Stop < of {
@@ -228,9 +229,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf lists the instances of a job that would stop, by group; group "" means all groups. keep instances of a group
-// stay. Instances that already stop don't count. If keep is above 0, instances with a replacement don't count either,
-// since they stop anyway.
+// stopsOf returns the groups of a job in which instances would stop if each group kept only keep instances. If group is
+// not "", it considers only that group. Instances that already stop don't count. If keep is above 0, instances with a
+// replacement don't count either, since they stop anyway.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
 		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
@@ -259,7 +260,7 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 	return slices.DeleteFunc(all, func(w wouldStop) bool { return w.Stop == 0 }), nil
 }
 
-// stoppedReply is the JSON of a dry run of a stop, or of a scale that makes a group smaller.
+// stoppedReply is the JSON of a dry run of a stop, or of a scale after which no new instance lacks a node.
 type stoppedReply struct {
 	api.JobReply
 	Stops []wouldStop `json:"stops"`
@@ -283,8 +284,8 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 	return a.Show(s)
 }
 
-// checkNodes refuses unknown nodes before any node is drained: with a mistyped name, the other nodes must not be
-// drained either. It leaves a single name to the servers. Code: not_found.
+// checkNodes refuses unknown nodes before a drain starts: if one name is mistyped, the other nodes must not be drained
+// either. It does not check a single name, because the servers do. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// logFlags select a part of a log.
+// logFlags select which instances and lines of their logs are shown.
 type logFlags struct {
 	follow         bool
 	tail           int
 	stdout, stderr bool
 	times          bool
 	since          string
-	running        bool // leave out ended instances of a job
+	running        bool // leave out instances that no longer run
 }
 
 // logsKept describes how long logs are kept. The values are in agent/supervisors.go and driver.LogPolicy.
@@ -82,7 +82,7 @@ func instanceLogs(a *app) *cobra.Command {
 	return cmd
 }
 
-// instanceLogs shows the log of one instance. If the log is followed and the instance has not started yet, it waits for
+// instanceLogs shows the log of one instance. If o.Follow is true and the instance has not started yet, it waits for
 // the start.
 func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
@@ -130,7 +130,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 	})
 }
 
-// logsCommand shows the logs of the job, group or instance that an id names.
+// logsCommand makes the command logs, which shows the logs of the job, group or instance that its argument names.
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
@@ -171,7 +171,7 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log as it arrives. Only for a terminal are the program's bytes changed.
+// copyLogs writes a log to stdout as it arrives. For a terminal, it removes control characters.
 func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
 	body, err := open()
 	if err != nil {

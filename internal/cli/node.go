@@ -17,8 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState returns a node's state for people. If instances are being moved away because of a cordon (L22), it adds
-// ",auto-evicting".
+// nodeState returns a node's state for people. If instances are evicted because of the node drain policy, and not
+// because a person requested it, it adds ",auto-evicting" (L22).
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -138,7 +138,8 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}})
 }
 
-// afterDrain describes a node's drain, its end, and how to put the node back into use.
+// afterDrain returns the id of a node's drain. If the drain is over for the node, it adds the phase, and how to put the
+// node back into use.
 func afterDrain(n api.Node) string {
 	if n.DrainPhase == "" || n.DrainPhase == model.PhaseDraining {
 		return string(n.DrainID)
@@ -168,11 +169,11 @@ func (a *app) agoOf(n api.Node) string {
 type nodeVerb struct {
 	verb, short, long string
 	done              string // what is printed about each node after the write
-	waitFor           string // the default state of --wait; "": the command has no --wait
-	// intent is the write of a command that has -m.
+	waitFor           string // the default state of --wait; "" means no such flag
+	// intent does the write of a command that has -m. A command without intent is confirm-dead.
 	intent func(client.Nodes, context.Context, string, api.IntentBody,
 		client.WriteOptions) (client.Response[api.NodeReply], error)
-	force string // help of --force of confirm-dead
+	force string // help text of --force; "" means no such flag
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -208,7 +209,8 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 // nodeWrite is a write to one node.
 type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
 
-// eachNode does one write for each node, in order. It stops at the first error.
+// eachNode writes to each node in order, prints the reply, and waits for the node as --wait says. It stops at the first
+// error. It refuses --request-id for several nodes.
 func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
@@ -238,14 +240,15 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 	return nil
 }
 
-// drainThatEnds returns the running drain that uncordoning a node would end for this node; "" if there is none.
+// drainThatEnds returns the running drain that the command uncordon would cancel for this node. It returns "" if there
+// is none, or if verb is another command.
 func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
 	}
 	n, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil || n.Value.DrainID == "" {
-		return "" // the write itself will report the error
+		return "" // if there is an error, the write itself reports it
 	}
 	d, err := a.client().Drains.Get(ctx, string(n.Value.DrainID), client.ReadOptions{})
 	if err != nil {
@@ -259,7 +262,8 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	return ""
 }
 
-// eachNodeAsList is eachNode for programs: it prints one JSON document, even if the write to a node is refused.
+// eachNodeAsList is eachNode for programs: it prints one list with all replies. If a write or the waiting fails, it
+// prints the replies until then and returns the error.
 func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	var failed error
@@ -289,7 +293,7 @@ func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, w
 	return cmp.Or(showList(a, found, repliedNode, nil), failed)
 }
 
-// repliedNode returns the name of the node in a reply; "" if the node no longer exists.
+// repliedNode returns the name of the node in a reply, or "" if the reply has no node because it no longer exists.
 func repliedNode(r api.NodeReply) string {
 	if r.Node == nil {
 		return ""

@@ -48,7 +48,7 @@ func nodeLabel(a *app) *cobra.Command {
 	return cmd
 }
 
-// parseLabels parses labels in the form k=v,k=v.
+// parseLabels parses a selector in the form k=v,k=v. Keys and values must not be empty.
 func parseLabels(text string) (map[string]string, error) {
 	labels := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {

@@ -97,7 +97,8 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 			NoReboot: f.noReboot}, flags: f})
 }
 
-// rolledNodes returns the full names of the nodes to roll.
+// rolledNodes returns the names of the nodes to roll: those of refs in the same order, or those with the labels of
+// --selector, by name. A ref is a whole name or id.
 func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]string, error) {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -136,7 +137,8 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll continues an earlier roll with its options. Only --exec and --wait-reboot may differ.
+// resumeRoll continues an earlier roll with its nodes and its limit of nodes at once. --exec, --wait-reboot and
+// --no-reboot replace how the earlier roll rebooted nodes. With --dry-run it only forecasts.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -160,7 +162,7 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	return a.runRoll(ctx, r)
 }
 
-// drainsOfRoll returns the drains of a roll, the latest first.
+// drainsOfRoll returns the drains of a roll, the latest first. Code: not_found if there is none.
 func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
 	all, err := a.client().Drains.List(ctx, client.ListOptions{})
 	if err != nil {
@@ -180,16 +182,17 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 	return found, nil
 }
 
-// rollForecast is what draining one node of a roll would do while all other nodes are in use.
+// rollForecast is what the drain of one node of a roll would do while all other nodes are in use.
 type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`
 	Rejected   []model.DrainRefusal `json:"rejected"`
-	FreeMemory int64                `json:"free_memory_bytes"` // memory left on the other nodes while this one is away
-	Stuck      bool                 `json:"stuck"`             // the drain can't end on its own
+	FreeMemory int64                `json:"free_memory_bytes"` // left on the other nodes if they take over its instances
+	Stuck      bool                 `json:"stuck"`             // the drain would be refused, or can't complete on its own
 }
 
-// forecastRoll shows, node by node, what the node's drain would do and how much memory the others would have left.
+// forecastRoll shows for each node what the node's drain would do, and how much memory the other nodes would have left.
+// It returns an error with exit code 21 if one of the drains is stuck.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	codeNotReturned   model.Code = "node_not_returned"
 )
 
-// roll is one rolling maintenance, carried out by this process. Its progress is stored in its drains, so another
+// roll is one rolling maintenance that this process carries out. The drains of the roll record its progress, so another
 // process can resume it.
 type roll struct {
 	plan  model.Roll
@@ -33,7 +33,7 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // times of the nodes that this process has finished
+	took    []time.Duration // how long each node took, for nodes that this process has finished
 	steps   []rollStep
 }
 
@@ -95,7 +95,8 @@ func (r *roll) left() string {
 	return text
 }
 
-// runRoll does the maintenance of the nodes in order, a few at a time, until one fails.
+// runRoll does the maintenance of the nodes in order, up to plan.Parallel at once, until one fails. It prints the
+// result.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
 	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
@@ -155,7 +156,7 @@ func (a *app) rollAll(ctx context.Context, r *roll) error {
 	}
 }
 
-// rollOne does the maintenance of one node, or continues it.
+// rollOne does the maintenance of one node, or continues it, and records the outcome.
 func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	began, node := a.Now(), r.plan.Nodes[i]
 	drain, err := a.rollDrain(ctx, r, i)
@@ -168,7 +169,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	}
 	took := a.Now().Sub(began)
 	if drain == nil {
-		took = 0 // the node was finished earlier
+		took = 0 // the maintenance of the node was complete before
 	}
 	r.set(i, "done", drainOf(drain), took, nil)
 	r.say(node, "done; %s", r.left())
@@ -182,8 +183,8 @@ func drainOf(d *api.Drain) model.DrainID {
 	return d.ID
 }
 
-// rollDrain drains the node, or follows the node's drain in this roll. It returns nil if the maintenance of the node is
-// already complete.
+// rollDrain drains the node, or follows the drain that this roll has already started for it. A node that was put back
+// into use before it was rebooted is drained again. If the maintenance of the node is complete, rollDrain returns nil.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
@@ -215,7 +216,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
-// lastDrain returns the latest drain of a node in this roll, and how many the node had.
+// lastDrain returns the latest drain of a node in this roll, or nil, and how many drains the node had in this roll.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
@@ -249,14 +250,15 @@ func bootBefore(drain *api.Drain, name string) string {
 	return ""
 }
 
-// rollReturn reboots a drained node and puts it back into use.
+// rollReturn reboots a drained node unless it has been rebooted, waits until it is back, and uncordons it. Then it
+// waits until the groups that the drain moved are complete again.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.Value.BootID == before { // otherwise it has already been rebooted
+	if r.plan.NoReboot || got.Value.BootID == before { // if the boot id is another one, the node has been rebooted
 		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
@@ -276,7 +278,8 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	return a.awaitWhole(ctx, r, name, drain)
 }
 
-// awaitBack waits until a node is back from its maintenance.
+// awaitBack waits until a node is online. Unless the roll has NoReboot, the node's boot id must also differ from
+// bootBefore. If a person reboots the node, there is no time limit.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
 		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
@@ -301,7 +304,7 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	return err
 }
 
-// reboot runs the command that reboots the node, or asks a person to reboot it.
+// reboot runs the command of --exec for the node. If there is none, it asks a person to reboot the node.
 func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	if r.plan.Exec == "" {
 		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
@@ -326,7 +329,8 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	return nil
 }
 
-// awaitNode waits until is returns true for a node; limit 0: without a time limit. otherwise is the error's text.
+// awaitNode waits until the function is returns true for a node. If limit is 0, there is no time limit. The message of
+// a timeout contains otherwise.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
 	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
@@ -340,7 +344,7 @@ func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, o
 	return err
 }
 
-// awaitWhole waits until all groups from which the drain moved instances have all their instances ready.
+// awaitWhole waits until each group that movedGroups returns has as many ready instances as its count.
 func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	moved, err := a.movedGroups(ctx, drain)
 	if err != nil || len(moved) == 0 {
@@ -369,7 +373,7 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	return err
 }
 
-// movedGroups returns the groups whose instances the drain replaced.
+// movedGroups returns the groups of the instances that were created for draining nodes since the drain was created.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {
@@ -384,7 +388,8 @@ func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.Grou
 	return moved, nil
 }
 
-// lackingGroup returns the name of a group with fewer ready instances than its count; "" if there is none.
+// lackingGroup returns the id of a group that is in the set of and has fewer ready instances than its count. It returns
+// "" if there is none.
 func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {
@@ -396,7 +401,7 @@ func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	return ""
 }
 
-// within runs f with a time limit; limit 0: without one.
+// within runs f with the time limit. If limit is 0, there is no limit.
 func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	if limit <= 0 {
 		return f(ctx)

@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is how many instances are listed one by one. If there are more, they are summed up, except with -o wide.
+// listedAtMost is the largest number of instances that are listed one by one. More are summed up, except with -o wide.
 const listedAtMost = 20
 
-// sumsOf groups the blockers of a drain by reason.
+// sumsOf combines the blockers of a drain that have the same reason.
 func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
@@ -47,7 +47,8 @@ func blockerText(code model.Code, message, unblock string) string {
 	return text
 }
 
-// reasonKey identifies a reason while a drain is followed. It leaves out times and numbers, whose changes are no news.
+// reasonKey identifies a reason while a drain is followed. It leaves out times and numbers, because a change of them is
+// not worth a new line.
 func reasonKey(sum model.BlockerSum) string {
 	words := strings.Fields(string(sum.Code) + " " + sum.Message)
 	for i, word := range words {
@@ -58,7 +59,8 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons that are new on a node of a drain. It leaves out reasons that go away on their own.
+// newReasons lists the reasons of blockers that are in after and not in before. It leaves out blockers that passing
+// accepts, and reasons that differ from earlier ones only in numbers.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
@@ -74,7 +76,7 @@ func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
 }
 
-// passing reports whether a blocker appears in every normal drain and goes away on its own.
+// passing reports whether a blocker appears in every normal drain and disappears on its own.
 func passing(code model.Code) bool {
 	return code == model.CodeReplacementPending || code == model.CodeStopping
 }
@@ -107,8 +109,8 @@ func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) 
 	}
 }
 
-// forecastSums returns a summary of a forecast on one line: how many instances have each outcome, and about how long it
-// takes.
+// forecastSums returns a summary of a forecast on one line: how many instances have each outcome, and about how long
+// the drain takes.
 func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
 	longest := model.Duration(0)
@@ -150,7 +152,7 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action,
 			Target: f.Target, Blocker: f.Blocker}
 		if f.Member != "" {
-			alike.Member = "each its own" // members are not compared
+			alike.Member = "each its own" // the identities of instances don't matter
 		}
 		i, known := at[alike]
 		if !known {
@@ -162,14 +164,14 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	return all
 }
 
-// ownReasons returns the reasons that servers set without a request.
+// ownReasons returns the reasons that servers give to instances on their own.
 func ownReasons() []string {
 	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline),
 		string(model.CauseCrashLoop)}
 }
 
-// reasonText describes why an instance is in its state. For a stopped instance, the servers only keep the id of what
-// asked for the stop, such as a drain or another instance.
+// reasonText describes why an instance is in its state. If the reason is only the id of the drain or of the preempting
+// instance for which the instance was stopped, reasonText adds what the id means.
 func reasonText(i api.Instance) string {
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
@@ -195,8 +197,8 @@ func reasonText(i api.Instance) string {
 	return by
 }
 
-// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For an event
-// about settings it lists the changed settings.
+// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For a new
+// leader it adds the term. For an event about settings it lists the data of the event.
 func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
@@ -233,7 +235,7 @@ func (u *unplacedOf) refusal() *model.Error {
 		WithHint("%s", hint)
 }
 
-// unplacedHints has hints for codes that don't mean a lack of room.
+// unplacedHints has hints for codes whose cause is not a lack of room.
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",

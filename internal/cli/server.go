@@ -19,8 +19,8 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-// memberColumns returns the columns of the table of servers. Without -o wide, clocks and disks are shown only if one
-// has a problem.
+// memberColumns returns the columns of the table of servers. Without -o wide, the table shows clocks only if one is
+// wrong, and disks only if one has little room.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
 		return clockText(model.Duration(m.ClockAhead)) != clockOK
@@ -52,7 +52,8 @@ func diskText(m api.Member) string {
 	return fmt.Sprintf("%s, %s free", m.Disk, model.SizeText(m.FreeBytes))
 }
 
-// clockText describes how far a server's clock is from the median of all servers' clocks.
+// clockText describes how far a server's clock is from the median of all servers' clocks. For a difference of up to 2 s
+// it returns clockOK.
 func clockText(ahead model.Duration) string {
 	switch {
 	case ahead > 2*model.Second:
@@ -113,7 +114,7 @@ func serverMembers(a *app) *cobra.Command {
 	return cmd
 }
 
-// showMembership shows the servers after a change of their set.
+// showMembership shows the servers after one was added, promoted or removed. It returns err if that is not nil.
 func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
@@ -192,7 +193,8 @@ func serverTransferLeader(a *app) *cobra.Command {
 	}
 }
 
-// membersWithLeader lists the servers as soon as there is a leader. Right after a transfer there may be none.
+// membersWithLeader lists the servers as soon as there is a leader, because right after a transfer there may be no
+// leader. It waits for up to 10 s.
 func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second,
 		model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").

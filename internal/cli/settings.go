@@ -55,7 +55,7 @@ func (a *app) showSettings(raw []byte, values map[string]any) error {
 	}})
 }
 
-// settingKeys returns the names of the settings in their order.
+// settingKeys returns the names of the settings in the order of the fields of model.Settings.
 func settingKeys() []string {
 	var keys []string
 	t := reflect.TypeFor[model.Settings]()
@@ -202,7 +202,8 @@ one thing. A restore must be named: agents then stop what the servers don't know
 	return cmd
 }
 
-// showUnknown lists the instances that would be stopped if the restore were confirmed.
+// showUnknown shows what the confirmation of a restore would do: which instances it would stop, which go on, what
+// happens to nodes that are not active, and which volume data was found. It names nodes whose agents don't answer.
 func (a *app) showUnknown(ctx context.Context) error {
 	got, err := a.client().Cluster.UnknownInstances(ctx)
 	if err != nil {
@@ -262,7 +263,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 	}})
 }
 
-// settingsWrite pauses or resumes the part that the body names.
+// settingsWrite pauses or resumes what the body names.
 type settingsWrite func(client.Settings, context.Context, api.PauseBody,
 	client.WriteOptions) (client.Response[api.SettingsReply], error)
 
@@ -294,7 +295,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed returns a sentence about what was resumed.
+// resumed returns a sentence about what was paused or resumed: done, unless what is hold or restore.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

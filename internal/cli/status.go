@@ -132,7 +132,7 @@ func holdText(h api.Hold) string {
 	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
-// showAny finds the object that an id names, and shows it.
+// showAny finds the object that an id names, and shows it. For a group it shows the job.
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {
@@ -140,7 +140,7 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 		return a.showOther(ctx, ref, err)
 	case err != nil:
 		return err
-	case kind == "job" && strings.HasPrefix(ref, id+"-"): // the id of a deployment: why explains its job
+	case kind == "job" && strings.HasPrefix(ref, id+"-"): // the id of a deployment: the servers return its job
 		kind, id = "deployment", ref
 	}
 	switch kind {
@@ -158,8 +158,8 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 	return a.showJob(ctx, id)
 }
 
-// showOther shows a server or a service. They have a status, but the servers don't explain them. If ref names neither,
-// it returns unknown.
+// showOther shows the server or the service that ref names. kindOf knows neither kind. If ref names no such object,
+// showOther returns the error unknown.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	members, err := a.client().Members.List(ctx, client.ListOptions{Filter: []string{"name=" + ref}})
 	if err == nil && len(members.Items) > 0 {
@@ -171,7 +171,8 @@ func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	return unknown
 }
 
-// kindOf asks the servers which object an id, a name or a prefix means.
+// kindOf asks the servers which object an id, a name or a prefix means. It returns the object's kind and its full id or
+// name.
 func (a *app) kindOf(ctx context.Context, ref string, fresh client.Consistency) (kind, id string, err error) {
 	got, err := a.client().Cluster.Why(ctx, ref, client.ReadOptions{Consistency: fresh})
 	if err != nil {

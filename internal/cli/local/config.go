@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// configPaths makes a command accept its files with --config too, as the run commands do.
+// configPaths lets a command accept its files with --config too, as server run and agent run do. The command refuses to
+// run without a file.
 func configPaths(cmd *cobra.Command) *cobra.Command {
 	named := cmd.Flags().StringArray("config", nil, "file, or directory of *.hcl files, as for server run and agent run")
 	run := cmd.RunE
@@ -38,7 +39,7 @@ func roleText(c *config.Config) string {
 	return "agent " + c.Name
 }
 
-// ConfigShow is the command config show.
+// ConfigShow returns the command config show.
 func ConfigShow(t *term.Console) *cobra.Command {
 	return configPaths(&cobra.Command{
 		Use: "show FILE|DIR...", Short: "show what the files come to, with every default", Args: term.AtLeast(0),
@@ -63,10 +64,10 @@ func ConfigShow(t *term.Console) *cobra.Command {
 	})
 }
 
-// soonExpired is how long before the end of a certificate the warnings begin.
+// soonExpired is how long before a certificate expires the warnings begin.
 const soonExpired = 14 * 24 * time.Hour
 
-// ConfigValidate is the command config validate.
+// ConfigValidate returns the command config validate.
 func ConfigValidate(t *term.Console) *cobra.Command {
 	var elsewhere bool
 	cmd := &cobra.Command{

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// WriteConfigDocs writes the reference of the settings and of the files of servers and agents.
+// WriteConfigDocs writes the reference of the settings, and of the files of servers and agents, to path.
 func WriteConfigDocs(path string) error {
 	var b strings.Builder
 	b.WriteString(
@@ -69,7 +69,8 @@ func presetTable() string {
 	return b.String()
 }
 
-// settingDefault returns a setting's default as settings set takes it: without quotes, and sizes in bytes.
+// settingDefault returns a setting's default as the command settings set accepts it: without quotes, and sizes in
+// bytes.
 func settingDefault(s config.SettingText) string {
 	text := strings.Trim(s.Default, `"`)
 	if s.Type == "size" {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// configShown is a configuration in the form of config show. Its fields have the names of the files' keys.
+// configShown is what config show prints of a configuration. Its JSON fields are named after the keys of the files.
 type configShown struct {
 	Name      string            `json:"name"`
 	Cluster   string            `json:"cluster"`

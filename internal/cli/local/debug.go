@@ -22,11 +22,12 @@ import (
 type debugState struct {
 	source string // the argument of the command
 	state  fsm.State
-	replay *cluster.Replay // how the state was rebuilt; nil if it was read from a file
+	replay *cluster.Replay // how the state was rebuilt; nil if the state was read from a snapshot
 }
 
-// loadState reads the state from FILE, DATA_DIR or DATA_DIR@INDEX. index is used if the argument has no index; 0 means
-// the newest state.
+// loadState reads the state from arg: a snapshot file, the directory of one snapshot, DATA_DIR or DATA_DIR@INDEX. If
+// arg has no index, loadState uses the parameter index, where 0 means the newest state. It refuses an index for a
+// snapshot.
 func loadState(ctx context.Context, arg string, index uint64) (debugState, error) {
 	path, at, err := splitSource(arg)
 	if err != nil {
@@ -61,7 +62,7 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	return out, err
 }
 
-// splitSource splits DIR@INDEX. It does not split the path of an existing file or directory.
+// splitSource splits DIR@INDEX. If arg is the path of an existing file or directory, or has no @, it returns arg and 0.
 func splitSource(arg string) (path string, index uint64, _ error) {
 	if _, err := os.Stat(arg); err == nil {
 		return arg, 0, nil
@@ -81,7 +82,7 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 // stateView is the summary of a state.
 type stateView struct {
 	Source      string            `json:"source"`
-	Index       uint64            `json:"index"` // of the last entry that was applied
+	Index       uint64            `json:"index"` // of the last command entry in the state
 	At          uint64            `json:"at,omitempty"`
 	Term        uint64            `json:"term"`
 	Format      uint16            `json:"format"`
@@ -128,7 +129,7 @@ func viewState(d debugState) stateView {
 	return v
 }
 
-// wallTime converts Unix milliseconds; nil for 0.
+// wallTime converts Unix milliseconds to a time in UTC. It returns nil for 0.
 func wallTime(ms int64) *time.Time {
 	if ms == 0 {
 		return nil
@@ -181,7 +182,7 @@ func digestTable(p *term.Page, tables []fsm.TableDigest) {
 	})
 }
 
-// valueText returns a value on one line.
+// valueText returns a value on one line, as JSON unless it is a simple string.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -26,7 +26,7 @@ type diffSide struct {
 	Digest string `json:"digest"`
 }
 
-// DebugDiff is the command debug diff.
+// DebugDiff returns the command debug diff.
 func DebugDiff(t *term.Console) *cobra.Command {
 	var tables []string
 	var exitCode bool
@@ -102,7 +102,7 @@ func showDiff(t *term.Console, v diffView) error {
 	return t.Show(s)
 }
 
-// rowName returns the name of a row for the output: its table and key.
+// rowName returns the table and the key of a row.
 func rowName(c fsm.RowChange) string {
 	if c.Key == "" {
 		return c.Table

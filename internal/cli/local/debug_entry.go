@@ -19,12 +19,12 @@ import (
 type entryView struct {
 	recordView
 	Format      uint16      `json:"format,omitempty"`
-	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0: an entry for any term
+	DecidedTerm uint64      `json:"decided_term,omitempty"` // 0 means that the entry is valid in any term
 	ClusterTime model.Time  `json:"cluster_time_ms,omitempty"`
 	BodyHash    string      `json:"body_hash,omitempty"`
 	Groups      []groupView `json:"groups,omitempty"`
 
-	Replayed bool            `json:"replayed"` // false: the fields below are unknown
+	Replayed bool            `json:"replayed"` // if false, Changes and Digest are unknown
 	Why      *model.Error    `json:"not_replayed,omitempty"`
 	Changes  []fsm.RowChange `json:"changes,omitempty"`
 	Digest   string          `json:"digest,omitempty"` // of the state after the entry
@@ -35,7 +35,8 @@ type groupView struct {
 	Commands []fullCommand `json:"commands"`
 	Accepted *bool         `json:"accepted,omitempty"` // nil unless the entry was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	// the same request id was used before: the group changed nothing, and its answer is that of the earlier entry
+	// Replay is true if an earlier entry had the same request id. The group then changed nothing, and its outcome is that
+	// of the earlier entry.
 	Replay bool `json:"replay,omitempty"`
 }
 
@@ -45,7 +46,7 @@ type fullCommand struct {
 	Fields any    `json:"fields"`
 }
 
-// DebugEntry is the command debug entry.
+// DebugEntry returns the command debug entry.
 func DebugEntry(t *term.Console) *cobra.Command {
 	return &cobra.Command{
 		Use: "entry DATA_DIR INDEX", Short: "show one entry of the log of a stopped server, and what it did",
@@ -90,7 +91,7 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err := errors.Join(t.Show(s), failure); err != nil {
 		return err
 	}
-	if record.Err != nil { // everything readable was shown; a nil pointer in an error would not be nil
+	if record.Err != nil { // needed, because an error with a nil pointer in it is not nil
 		return record.Err
 	}
 	return nil
@@ -109,8 +110,8 @@ func viewEntry(r cluster.LogRecord) *entryView {
 	return v
 }
 
-// replay applies the entry to the state before it and records what the entry did. If that state can't be rebuilt,
-// replay records the reason, and returns no error.
+// replay applies the entry to the state before it, and records in v what the entry did. If the state can't be rebuilt
+// or the entry can't be applied, replay records the *model.Error and returns nil. It returns any other error.
 func (v *entryView) replay(ctx context.Context, dir *cluster.StoppedDir, r cluster.LogRecord) error {
 	before := cluster.Replay{State: fsm.NewState()}
 	if r.Index > 1 {

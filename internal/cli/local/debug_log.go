@@ -29,8 +29,8 @@ type recordView struct {
 	Error     *model.Error           `json:"error,omitempty"`
 }
 
-// commandView is one command of a listed entry. Group is the number of its group, from 1. The commands of a group are
-// all carried out, or none of them.
+// commandView is one command of a listed entry. Group is the number of its group, from 1. Either all commands of a
+// group are carried out, or none.
 type commandView struct {
 	Kind    string   `json:"kind"`
 	Group   int      `json:"group"`
@@ -60,7 +60,8 @@ type recordFilter struct {
 	objects        []string
 }
 
-// takes reports whether an entry is listed. A damaged entry is always listed, because its commands are unknown.
+// takes reports whether an entry matches the kinds and objects of the filter. A damaged entry always matches, because
+// its commands are unknown.
 func (f *recordFilter) takes(v recordView) bool {
 	if v.Error != nil || len(f.kinds) == 0 && len(f.objects) == 0 {
 		return true
@@ -86,7 +87,7 @@ type logView struct {
 	Index  uint64                `json:"index"`
 }
 
-// DebugLog is the command debug log.
+// DebugLog returns the command debug log.
 func DebugLog(t *term.Console) *cobra.Command {
 	filter := recordFilter{}
 	cmd := &cobra.Command{
@@ -180,7 +181,8 @@ func showLog(t *term.Console, v logView) error {
 	return t.Show(s)
 }
 
-// what returns a summary of an entry: its commands and the objects that they are about.
+// what returns a summary of an entry: its commands with their objects, the servers of a configuration, or why the entry
+// can't be read.
 func (r recordView) what(wide bool) string {
 	const most = 3
 	switch {

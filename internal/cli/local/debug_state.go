@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DebugState is the command debug state.
+// DebugState returns the command debug state.
 func DebugState(t *term.Console) *cobra.Command {
 	var at uint64
 	var out string
@@ -66,7 +66,7 @@ func showState(ctx context.Context, t *term.Console, args []string, at uint64, o
 	return t.Show(s)
 }
 
-// writable refuses an output path that exists, or that is inside the directory to read.
+// writable refuses an output path that exists, or that is inside the data directory that the command reads.
 func writable(out, source string) error {
 	if out == "" {
 		return nil
@@ -191,7 +191,7 @@ func listRows(t *term.Console, s fsm.State, table string) error {
 	return t.Show(out)
 }
 
-// cutText shortens a line of a table unless wide is set.
+// cutText shortens a cell of a table unless wide is true.
 func cutText(text string, wide bool) string {
 	const most = 160
 	if wide || len(text) <= most {
@@ -204,7 +204,7 @@ func cutText(text string, wide bool) string {
 type storedView struct {
 	fsm.SnapshotInfo
 	File         string                 `json:"file"`
-	LogIndex     uint64                 `json:"log_index,omitempty"` // of the last entry in it, raft's own included
+	LogIndex     uint64                 `json:"log_index,omitempty"` // of the last entry in it, which may be raft's own
 	LogTerm      uint64                 `json:"log_term,omitempty"`
 	Servers      []cluster.StoredMember `json:"servers,omitempty"`
 	TableDigests []fsm.TableDigest      `json:"table_digests,omitempty"`
@@ -212,7 +212,7 @@ type storedView struct {
 	Error        *model.Error           `json:"error,omitempty"`
 }
 
-// DebugSnapshot is the command debug snapshot.
+// DebugSnapshot returns the command debug snapshot.
 func DebugSnapshot(t *term.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:     "snapshot DATA_DIR|FILE",
@@ -264,8 +264,8 @@ func showSnapshots(t *term.Console, path string) error {
 	return failure
 }
 
-// storedAt returns the snapshots at a path. The path is a snapshot file, one snapshot in a data directory, or a data
-// directory with several.
+// storedAt returns the snapshots at a path. The path is a snapshot file, the directory of one snapshot, or the data
+// directory of a stopped server.
 func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -295,7 +295,7 @@ func viewStored(s cluster.StoredSnapshot) storedView {
 		return v
 	}
 	read := s.State
-	if s.Index == 0 { // a file outside a data directory has no metadata beside it
+	if s.Index == 0 { // there is no metadata beside the file, because it is outside a data directory
 		read = func() (fsm.State, error) { return cluster.ReadStateFile(s.File) }
 	}
 	state, err := read()

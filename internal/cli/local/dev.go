@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// devOptions are the flags of `outspan dev`.
+// devOptions are the options of runDev.
 type devOptions struct {
 	Dir     string
 	Address string
@@ -35,8 +35,8 @@ func devFlags(cmd *cobra.Command, options *devOptions) {
 	cmd.Flags().StringVar(&options.Address, "listen", "127.0.0.1", "loopback address to listen on, at any free port")
 }
 
-// runDev runs one server and one agent in this process until ctx ends. If the user gave no directory, it uses a
-// temporary one, and removes everything at the end, the instances too.
+// runDev runs one server and one agent in this process until ctx ends. If o.Dir is "", it uses a temporary directory,
+// and at the end it stops all instances and removes the directory.
 func runDev(ctx context.Context, o devOptions) (err error) {
 	dir, temporary := o.Dir, o.Dir == ""
 	if temporary {
@@ -82,7 +82,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	return err
 }
 
-// Version is the command version.
+// Version returns the command version.
 func Version(t *term.Console, program daemon.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "show the version of this binary", Args: term.Exactly(),
@@ -105,7 +105,7 @@ func Version(t *term.Console, program daemon.Program) *cobra.Command {
 	}
 }
 
-// Dev is the command dev.
+// Dev returns the command dev.
 func Dev(t *term.Console, program daemon.Program) *cobra.Command {
 	var options devOptions
 	cmd := &cobra.Command{
@@ -119,7 +119,7 @@ func Dev(t *term.Console, program daemon.Program) *cobra.Command {
 	return cmd
 }
 
-// Demo is the command demo.
+// Demo returns the command demo.
 func Demo(t *term.Console) *cobra.Command {
 	options := demo.Options{Out: t.Out}
 	cmd := &cobra.Command{
@@ -134,7 +134,7 @@ behind. Exit code 1 if anything was not as it should be.`,
 	return cmd
 }
 
-// DemoApp is the hidden command that the demo's instances run.
+// DemoApp returns the hidden command demo-app: the web service that instances of the demo and of example jobs run.
 func DemoApp(t *term.Console) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo-app", Short: "the web service of the demo", Hidden: true, DisableFlagParsing: true,

@@ -10,10 +10,12 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// MaxJobFile is the size limit of a job file plus one byte. So the parser notices that a larger file is too large.
+// MaxJobFile is how many bytes of a job file are read: one more than the parser accepts, so that the parser refuses a
+// larger file.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads a file up to the limit most, in bytes. For "-" it reads standard input.
+// ReadFile reads a file, or standard input if path is "-". It stops without an error after as many bytes as most says.
+// Code: invalid.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/hclfile"
 )
 
-// Fmt is the command fmt.
+// Fmt returns the command fmt.
 func Fmt(t *term.Console) *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 // upper case. Each character that is neither a letter nor a digit is replaced by _.
 type variable struct{ name, means string }
 
-// variableGroup is a list of variables that have the same readers.
+// variableGroup is a list of variables that the same programs read.
 type variableGroup struct {
 	title string
 	list  []variable
@@ -66,7 +66,7 @@ func variables() []variableGroup {
 	}
 }
 
-// WriteJobDocs writes the reference of the job file and of the variables.
+// WriteJobDocs writes the reference of the job file and of the variables to path.
 func WriteJobDocs(path string) error {
 	var b strings.Builder
 	b.WriteString("# The job file\n\nMade from the program by `make docs`; a test parses every example " +

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WriteMetricsDocs writes the reference of metrics from the collectors.
+// WriteMetricsDocs writes the reference of the collectors' metrics to path.
 func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	var lines []string
 	for _, c := range collectors {
@@ -37,7 +37,8 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// metricLine makes a line of the table from the text of a metric's description. Prometheus gives no other access to it.
+// metricLine makes a row of the table from the string of a metric's description, because Prometheus gives no other
+// access to its parts. It returns "" for a string of another form.
 func metricLine(desc string) string {
 	m :=
 		regexp.MustCompile(

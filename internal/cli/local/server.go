@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// ServerInit is the command server init.
+// ServerInit returns the command server init.
 func ServerInit(t *term.Console) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -42,7 +42,7 @@ already. One that is a member of a cluster refuses it.`,
 	return cmd
 }
 
-// ServerRecover is the command server recover.
+// ServerRecover returns the command server recover.
 func ServerRecover(t *term.Console) *cobra.Command {
 	var cfg cluster.RecoverConfig
 	var snapshot string

@@ -20,7 +20,8 @@ type SnapshotView struct {
 	fsm.SnapshotInfo
 }
 
-// InspectSnapshot reads a snapshot file to its end. path is the file's name. Codes: those of fsm.InspectSnapshot.
+// InspectSnapshot checks a snapshot file and returns its summary. path is the name of the file in the summary and in
+// errors. Codes: those of fsm.InspectSnapshot.
 func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	found, err := fsm.InspectSnapshot(bufio.NewReader(f))
 	if err != nil {
@@ -33,7 +34,8 @@ func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	return SnapshotView{File: path, SnapshotInfo: found}, nil
 }
 
-// ShowSnapshot prints the summary of a snapshot. done describes what was done with the file; "" if nothing was.
+// ShowSnapshot prints the summary of a snapshot. If done is not "", it describes what was done with the file, and is
+// printed first.
 func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 	s, err := term.ResultOf(v, []string{v.File}, func(p *term.Page) {
 		if done != "" {
@@ -47,7 +49,7 @@ func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 	return t.Show(s)
 }
 
-// SnapshotInspect is the command server snapshot inspect.
+// SnapshotInspect returns the command server snapshot inspect.
 func SnapshotInspect(t *term.Console) *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect FILE", Example: "outspan server snapshot inspect monday.snap",

@@ -9,14 +9,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// writtenFiles is the result of commands that write certificates.
+// writtenFiles is the result of commands that write certificates or keys: the paths of the files.
 type writtenFiles struct {
 	CA   string `json:"ca,omitempty"`
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key"`
 }
 
-// TLSCA is the command tls ca.
+// TLSCA returns the command tls ca.
 func TLSCA(t *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ca", Short: "the cluster's certificate authority",
@@ -56,7 +56,7 @@ func TLSCA(t *term.Console) *cobra.Command {
 	return cmd
 }
 
-// TLSCert is the command tls cert.
+// TLSCert returns the command tls cert.
 func TLSCert(t *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cert", Short: "certificates of servers, agents and people",
@@ -113,7 +113,7 @@ func TLSCert(t *term.Console) *cobra.Command {
 	return cmd
 }
 
-// GossipKey is the command gossip key.
+// GossipKey returns the command gossip key.
 func GossipKey(t *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key", Short: "the key that encrypts gossip",

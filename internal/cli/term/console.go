@@ -26,15 +26,15 @@ func NewConsole() Console {
 // Printf writes to stdout.
 func (c *Console) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Note writes a line for people to stderr; stdout has only the result. With JSON output it writes nothing, so that
-// stderr has at most one error, as JSON.
+// Note writes a line for people to stderr, because stdout has only the result. If JSON was requested, it writes
+// nothing, so that stderr has at most one error, as JSON.
 func (c *Console) Note(format string, args ...any) {
 	if !c.Output.Asked {
 		fmt.Fprintf(c.Err, format+"\n", args...)
 	}
 }
 
-// Show prints s in the requested format.
+// Show prints s with the template of --format, or else in the requested format.
 func (c *Console) Show(s Result) error {
 	if c.Output.Template != "" {
 		return PrintTemplate(c.Printable(), c.Output.Template, s.JSON)
@@ -56,7 +56,7 @@ func (c *Console) Show(s Result) error {
 	return err
 }
 
-// Age returns how long ago t was, in its largest two units; "" if t is nil or zero.
+// Age returns how long ago t was, in its largest two units. It returns "" if t is nil or zero.
 func (c *Console) Age(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""

@@ -9,7 +9,7 @@ import (
 // ExitCode is the exit code of the process. Scripts rely on the values.
 type ExitCode int
 
-// The exit codes. 1 to 7 are kinds of errors, as in api.ExitOf. 20 and above are outcomes of operations.
+// The exit codes. The codes 1 to 7 are kinds of errors, as in api.ExitOf. The codes from 20 are outcomes of operations.
 const (
 	ExitOK           ExitCode = 0
 	ExitOther                 = ExitCode(api.ExitOther)
@@ -17,7 +17,7 @@ const (
 	ExitHasChanges   ExitCode = 20  // job plan --exit-code
 	ExitNotAllPlaced ExitCode = 21  // some instances can't be placed
 	ExitFailed       ExitCode = 22  // a drain or a deployment failed
-	ExitWaitTimeout  ExitCode = 23  // waiting ended before the work did
+	ExitWaitTimeout  ExitCode = 23  // --timeout passed before the work was complete
 	ExitInterrupted  ExitCode = 130 // Ctrl-C
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DurationFlag is a flag whose value is a duration as in job files: 30s, 1h, none.
+// DurationFlag is a flag whose value is a duration such as 30s or 1h, or none. Given is true if the flag was set.
 type DurationFlag struct {
 	Value *model.Duration
 	Given bool
@@ -34,13 +34,13 @@ func (v *DurationFlag) Set(text string) error {
 // Type implements pflag.Value.
 func (v *DurationFlag) Type() string { return "duration" }
 
-// RegisterTTL adds the flag --ttl.
+// RegisterTTL adds the flag --ttl to cmd.
 func (v *DurationFlag) RegisterTTL(cmd *cobra.Command, help string) {
 	v.Value = new(model.Duration)
 	cmd.Flags().Var(v, "ttl", help)
 }
 
-// Length returns the duration as a time.Duration; 0 if the flag was not given.
+// Length returns the duration as a time.Duration. It returns 0 if the flag was not given.
 func (v *DurationFlag) Length() time.Duration {
 	if !v.Given {
 		return 0

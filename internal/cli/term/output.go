@@ -45,7 +45,7 @@ type OutputFlags struct {
 	format   Format
 	json     bool
 	Template string
-	Asked    bool // JSON was asked for; set even if other flags are invalid
+	Asked    bool // JSON was requested; set even if other flags are invalid
 }
 
 // Register adds the flags -o, --json and --format.
@@ -57,10 +57,10 @@ func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 		"Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
 }
 
-// Is reports whether f is the format in effect.
+// Is reports whether f is the format that Effective returns.
 func (o *OutputFlags) Is(f Format) bool { return o.Effective() == f }
 
-// Effective returns the format in effect, which -o and --json select. A template takes precedence over it.
+// Effective returns the format that -o and --json select. A template takes precedence over this format.
 func (o *OutputFlags) Effective() Format {
 	if o.json {
 		return AsJSON
@@ -68,13 +68,13 @@ func (o *OutputFlags) Effective() Format {
 	return o.format
 }
 
-// Machine reports whether the output is for a program. Only the result then goes to stdout.
+// Machine reports whether the output is for a program, so that only the result may go to stdout.
 func (o *OutputFlags) Machine() bool {
 	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
 }
 
-// AskedForJSON looks for flags that select JSON. The arguments may be invalid: errors about them should be JSON then
-// too.
+// AskedForJSON reports whether args select JSON. It also works for invalid arguments, so that errors about them are
+// JSON too.
 func AskedForJSON(args []string) bool {
 	for i, arg := range args {
 		switch arg {
@@ -93,12 +93,13 @@ func AskedForJSON(args []string) bool {
 
 // Result is the result of a command in every format.
 type Result struct {
-	JSON  []byte      // as the server sent it
+	JSON  []byte      // as the server sent it, or from ResultOf
 	Names []string    // for -o name: one id per line
 	Text  func(*Page) // for tables
 }
 
-// ResultOf makes a result without JSON from a server: v is encoded as its JSON, and text prints the same for people.
+// ResultOf makes a result whose JSON does not come from a server. It encodes v as the JSON. text must print the same
+// for people.
 func ResultOf(v any, names []string, text func(*Page)) (Result, error) {
 	raw, err := Marshal(v)
 	return Result{JSON: raw, Names: names, Text: text}, err
@@ -140,7 +141,7 @@ func PrintYAML(w io.Writer, raw []byte) error {
 	return enc.Close()
 }
 
-// plainStyle removes the JSON style of quotes and braces. Texts keep their tag, so a text that looks like a number
+// plainStyle removes the JSON style of quotes and braces. Strings keep their tag, so a string that looks like a number
 // stays quoted.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
@@ -149,7 +150,8 @@ func plainStyle(n *yaml.Node) {
 	}
 }
 
-// PrintTemplate executes the template for each item of a list, or for a single object.
+// PrintTemplate executes a template for each item of a list in JSON, or for a single object. It refuses a template that
+// names no field.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
 		return Usage("--format %s is no template: it names no field", text).
