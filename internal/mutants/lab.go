@@ -122,7 +122,7 @@ func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args
 }
 
 // record finds the tests and runs each of them once without a mutant, to find out which mutants the test reaches. It
-// leaves out slow tests. It returns an error if a test fails.
+// leaves out tests that -skip matches, benchmarks and slow tests. It returns an error if a test fails.
 func (l *lab) record(ctx context.Context) error {
 	var whole []*test
 	for _, b := range l.binaries {
