@@ -33,7 +33,7 @@ func (f *moveFlags) register(cmd *cobra.Command, replaces bool) {
 	}
 }
 
-// kept returns the value of --keep; nil if it was not given.
+// kept returns the value of --keep, or nil if the flag was not given.
 func (f *moveFlags) kept() *model.Duration {
 	if !f.keep.Given {
 		return nil
@@ -151,10 +151,12 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 	return cmd
 }
 
-// transferWrite is a write that starts a transfer.
+// transferWrite is an API call that starts a transfer.
 type transferWrite func(context.Context, client.WriteOptions) (client.Response[api.TransferReply], error)
 
-// transfer starts a transfer and follows it to its end, unless the flags say not to wait.
+// transfer calls do to start a transfer, shows the transfer, and follows it until it has succeeded or failed. With
+// --dry-run or --detach, or if the transfer is no longer on record, it does not follow. In output for programs, it
+// shows only the finished transfer.
 func (a *app) transfer(ctx context.Context, do transferWrite, f *moveFlags) error {
 	got, err := do(ctx, f.write.options())
 	if err != nil {
@@ -203,7 +205,7 @@ func (a *app) showStarted(got client.Response[api.TransferReply], f *moveFlags) 
 	}})
 }
 
-// wayOf describes which volumes a transfer moves, and from where to where.
+// wayOf describes which volumes a transfer works on, and on which node or between which nodes.
 func wayOf(t api.Transfer) string {
 	text := term.Joined(asTexts(t.Volumes))
 	switch {
@@ -215,7 +217,9 @@ func wayOf(t api.Transfer) string {
 	return fmt.Sprintf("%s from %s to %s", text, t.From, t.To)
 }
 
-// watchTransfer follows a transfer to its end.
+// watchTransfer reads a transfer until the transfer has succeeded or failed. It calls say for each new phase and for
+// each new reason to wait, and bar whenever it has read an unfinished transfer. It returns the transfer as last read,
+// or nil if no read succeeded. If the transfer failed, the error says why.
 func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any),
 	bar func(api.Transfer)) (*api.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
@@ -308,7 +312,7 @@ slot that were in use together are one line. The age says whether the data is ne
 	}
 }
 
-// attachFound returns the command that attaches found data.
+// attachFound returns the command line that attaches found data.
 func attachFound(f api.FoundVolume) string {
 	return fmt.Sprintf("outspan volume attach %s --node %s --epoch %d", f.Volume, f.Node, f.Epoch)
 }
@@ -319,7 +323,8 @@ func sayNotAsked(p *term.Page, silent []string) {
 	}
 }
 
-// foundCopies returns the epochs of a slot's found volumes on a node. One of them is volume, with this epoch.
+// foundCopies searches the list of `outspan volume find` for the line that has this node, epoch and volume. It returns
+// the epochs of all volumes on that line, by the volume's name. Code: not_found.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
 	got, err := a.client().Volumes.Found(ctx)
 	if err != nil {
@@ -335,7 +340,8 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		node).WithHint("list what was found: outspan volume find")
 }
 
-// showFound lists found data on the nodes' disks that is not older than the data in use.
+// showFound lists, after a restore, found data that is not older than the data in use. It also lists the nodes whose
+// agents did not answer.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {

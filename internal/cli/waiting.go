@@ -21,7 +21,7 @@ type waitFlags struct {
 	timeout time.Duration
 }
 
-// register adds the flags. state is the default of --wait, also are the other states that it accepts.
+// register adds both flags. --wait accepts state and the values in also. Without a value, it means state.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
@@ -41,7 +41,8 @@ func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
 			"with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
 }
 
-// limit returns a context that ends after --timeout. what names the object in the error and its hint.
+// limit returns a context that expires after --timeout, or never if the timeout is 0. When it expires, its cause is an
+// error that names the object by what.
 func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -51,7 +52,7 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 			WithHint("%s", goesOn(what)))
 }
 
-// goesOn returns the hint for the case that the waiting ended before the work did.
+// goesOn returns the hint of the error after the wait for an object has timed out.
 func goesOn(what string) string {
 	hint := "the work goes on; wait longer with --timeout"
 	switch kind, id, _ := strings.Cut(what, " "); kind {
@@ -87,23 +88,25 @@ func (v *stateValue) Set(text string) error {
 // Type implements pflag.Value.
 func (v *stateValue) Type() string { return "STATE" }
 
-// waiting describes an object and how to wait for it.
+// waiting describes an object, and how to wait until it has a state.
 type waiting[T any] struct {
 	what string
 	read reader[T]
-	// state returns the object's state in the words of --wait. The wait also ends if done returns true, which is for words
-	// that cover several states. done may be nil.
+	// state returns the object's state. The wait succeeds if the state is the value of --wait, or if done returns true. A
+	// done function is for values of --wait that cover several states, and may be nil.
 	state func(T) string
 	done  func(T) bool
-	// over returns an error if the object can no longer reach the state; nil: it always can.
+	// over returns an error if the object can no longer reach the wanted state. It may be nil.
 	over func(T) error
-	// is reports whether a read returned the right object, because a read also accepts a prefix of a name. nil: always.
+	// is reports whether a read returned the right object, because a read also accepts a prefix of a name. It may be nil.
 	is func(T) bool
-	// absent means that the object need not exist yet.
+	// If absent is true, the object need not exist yet: the wait goes on until the object exists.
 	absent bool
 }
 
-// waitUntil waits until an object has the state that --wait names. Without --wait it returns at once.
+// waitUntil waits until an object has the state that --wait names. Without --wait it returns at once. It returns an
+// error if --timeout expires or the object can no longer reach that state, and also if the object does not exist,
+// unless w.absent is true.
 func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T]) error {
 	if until.state == "" {
 		return nil
@@ -145,7 +148,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 // statusVerb is a command that shows one object. With --wait it first waits for a state.
 type statusVerb struct {
 	of, short, example string
-	kind               string   // kind of object, for completion
+	kind               string   // kind of object, for shell completion
 	states             []string // states that --wait accepts; the first is the default
 	wait               func(context.Context, string, *waitFlags) error
 	show               func(context.Context, string) error
@@ -167,7 +170,7 @@ func (v statusVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeStates returns the states that --wait accepts for a node: the states that are shown, and eligible.
+// nodeStates returns the states that --wait accepts for a node: those that a node is shown with, and "eligible".
 func nodeStates() []string {
 	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
 }
@@ -198,7 +201,8 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 	return err
 }
 
-// waitForRestart waits until an instance is ready again after a restart.
+// waitForRestart waits until an instance has the state that --wait names. A ready instance counts only if it has more
+// restarts than before, which is the instance as it was read earlier.
 func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + instanceID(*before), read: of(a.client().Instances.Get, instanceID(*before)),
@@ -218,8 +222,8 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	})
 }
 
-// waitForJob waits until every group of the named job is ready and no instance is left over. If --wait names a status,
-// it waits until the job has that status.
+// waitForJob waits until a job has the status that --wait names. For --wait=ready it waits until the job runs and no
+// group has more instances than its count.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, read: of(a.client().Jobs.Get, name),

@@ -11,21 +11,22 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// explainer answers the API's questions about causes. It runs the same passes as the loop that decides, but reports
-// instead of acting.
+// explainer answers the API's questions about why things wait. It runs the same passes as the leader's loop, but only
+// returns the reasons.
 type explainer struct{}
 
-// planner answers the API's questions about what would happen. It runs the same passes too.
+// planner answers the API's questions about what a change would do. It also runs the passes of the leader's loop.
 type planner struct {
 	mu   sync.Mutex
-	seen *reconcile.Cache // filled by the last forecasts
+	seen *reconcile.Cache // filled by forecasts; nil again after keptFor
 }
 
-// keptFor is how long planner keeps the cache of one forecast for the next ones. Drains are often started one after the
-// other, but old rows should not stay in memory for long.
+// keptFor is how long planner keeps a cache for several forecasts, since drains are often started one after the other.
+// But the cache must not keep old rows in memory for long.
 const keptFor = time.Minute
 
-// remembering calls do with the cache of the last forecasts. While another call uses that cache, do gets an empty one.
+// remembering calls do with the cache of earlier forecasts. If another call is using that cache, do gets an empty
+// cache.
 func (p *planner) remembering(do func(*reconcile.Cache)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Cache))
@@ -47,8 +48,8 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// explained returns why things wait. It leaves out the rescheduler's moves, which are most of the cost in a large
-// cluster.
+// explained returns why things wait. It leaves out moves by the rescheduler, because planning them takes most of the
+// time in a large cluster.
 func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
 	in.StayPut = true
@@ -118,7 +119,7 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 	p.remembering(func(seen *reconcile.Cache) {
 		in := input(q)
 		in.Cache = seen
-		// an error means that the nodes are gone by now: there is no forecast
+		// an error means that a node no longer exists, so there is no forecast
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})
 	return forecast

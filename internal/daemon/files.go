@@ -16,12 +16,13 @@ type NamedFiles struct {
 	Ends         map[transport.Role]time.Time // when the certificate expires, by the role that it was checked for
 }
 
-// CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. An
-// error says why the process would not start.
+// CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. The
+// error says why the process would not start. If the configuration names a TLS directory, CheckFiles only checks which
+// keys are readable.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
 	if c.TLS.Dir != "" {
-		return found, nil // the files are made at the first start
+		return found, nil // the process makes the files when it first starts
 	}
 	p := process{cfg: c, ends: newCertificateEnd()}
 	var roles []transport.Role
@@ -42,7 +43,7 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 	return found, err
 }
 
-// readableKeys returns the private keys that every user of the machine can read.
+// readableKeys returns the paths of the private keys that every user of the machine can read.
 func readableKeys(c *config.Config) []string {
 	keys := []string{c.TLS.KeyFile, c.Gossip.KeyFile}
 	if c.TLS.Dir != "" {

@@ -19,8 +19,8 @@ import (
 )
 
 // newRegistry makes the Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, and
-// raft-boltdb to the predecessor of go-metrics. Each of these libraries has one global sink, so newRegistry may be
-// called only once. Their metrics keep the names raft_* and memberlist_*.
+// raft-boltdb to armon's go-metrics, its predecessor. Each go-metrics library has one global sink, so newRegistry may
+// be called only once. The metrics keep the names raft_* and memberlist_*.
 func newRegistry() (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,7 +47,7 @@ func newRegistry() (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// loopMetrics are the metrics of the loop that decides.
+// loopMetrics are the metrics of the leader's loop.
 type loopMetrics struct {
 	decide  prometheus.Histogram
 	apply   *prometheus.CounterVec
@@ -99,14 +99,14 @@ func refusalCodes() []model.Code {
 		model.CodeInvalid, model.CodeMediaType}
 }
 
-// count counts one refusal.
+// count counts err if it is a refusal with one of refusalCodes.
 func (r refusals) count(err error) {
 	if refusal, ok := errors.AsType[*model.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
 		r.WithLabelValues(string(refusal.Code)).Inc()
 	}
 }
 
-// stopCodes returns the codes with which the loop's own stops of instances may be refused.
+// stopCodes returns the codes with which the state refuses stops of instances that the leader's loop wants.
 func stopCodes() []model.Code {
 	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
 		model.CodeReplacementPending, model.CodeStale}
@@ -116,7 +116,7 @@ func (m loopMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decide, m.apply, m.refused, m.skipped}
 }
 
-// note counts one report of the loop.
+// note adds one report of the leader's loop to the metrics.
 func (m loopMetrics) note(r reconcile.Report) {
 	if r.Took > 0 {
 		m.decide.Observe(r.Took.Seconds())
@@ -158,7 +158,7 @@ func (m compareMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.results, m.differs}
 }
 
-// note counts one comparison. A failed comparison does not change the gauge.
+// note counts one comparison and sets the gauge. A comparison with too few servers does not change the gauge.
 func (m compareMetrics) note(r cluster.ComparisonResult) {
 	m.results.WithLabelValues(r.String()).Inc()
 	switch {
@@ -169,8 +169,8 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 	}
 }
 
-// Collectors returns the collectors of a server and an agent, without values. The reference of metrics is made from
-// them.
+// Collectors returns the collectors of servers and agents, without values. The reference documentation of the metrics
+// is generated from them.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)

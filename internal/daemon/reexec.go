@@ -5,8 +5,9 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// Reexec runs a subcommand that agents start from this binary; for any other arguments, ok is false. Call it before any
-// other setup, flags included: a shim must stay small, and must not fail because of other arguments.
+// Reexec runs a subcommand that agents start from this binary, such as a shim, and returns its exit code. For any other
+// arguments it does nothing, and ok is false. Call it before any other setup, including the parsing of flags. So a shim
+// uses little memory, and can't fail because of a setup that it does not need.
 func Reexec(args []string) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

@@ -25,10 +25,10 @@ import (
 // Program is the running binary.
 type Program struct {
 	Version string
-	Exit    func(code int) // ends the process at once
+	Exit    func(code int) // exits the process at once
 }
 
-// RunServer runs what the configuration files at paths describe, as Run does. They must have a server block.
+// RunServer is like Run, with the configuration in the files at paths. The configuration must have a server block.
 func (b Program) RunServer(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
@@ -39,7 +39,7 @@ func (b Program) RunServer(ctx context.Context, paths []string) error {
 	})
 }
 
-// RunAgent runs what the configuration files at paths describe, as Run does. They must have an agent block.
+// RunAgent is like Run, with the configuration in the files at paths. The configuration must have an agent block.
 func (b Program) RunAgent(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
@@ -68,11 +68,11 @@ type process struct {
 	log      hclog.Logger
 	registry *prometheus.Registry
 	ends     *certificateEnd
-	own      string // host:port of this process's own server; "" if it has none
+	own      string // host:port of this process's own server; "" if the process runs only an agent
 	parts    []part // in the order in which they start; they stop in reverse order
 }
 
-// metrics returns the handler of the process's metrics; nil if the configuration has telemetry { prometheus = false }.
+// metrics returns the HTTP handler of the process's metrics, or nil if the configuration turns them off.
 func (p *process) metrics() http.Handler {
 	if !p.cfg.Metrics {
 		return nil
@@ -80,16 +80,17 @@ func (p *process) metrics() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }
 
-// part is the server or the agent of a process. run serves until its context ends, and returns once all goroutines of
-// the part have ended.
+// part is the server or the agent of a process. run serves until its context is canceled or the part fails. It returns
+// after all goroutines of the part have stopped. reload applies what can change at run time.
 type part interface {
 	run(ctx context.Context) error
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both. It ends when ctx ends, SIGTERM or SIGINT arrives, or a part fails. A planned
-// stop returns nil. On SIGHUP it calls read for the new configuration, and applies what can change at run time. When a
-// disk or the state can't be trusted any more, it exits the process itself.
+// Run runs a server, an agent or both, as cfg says. It stops them when ctx is canceled, when SIGTERM or SIGINT arrives,
+// or when one of them fails. After a requested stop it returns nil, unless a part failed to stop cleanly. On SIGHUP it
+// calls read for the new configuration, and applies what can change at run time. If a server can't trust its disk or
+// its state any more, Run exits the process at once.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
 	if err != nil {
@@ -129,8 +130,8 @@ func (p *process) open(ctx context.Context) error {
 	return nil
 }
 
-// run starts each part in a goroutine of its own. When one part ends, all stop: the part that was started last stops
-// first.
+// run runs each part in a goroutine of its own, until ctx is canceled or a part returns. Then it stops the parts one
+// after the other, the last one first.
 func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*config.Config, error)) error {
 	ended := make(chan error, len(p.parts))
 	cancels := make([]context.CancelFunc, len(p.parts))
@@ -177,8 +178,8 @@ func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Si
 	}
 }
 
-// reload applies what can change at run time: log level, certificates, limits, labels. If the configuration has a
-// mistake, nothing changes.
+// reload applies what can change at run time: log level, certificates, limits, labels. If the configuration can't be
+// read or has a mistake, nothing changes. If one part can't apply the configuration, the other part still does.
 func (p *process) reload(read func() (*config.Config, error)) {
 	cfg, err := read()
 	if err != nil {
@@ -194,8 +195,8 @@ func (p *process) reload(read func() (*config.Config, error)) {
 	p.log.Info("configuration reloaded")
 }
 
-// fatal exits the process at once: its disk or its state can't be trusted, so it must send nothing more to other
-// servers.
+// fatal exits the process at once, because its server can't trust its disk or its state and must send nothing more to
+// other servers.
 func (p *process) fatal(err error) {
 	p.log.Error("this server must not go on", "error", err)
 	p.program.Exit(int(api.ExitInternal))
@@ -225,7 +226,8 @@ func notify(state string) {
 	_, _ = io.WriteString(conn, state) // best effort
 }
 
-// credentials loads the certificate with which this process proves its role.
+// credentials loads the certificate with which this process proves its role. It also adds the certificate to the metric
+// p.ends.
 func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
@@ -245,7 +247,7 @@ func (p *process) gossipKey() (transport.GossipKey, error) {
 	return transport.LoadGossipKey(p.cfg.Gossip.KeyFile)
 }
 
-// listen opens the TLS port of a role.
+// listen opens a TLS port on the configured address, with the certificate of creds. Port 0 means any free port.
 func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int,
 	limits transport.Limits) (*transport.Listener, error) {
 	raw, err := transport.ListenTCP(ctx, net.JoinHostPort(p.cfg.Listen.Address, fmt.Sprint(port)))
@@ -256,7 +258,7 @@ func (p *process) listen(ctx context.Context, creds *transport.Credentials, port
 		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
 }
 
-// advertised returns the host:port at which other processes reach a listener of this process.
+// advertised returns the host:port at which other machines reach a listener of this process.
 func (p *process) advertised(l *transport.Listener) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {

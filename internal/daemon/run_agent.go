@@ -30,7 +30,7 @@ type agentPart struct {
 	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
-	taken    error // why the API's port could not be opened at first; nil: it was open
+	taken    error // why the first try to open the API's port failed; nil means that it succeeded
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -48,7 +48,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	}
 	port := p.cfg.Listen.Port
 	if p.cfg.Server != nil {
-		port = 0 // any free port, since the server part has the configured one; the registration reports the agent's port
+		port = 0 // any free port, since the server part has the configured one; servers learn it from the registration
 	}
 	if a.listener, err = a.listen(ctx, port); err != nil {
 		return nil, err
@@ -68,15 +68,16 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	return a, err
 }
 
-// listen opens the TLS port. While another process holds the port, the agent runs without it and tries again. Running
-// instances need their agent more than people need its logs.
+// listen opens the TLS port of the agent. While another process holds the port, the agent runs without it, and the
+// listener tries again to open it. Running instances need their agent more than people need the logs, which the agent
+// serves on this port.
 func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
 	if port == 0 {
 		return a.p.listen(ctx, a.creds, port, transport.Limits{})
 	}
 	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
 	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
-		if a.agent == nil { // at the first try there is no agent yet to report to
+		if a.agent == nil { // the first try is made before the agent exists; openAgent reports its error later
 			a.taken = err
 			return
 		}
@@ -88,7 +89,7 @@ func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, 
 	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
 }
 
-// notePort reports why the API's port is not open; nil means that it is open.
+// notePort logs that the API's port is open, if err is nil, or why it is not open. It also reports that to the agent.
 func (a *agentPart) notePort(err error) {
 	port := a.p.cfg.Listen.Port
 	if err == nil {
@@ -105,14 +106,14 @@ func (a *agentPart) notePort(err error) {
 	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
-// ownPorts returns the ports that the configuration gives to this process. Another process may hold them.
+// ownPorts returns the ports that the configuration gives to this process, even if another process holds them now.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
-// LetPass gives everybody the permission to pass through a directory of root, but not to list it. Instances of other
-// users need that to reach their own directories below it. Without root it does nothing.
+// LetPass allows all users to pass through a directory, but does not allow them to list it. Instances that run as other
+// users need that to reach their own directories below it. If this process does not run as root, LetPass does nothing.
 func LetPass(dir string) error {
 	if os.Geteuid() != 0 {
-		return nil // all instances have the agent's user then
+		return nil // then all instances run as the agent's user
 	}
 	info, err := os.Stat(dir)
 	if err == nil {
@@ -148,8 +149,8 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories.
-// Other users may not pass through the server's, but instances must reach their directories in the agent's.
+// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories:
+// other users may not pass through the server's directory, but instances must reach their directories in the agent's.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
@@ -188,7 +189,7 @@ func (a *agentPart) openGossip() error {
 	return nil
 }
 
-// registrar calls the servers for the agent. After a registration, it also joins the servers' gossip.
+// registrar calls the servers for the agent. After each registration it also joins the servers' gossip.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -233,7 +234,7 @@ func (a *agentPart) run(ctx context.Context) error {
 	if a.unix != nil {
 		listeners = append(listeners, a.unix)
 	}
-	// The agent needs the other parts until it has ended, so their context ends later.
+	// The agent needs the other parts until it has stopped. So their context is canceled only after a.agent.Run returns.
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
@@ -283,8 +284,8 @@ func (a *agentPart) release() {
 	}
 }
 
-// client returns the client with which this process calls servers. It uses the configured addresses first, or this
-// process's own server if there are none, and then the known ones.
+// client returns a client that calls servers with the certificate of creds. Its addresses are those in servers, or that
+// of this process's own server if servers is empty, followed by those in known.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

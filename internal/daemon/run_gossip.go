@@ -13,24 +13,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pauses between attempts to open gossip again. The pause doubles with each attempt, up to regossipMost.
+// The pauses between attempts to open gossip again, or to find the configured port free. The pause doubles with each
+// attempt, up to regossipMost.
 const (
 	regossipFirst = time.Second
 	regossipMost  = time.Minute
 )
 
-// agentGossip is an agent's member of the gossip pool. While another process holds the configured port, it uses any
-// free port: without gossip there are no heartbeats, and the node would become offline. It is safe for concurrent use.
+// agentGossip is an agent's member of the gossip pool. While another process holds the configured port, agentGossip
+// uses any free port: without gossip there are no heartbeats, and the node would become offline. It is safe for
+// concurrent use.
 type agentGossip struct {
 	cfg  cluster.PoolConfig
 	log  hclog.Logger
-	tell func(port int, problem *model.PortProblem) // reports on the configured port; nil: the port is open
+	tell func(port int, problem *model.PortProblem) // reports on the configured port; nil means that it is open
 
 	inbox chan []byte
 	mu    sync.Mutex
 	pool  *cluster.Pool
-	spare bool // the pool is on another port than configured
-	join  []string
+	spare bool     // the pool is on a port other than the configured one
+	join  []string // addresses of the latest Join, for the next pool
 }
 
 var _ cluster.Courier = (*agentGossip)(nil)
@@ -43,7 +45,7 @@ func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *model.PortProblem))
 	return g, nil
 }
 
-// open opens the pool on the configured port. If that port is taken, it uses any free one.
+// open opens the pool on the configured port. If that port is taken, it uses any free port and reports the problem.
 func (g *agentGossip) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +80,7 @@ func (g *agentGossip) now() (*cluster.Pool, bool) {
 	return g.pool, g.spare
 }
 
-// run keeps the pool joined until ctx ends. If the pool is on another port than configured, run waits until the
+// run runs the pool until ctx is canceled. If the pool is on a port other than the configured one, run waits until the
 // configured port is free, and then opens the pool there.
 func (g *agentGossip) run(ctx context.Context) error {
 	for {
@@ -87,7 +89,7 @@ func (g *agentGossip) run(ctx context.Context) error {
 			return nil
 		}
 		pool, _ := g.now()
-		_ = pool.Close() // wait until the servers know that this member left, because the next pool has the same name
+		_ = pool.Close() // first tells the servers that this member leaves, because the next pool has the same name
 		for pause := regossipFirst; ; pause = min(2*pause, regossipMost) {
 			err := g.open()
 			if err == nil {
@@ -105,7 +107,8 @@ func (g *agentGossip) run(ctx context.Context) error {
 	}
 }
 
-// runPool runs the current pool until ctx ends, or until its configured port is free.
+// runPool runs the current pool until ctx is canceled. If the pool is on a port other than the configured one, runPool
+// also returns when the configured port is free.
 func (g *agentGossip) runPool(ctx context.Context) {
 	pool, spare := g.now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -139,7 +142,7 @@ func (g *agentGossip) runPool(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// Join contacts the gossip of servers. It blocks, at most 5 s for each.
+// Join contacts the gossip of servers. It blocks for at most 5 s for each address.
 func (g *agentGossip) Join(addresses ...string) error {
 	g.mu.Lock()
 	g.join = addresses
@@ -175,7 +178,7 @@ func (g *agentGossip) Close() error {
 	return pool.Close()
 }
 
-// waited waits for d, and returns false if ctx ended first.
+// waited waits for d. It returns false if ctx is canceled first.
 func waited(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

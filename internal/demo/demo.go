@@ -19,11 +19,11 @@ import (
 
 // Options are the flags of `outspan demo`.
 type Options struct {
-	Keep bool // leave the cluster running until ctx ends
+	Keep bool // after the demo, leave the cluster running until ctx is canceled
 	Out  io.Writer
 }
 
-// demo runs the demo on a real cluster, and checks what the demo claims.
+// demo is one run of the demo on a real cluster.
 type demo struct {
 	*procs.Sandbox
 	out     io.Writer
@@ -36,11 +36,11 @@ type demo struct {
 // measurement is a line of the summary.
 type measurement struct{ what, value string }
 
-// demoInstances is the count of the demo's group. All but two of the instances must stay ready.
+// demoInstances is the count of the demo's group. The budget lets at most two of the instances be down.
 const demoInstances = 8
 
 // Run runs the demo: three servers, four agents and a web service, as real processes on loopback. It returns an error
-// if anything that the demo promises did not happen. In any case it removes everything again.
+// if the cluster does not do what the demo promises. It always removes everything that it created before it returns.
 func Run(ctx context.Context, options Options) (err error) {
 	s, err := procs.New(3, 4)
 	if err != nil {
@@ -65,7 +65,8 @@ func Run(ctx context.Context, options Options) (err error) {
 	return nil
 }
 
-// tell runs the chapters of the demo in order. Once the service is up, the prober sends it requests until the end.
+// tell runs the chapters of the demo in order. After runJob, the prober sends requests to the service until the last
+// chapter is over.
 func (d *demo) tell(ctx context.Context) error {
 	if err := d.startCluster(ctx); err != nil {
 		return err
@@ -97,7 +98,8 @@ func (d *demo) measured(what, format string, args ...any) {
 	d.results = append(d.results, measurement{what, fmt.Sprintf(format, args...)})
 }
 
-// show runs a command as a person would, and prints it with its output.
+// show runs a command as a user would, and prints it with its output. It returns an error for an exit code other than
+// want.
 func (d *demo) show(ctx context.Context, want int, args ...string) error {
 	d.say("$ outspan %s", strings.Join(args, " "))
 	out, code, err := d.Run(ctx, args...)
@@ -118,7 +120,7 @@ func (d *demo) summary() {
 	d.say("  %-58s %s", "the whole demo", time.Since(d.began).Round(100*time.Millisecond))
 }
 
-// showLogs prints the last lines of every log, because the files are removed afterwards.
+// showLogs prints the last lines of every process's log, because Run removes the log files.
 func (d *demo) showLogs() {
 	for _, m := range d.Members() {
 		d.say("\n-- last lines of %s", m.Name)

@@ -1,2 +1,2 @@
-// Package demo runs `outspan demo` on a real cluster, and checks everything that it claims.
+// Package demo runs `outspan demo` on a real cluster, and checks everything that the demo claims.
 package demo

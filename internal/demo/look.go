@@ -10,8 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// How the demo reads the state of the cluster, and what it waits for. It relies only on fields of the commands' JSON
-// output that are documented.
+// The demo reads the state of the cluster from the commands' JSON output. It relies only on documented fields.
 
 type nodeList struct {
 	Items []struct {
@@ -50,7 +49,8 @@ type eventView struct {
 	Data          struct{ Before, After string }
 }
 
-// until calls done every 50 ms, until done returns true or limit has passed.
+// until calls done every 50 ms, until done returns true, limit has passed or ctx is canceled. The error names the
+// awaited event by what.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	err := procs.Until(ctx, limit, 50*time.Millisecond, func(context.Context) error {
 		ok, err := done()
@@ -65,7 +65,7 @@ func until(ctx context.Context, what string, limit time.Duration, done func() (b
 	return nil
 }
 
-// pause waits for d or until ctx ends.
+// pause waits for d, or until ctx is canceled.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -73,7 +73,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// whileAllRun returns a context that is canceled when a server or an agent ends.
+// whileAllRun returns a context that is canceled when a server or an agent exits.
 func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, m := range d.Members() {
@@ -103,7 +103,7 @@ func (d *demo) waitEligible(ctx context.Context) error {
 	})
 }
 
-// ready counts the instances that serve now.
+// ready counts the instances that are ready and should run.
 func (d *demo) ready(ctx context.Context) (int, error) {
 	list, err := d.instances(ctx)
 	n := 0
@@ -128,7 +128,7 @@ func (d *demo) waitReady(ctx context.Context) error {
 	})
 }
 
-// emptied checks that a node has no instances any more, according to the servers and to the process table.
+// emptied checks that a node has no instances any more, according to the servers and to the kernel's process table.
 func (d *demo) emptied(ctx context.Context, name string) error {
 	var nodes nodeList
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
@@ -149,7 +149,7 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 	return nil
 }
 
-// allPIDs returns the processes of all agents' instances.
+// allPIDs returns the process ids of all instances and their shims, sorted.
 func (d *demo) allPIDs() (all []int) {
 	for _, m := range d.Agents {
 		all = append(all, d.ProcessesOf(m, "shim")...)
@@ -171,7 +171,8 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 	return false, fmt.Errorf("there is no node %s", name)
 }
 
-// eventTime returns the time of an event of this kind and outcome. Events older than a second before from don't count.
+// eventTime returns the time of the first event that has the type kind and the new state after. It ignores events that
+// are more than a second older than from.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
 	found bool, err error) {
 	var list struct{ Items []eventView }
@@ -201,7 +202,7 @@ func (d *demo) leader(ctx context.Context) (*procs.Member, error) {
 	return nil, fmt.Errorf("no leader among the members")
 }
 
-// onePerSlot checks that no slot has two running instances after the failover.
+// onePerSlot checks that no slot has two instances that should run after the failover.
 func (d *demo) onePerSlot(ctx context.Context) error {
 	list, err := d.instances(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// prober sends requests to a service at a steady rate, through the ports that the agents expose. Each request uses a
-// new connection. The prober counts failures.
+// prober sends requests to a service at a steady rate, through the exposed port of each agent in turn. Each request
+// uses a new connection. The prober counts requests and failures.
 type prober struct {
 	client *http.Client
 
@@ -36,7 +36,7 @@ func newProber(targets []string) *prober {
 	}
 }
 
-// run sends requests until ctx ends, and returns when the last request has ended.
+// run sends requests until ctx is canceled, and returns when the last request is answered or has failed.
 func (p *prober) run(ctx context.Context) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -66,7 +66,7 @@ func (p *prober) probe(target string) {
 	}
 }
 
-// ask sends one request and returns why the request failed; "" if it succeeded.
+// ask sends one request. It returns why the request failed, or "" if it succeeded.
 func (p *prober) ask(target string) string {
 	answer, err := p.client.Get("http://" + target + "/")
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *prober) tally() tally {
 	return tally{p.sent, p.failed, p.last}
 }
 
-// avoid stops sending requests to a target whose machine is about to be killed. Real clients would use another one.
+// avoid stops sending requests to a target whose machine is about to be killed. Real clients would use another target.
 func (p *prober) avoid(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

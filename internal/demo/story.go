@@ -94,7 +94,7 @@ func (d *demo) loseMachine(ctx context.Context) error {
 	d.title("A machine dies: kill -9 of the agent n2 and of everything that it runs")
 	victim := d.Agents[1]
 	d.prober.avoid(d.service(victim))
-	pause(ctx, 100*time.Millisecond) // let the open requests to n2 end
+	pause(ctx, 100*time.Millisecond) // let the open requests to n2 finish
 	before, began := d.prober.tally(), time.Now()
 	d.KillAll(victim)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {
@@ -196,7 +196,7 @@ func (d *demo) loseServers(ctx context.Context) error {
 		d.say("kill -9 of %s", m.Name)
 		m.Kill()
 	}
-	pause(ctx, 4*time.Second) // twice the time for which a node may be silent
+	pause(ctx, 4*time.Second) // twice offline_after of the sandbox
 	for _, m := range d.Servers {
 		if err := m.Start(); err != nil {
 			return err

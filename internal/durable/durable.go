@@ -1,4 +1,4 @@
-// Package durable replaces files so that a crash or a power cut leaves either the old content or the new one.
+// Package durable replaces files so that a crash or a power cut leaves either the old or the new content.
 package durable
 
 import (
@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file beside path, named path + ".new", and renames it to path. Before it returns, the content and
-// the name are on disk. After an error path is unchanged, unless only the last step failed: then a power cut may bring
-// the old content back. Calls for the same path must not overlap. Replace blocks as long as the disk does.
+// Replace writes a file named path + ".new", and renames it to path. When it returns nil, the content and the name are
+// on disk. When it returns an error, path is unchanged, unless only the sync of the directory failed: then path has the
+// new content, but a power cut may bring the old content back. Calls for the same path must not overlap. Replace blocks
+// as long as the disk does.
 func Replace(path string, write func(io.Writer) error, mode fs.FileMode) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -30,7 +31,7 @@ func Replace(path string, write func(io.Writer) error, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReplaceBytes is Replace with content that is known.
+// ReplaceBytes is like Replace, but takes the content as bytes.
 func ReplaceBytes(path string, content []byte, mode fs.FileMode) error {
 	return Replace(path, func(w io.Writer) error {
 		_, err := w.Write(content)
@@ -38,7 +39,8 @@ func ReplaceBytes(path string, content []byte, mode fs.FileMode) error {
 	}, mode)
 }
 
-// SyncDir makes the names in a directory survive a power cut. It blocks as long as the disk does.
+// SyncDir writes the names in a directory to disk, so that they survive a power cut. It blocks as long as the disk
+// does.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

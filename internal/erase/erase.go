@@ -1,5 +1,5 @@
 // Package erase removes directory trees with arbitrary contents. A tree may be nested more deeply than a process can
-// have files open. It may have paths longer than the kernel accepts, and entries whose owner has no permissions.
+// have files open. Its paths may be longer than the kernel accepts, and its owner may lack permissions on directories.
 package erase
 
 import (
@@ -20,10 +20,10 @@ const (
 	batch = 256
 )
 
-// Tree removes path and everything below it. A missing path is no error. Symbolic links are removed, not followed. At
-// most 40 files are open at a time. If an entry can't be removed, the rest is removed anyway, and the error is about
-// the first such entry. The error's text is short, however deep the entry was. Nobody else may move files inside the
-// tree meanwhile.
+// Tree removes path and everything below it. A missing path is no error. Tree removes symbolic links, and does not
+// follow them. It has at most 40 files open at a time. If an entry can't be removed, Tree removes the rest anyway, and
+// returns an error about the first such entry. The error's text is short, however deep the entry is. Nobody else may
+// move files inside the tree meanwhile.
 func Tree(path string) error {
 	err := os.Remove(path) // succeeds for a file, a symbolic link and an empty directory
 	if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -38,7 +38,7 @@ func Tree(path string) error {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	e := eraser{root: root, prefix: ".erase-" + strconv.Itoa(os.Getpid()) + "-"}
-	for e.moved = true; e.moved; { // repeat: directories that were moved to the root are still to be removed
+	for e.moved = true; e.moved; { // repeat, because directories that were moved to the root must still be removed
 		e.moved, e.failed = false, nil
 		e.empty(root, 1)
 	}
@@ -52,7 +52,8 @@ func Tree(path string) error {
 	return nil
 }
 
-// open opens a directory so that its entries can be removed, even if its owner has no permissions.
+// open opens a directory. If the owner lacks permissions on the directory, open adds them, so that its entries can be
+// removed.
 func open(at int, name string) (*os.File, error) {
 	const how = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, how, 0)
@@ -72,8 +73,8 @@ func open(at int, name string) (*os.File, error) {
 // eraser is the removal of one tree.
 type eraser struct {
 	root   *os.File
-	prefix string // of the names that moved directories get
-	next   int    // number for the next such name
+	prefix string // begins the names that moved directories get
+	next   int    // number that ends the next of these names
 	moved  bool   // a directory was moved to the root in this round
 	failed error  // first error of this round
 }
@@ -84,9 +85,9 @@ func (e *eraser) fail(name string, err error) {
 	}
 }
 
-// empty removes the entries of a directory, as far as possible. level is the number of open directories.
+// empty removes the entries of a directory, as far as possible. level is how many directories are open, including dir.
 func (e *eraser) empty(dir *os.File, level int) {
-	for again := true; again; { // repeat: reading may skip names while entries are removed
+	for again := true; again; { // repeat, because reading may skip names while entries are removed
 		again = false
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			e.fail(dir.Name(), err)
@@ -149,9 +150,9 @@ func (e *eraser) rmdir(at int, name string) error {
 	return err
 }
 
-// moveUp moves a directory that is nested too deep to the root of the tree.
+// moveUp moves a directory that is nested too deeply to the root of the tree. It reports whether it did.
 func (e *eraser) moveUp(at int, name string) bool {
-	const tries = 1000 // entries of the tree may already have these names
+	const tries = 1000 // several, because entries of the root may already have the first names
 	var err error
 	for range tries {
 		to := e.prefix + strconv.Itoa(e.next)

@@ -5,8 +5,9 @@
 // go test takes one target at a time. If the time ends in the middle of an input, go test sometimes fails with "context
 // deadline exceeded" and writes no input. That is no finding, and fuzzall does not count it as one.
 //
-// The exit code is 0 when no target found anything, 1 when one did, and 2 when the command line can't be read. The last
-// line has the number of targets that passed and failed.
+// The exit code is 0 if every target passed. It is 1 if a target failed or was left out after a signal, or if REGEXP
+// matches no target. It is 2 if the command line is invalid or the targets can't be listed. The last line has the
+// numbers of targets that passed and failed.
 package main
 
 import (
@@ -104,7 +105,7 @@ func find(root string, wanted *regexp.Regexp) ([]target, error) {
 	return found, err
 }
 
-// fuzz runs one target. It stops a target that hangs.
+// fuzz runs one target and returns its output. It stops a target that hangs.
 func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // includes the time of the build
 	defer cancel()
@@ -123,10 +124,10 @@ const (
 	found verdict = "FAIL"
 )
 
-// outOfTime matches what go test prints, besides other lines, when the time ends in the middle of an input.
+// outOfTime matches lines that go test prints when the time ends in the middle of an input.
 var outOfTime = regexp.MustCompile(`(?m)^--- FAIL: Fuzz\w+ \([0-9.]+s\)\n +context deadline exceeded\n`)
 
-// judge returns the verdict on a run. A run that only ended in the middle of an input counts as fine.
+// judge returns the verdict on a run. A run that failed only because its time ended in the middle of an input is fine.
 func judge(out []byte, err error) verdict {
 	var exit *exec.ExitError
 	switch {

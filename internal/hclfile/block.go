@@ -4,22 +4,23 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Field is one key that a body may have: an attribute or a block. It refers to the variable that is decoded or printed.
+// Field is one key that a body may have: an attribute or a block. It refers to the variable that the key is decoded
+// into and printed from.
 type Field struct {
 	name     string
-	kind     string   // of an attribute: the values that it takes, for people
+	kind     string   // description of the values that an attribute takes
 	labels   []string // names of a block's labels
 	repeated bool     // a block that may appear more than once
 	required bool
 
-	set       func(*Decoder, *hcl.Attribute) // decodes an attribute
-	open      func(*Decoder, *hcl.Block)     // decodes a block
-	keys      func() []Field                 // the keys of a block
-	variables func(*Decoder, hcl.Body) *hcl.EvalContext
-	emit      func(*Printer) // prints the key; nil: it is never printed
-	rank      int            // position when it is printed: the lowest comes first
+	set       func(*Decoder, *hcl.Attribute)            // decodes an attribute
+	open      func(*Decoder, *hcl.Block)                // decodes a block
+	keys      func() []Field                            // the keys of a block
+	variables func(*Decoder, hcl.Body) *hcl.EvalContext // returns a block's variables; nil means those outside it
+	emit      func(*Printer)                            // prints the key; nil means that the key is never printed
+	rank      int                                       // fields are printed in ascending order of rank
 
-	label interface { // set if the field is the label of its block, and not a key
+	label interface { // not nil if the field is the label of its block, and not a key
 		get() string
 		put(text string)
 	}
@@ -37,7 +38,7 @@ func (f Field) Takes(kind string) Field {
 	return f
 }
 
-// PrintIf omits the key from printed files unless so is true.
+// PrintIf omits the key from printed files if so is false.
 func (f Field) PrintIf(so bool) Field {
 	if !so {
 		f.emit = nil
@@ -45,7 +46,8 @@ func (f Field) PrintIf(so bool) Field {
 	return f
 }
 
-// Checked adds a check of an attribute's decoded value. check returns what is wrong with the value, or "".
+// Checked adds a check that runs after an attribute is decoded. check returns what is wrong with the value, or an empty
+// summary if the value is valid.
 func (f Field) Checked(check func() (summary, detail string)) Field {
 	set := f.set
 	f.set = func(d *Decoder, a *hcl.Attribute) {
@@ -57,7 +59,8 @@ func (f Field) Checked(check func() (summary, detail string)) Field {
 	return f
 }
 
-// Variables returns the field of a block with a function that gives the variables for expressions in the block.
+// Variables sets the function that returns the variables for expressions in the block. The function gets the block's
+// body.
 func (f Field) Variables(of func(*Decoder, hcl.Body) *hcl.EvalContext) Field {
 	f.variables = of
 	return f
@@ -68,10 +71,10 @@ type labelOf[T ~string] struct{ to *T }
 func (l labelOf[T]) get() string     { return string(*l.to) }
 func (l labelOf[T]) put(text string) { *l.to = T(text) }
 
-// Label is the label of the block that has this field in its list.
+// Label returns the field for the label of a block. It belongs in the list of the block's fields.
 func Label[T ~string](to *T) Field { return Field{label: labelOf[T]{to}} }
 
-// labelled separates the label of a block from its other fields.
+// labelled separates the fields of a block into its label, if it has one, and the rest.
 func labelled(fields []Field) (label, rest []Field) {
 	for _, f := range fields {
 		if f.label != nil {
@@ -110,7 +113,8 @@ func Block(name string, fields ...Field) Field {
 	}
 }
 
-// Optional is a block that may appear once. It sets *to; unless an earlier file did so, the value starts as fresh.
+// Optional is a block that may appear once, and is decoded into *to. If *to is nil, it is first set to fresh. If an
+// earlier file has set *to, the block changes that value. The block is not printed if *to is nil.
 func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))),
@@ -129,8 +133,8 @@ func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Fiel
 	}
 }
 
-// Blocks is a block that may appear more than once. If it has a label, each label may appear once. Each block adds an
-// element, which starts as fresh.
+// Blocks is a block that may appear more than once. If it has a label, each label may appear once. Each block is
+// decoded into a copy of fresh, which is then appended to *to.
 func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))), repeated: true,

@@ -15,12 +15,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute is a key whose value is decoded by set. kind describes its values for people. The key is never printed.
+// Attribute is an attribute that set decodes. kind describes its values for people. The attribute is never printed.
 func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 	return Field{name: name, kind: kind, set: set}
 }
 
-// printed is an attribute that is printed with the text that value returns. If the text is "", the key is not printed.
+// printed is like Attribute, but the attribute is printed with the expression that value returns, unless that is "".
 func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*Printer) string) Field {
 	f := Attribute(name, kind, set)
 	f.emit = func(p *Printer) {
@@ -31,7 +31,7 @@ func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*
 	return f
 }
 
-// Text is an attribute that takes a text. An empty text is not printed.
+// Text is an attribute that takes a string. An empty string is not printed.
 func Text[T ~string](name string, to *T) Field {
 	return printed(name, "text", func(d *Decoder, a *hcl.Attribute) {
 		if v, ok := d.Text(a, name+` = "..."`); ok {
@@ -40,7 +40,8 @@ func Text[T ~string](name string, to *T) Field {
 	}, func(p *Printer) string { return p.unlessEmpty(string(*to)) })
 }
 
-// Text evaluates an attribute that takes a text. example shows one in the error message.
+// Text evaluates an attribute that takes a string. If the value is not a string, Text adds a mistake that shows
+// example, and returns false.
 func (d *Decoder) Text(a *hcl.Attribute, example string) (string, bool) {
 	v, ok := d.value(a, cty.String, example)
 	if !ok {
@@ -58,13 +59,14 @@ func Flag(name string, to *bool) Field {
 	}, func(*Printer) string { return strconv.FormatBool(*to) })
 }
 
-// Flag evaluates an attribute that takes true or false. example shows one in the error message.
+// Flag evaluates an attribute that takes true or false. For any other value it adds a mistake that shows example, and
+// ok is false.
 func (d *Decoder) Flag(a *hcl.Attribute, example string) (value, ok bool) {
 	v, ok := d.value(a, cty.Bool, example)
 	return ok && v.True(), ok
 }
 
-// Number is an attribute that takes a whole number of at most 32 bits.
+// Number is an attribute that takes a whole number from -1<<31 to 1<<31.
 func Number[T ~int | ~int64](name string, to *T) Field {
 	return printed(name, "whole number", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.Number, name+` = 1`)
@@ -86,7 +88,8 @@ func Duration(name string, to *model.Duration) Field {
 		func(p *Printer) string { return p.quoted(to.String()) })
 }
 
-// OptionalDuration is a Duration that may be missing: *to is nil then.
+// OptionalDuration is like Duration, but *to may be nil. A missing attribute leaves *to unchanged, and nil is not
+// printed.
 func OptionalDuration(name string, to **model.Duration) Field {
 	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) {
 		*to = new(model.Duration)
@@ -128,7 +131,7 @@ func Size(name string, to *int64) Field {
 	}, func(p *Printer) string { return p.quoted(sizeExact(*to)) })
 }
 
-// sizeExact formats bytes in the largest unit that leaves no remainder.
+// sizeExact formats a number of bytes in the largest unit that leaves no remainder.
 func sizeExact(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -138,7 +141,7 @@ func sizeExact(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// Texts is an attribute that takes a list of texts. An empty list is not printed.
+// Texts is an attribute that takes a list of strings. An empty list is not printed.
 func Texts[T ~string](name string, to *[]T) Field {
 	return printed(name, "list of texts", func(d *Decoder, a *hcl.Attribute) {
 		if list, ok := d.Texts(a); ok {
@@ -147,7 +150,8 @@ func Texts[T ~string](name string, to *[]T) Field {
 	}, func(p *Printer) string { return p.list(asTexts[string](*to)) })
 }
 
-// Texts evaluates an attribute that takes a list of texts. If ok is true, the list is not nil.
+// Texts evaluates an attribute that takes a list of strings. For any other value it adds a mistake and returns false.
+// An empty list is returned as an empty slice, not as nil.
 func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	v, ok := d.eval(a)
 	if !ok {
@@ -169,7 +173,7 @@ func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	return list, true
 }
 
-// asTexts converts the elements of a list to another text type.
+// asTexts converts the elements of a list to another string type.
 func asTexts[T, S ~string](list []S) []T {
 	out := make([]T, len(list))
 	for i, one := range list {
@@ -178,7 +182,7 @@ func asTexts[T, S ~string](list []S) []T {
 	return out
 }
 
-// Names is an attribute that takes one name or a list of names.
+// Names is an attribute that takes one name or a list of names. One name replaces *to, but a list is appended to *to.
 func Names[T ~string](name string, to *[]T) Field {
 	return printed(name, "name, or list of names", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -204,8 +208,8 @@ func Names[T ~string](name string, to *[]T) Field {
 	})
 }
 
-// Amount is an attribute that takes a number of instances, such as 2, or a percentage, such as "25%". nil is not
-// printed.
+// Amount is an attribute that takes a number of instances, such as 2, or a percentage, such as "25%". A nil amount is
+// not printed.
 func Amount(name string, to **model.Amount) Field {
 	return printed(name, "whole number or percentage", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -238,7 +242,7 @@ func Amount(name string, to **model.Amount) Field {
 	})
 }
 
-// TextMap is an attribute that takes a map of texts. An empty map is not printed.
+// TextMap is an attribute that takes a map of strings. An empty map is not printed.
 func TextMap(name string, to *map[string]string) Field {
 	return printed(name, "map of texts", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.eval(a)
@@ -302,7 +306,7 @@ func NumberMap(name string, to *map[string]uint64) Field {
 	})
 }
 
-// object returns an HCL map with these lines, or "" if there are none.
+// object returns an HCL object with these lines, or "" if there are none.
 func object(lines string) string {
 	if lines == "" {
 		return ""

@@ -4,24 +4,24 @@ import "strings"
 
 // Key is one key of a file that the decoder accepts.
 type Key struct {
-	Path     string   // names of the blocks around it and its own, with dots: job.group.check.interval
+	Path     string   // names of the blocks around the key and its own name, with dots: job.group.check.interval
 	Type     string   // values that an attribute takes, in words; "block" for a block
 	Labels   []string // names of a block's labels
 	Repeated bool     // a block that may appear more than once
 	Required bool
 }
 
-// KeyText is the text about an attribute in the reference. Default and Example are as written in the file, with units.
+// KeyText describes an attribute in the reference documentation. Default and Example are written as in a file.
 type KeyText struct {
 	Means   string
-	Default string // empty: there is no default, or Means has it
+	Default string // "" means that there is no default, or that Means says what it is
 	Example string
 
-	Beside string // other keys that its block needs in a valid example
-	With   string // other keys and blocks that its group needs in a valid example
+	Beside string // other keys that the attribute's block needs in a valid example
+	With   string // other keys and blocks that the block's group needs in a valid example
 }
 
-// Keys lists the keys of a file, each block before its content, in the order of its fields.
+// Keys lists the keys of a file in the order of the fields. Each block is followed by the keys in it.
 func Keys(fields ...Field) []Key { return keysBelow("", fields) }
 
 func keysBelow(prefix string, fields []Field) []Key {
@@ -42,8 +42,8 @@ func keysBelow(prefix string, fields []Field) []Key {
 	return all
 }
 
-// Table returns a Markdown table of the attributes of one block, by its path ("" for what stands in no block); "" if it
-// has none.
+// Table returns a Markdown table of the attributes of the block with this path, or of those outside all blocks if the
+// path is "". It returns "" if there are no attributes.
 func Table(keys []Key, texts map[string]KeyText, block string) string {
 	rows := ""
 	for _, k := range keys {
@@ -64,7 +64,7 @@ func Table(keys []Key, texts map[string]KeyText, block string) string {
 	return "\n| key | takes | default | example | meaning |\n|---|---|---|---|---|\n" + rows
 }
 
-// TableRow returns a row of a Markdown table. Code without content in a cell is left out.
+// TableRow returns a row of a Markdown table. It removes empty code spans from the cells, and escapes vertical bars.
 func TableRow(cells ...string) string {
 	for i := range cells {
 		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cells[i], "``", ""), "|", "\\|")

@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// places has the ranges of keys and blocks in their files. They are found by path from the top: "log/level",
-// "job/web/group/http/check/alive/path". Checks that need the whole file use them to report the line of a mistake. If
-// several files have a key, the last one counts.
+// places maps paths of keys and blocks to their ranges in their files. A path begins at the top of the file, such as
+// "log/level" or "job/web/group/http/check/alive/path". Checks that need the whole file use places to report where a
+// mistake is. If several files have a key, places has the range in the last file.
 type places map[string]hcl.Range
 
 func (d *Decoder) note(at hcl.Range, path ...string) {
@@ -53,7 +53,7 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	return diags
 }
 
-// plainly returns a clearer text for a message of the HCL parser; "" if the parser's is clear enough.
+// plainly returns a clearer message in place of one of the HCL parser, or "" if the parser's message is clear enough.
 func plainly(d *hcl.Diagnostic) string {
 	switch {
 	case d.Summary == "Variables not allowed" || isBareWord(d):
@@ -68,7 +68,7 @@ func plainly(d *hcl.Diagnostic) string {
 	return ""
 }
 
-// isBareWord reports whether the message is about a word without quotes, which the parser took for a variable.
+// isBareWord reports whether the message is about a word without quotes, which the parser mistook for a variable.
 func isBareWord(d *hcl.Diagnostic) bool {
 	word, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
 	return d.Summary == "Unknown variable" && ok && len(word.Traversal) == 1
@@ -92,7 +92,8 @@ func Hinted(err error, hint string) error {
 	return err
 }
 
-// NoHCL reports whether parsing failed because the file contains something other than blocks and attributes.
+// NoHCL reports whether the first mistake is that the file contains something other than attributes and blocks. Such a
+// file may not be HCL at all.
 func (d *Decoder) NoHCL() bool {
 	return len(d.diags) > 0 && d.diags[0].Summary == "Argument or block definition required"
 }

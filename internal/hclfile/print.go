@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Printer prints fields as a file. The zero value escapes all templates, so that texts are printed literally.
+// Printer prints fields as a file. The zero value escapes all templates, so that strings keep their literal value.
 type Printer struct {
-	// Filled reports whether "${name}" in a text is a template to print unescaped. All other templates are escaped.
+	// Filled reports whether "${name}" in a string is a template to print unescaped. All other templates are escaped.
 	Filled func(name string) bool
 
 	b strings.Builder
 }
 
-// PrintFirst makes the printer put the named fields of a body first, in this order. Keys still returns the list's
-// order.
+// PrintFirst makes the printer put the named fields of a body first, in the order of names. The order of the list,
+// which Keys follows, stays the same.
 func PrintFirst(fields []Field, names ...string) []Field {
 	for i := range fields {
 		if at := slices.Index(names, fields[i].name); at >= 0 {
@@ -57,7 +57,7 @@ func (p *Printer) block(name string, fields []Field) {
 	p.b.WriteString(" {")
 	inner := Printer{Filled: p.Filled}
 	inner.fields(rest)
-	if inside := inner.b.String(); inside != "" { // else the block stays on one line: port "http" {}
+	if inside := inner.b.String(); inside != "" { // an empty block stays on one line: port "http" {}
 		p.b.WriteString("\n" + inside)
 	}
 	p.b.WriteString("}\n")
@@ -65,7 +65,7 @@ func (p *Printer) block(name string, fields []Field) {
 
 func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }
 
-// unlessEmpty returns a text in quotes, or "" for an empty text.
+// unlessEmpty returns text as an HCL string, or "" if it is empty.
 func (p *Printer) unlessEmpty(text string) string {
 	if text == "" {
 		return ""
@@ -73,7 +73,7 @@ func (p *Printer) unlessEmpty(text string) string {
 	return p.quoted(text)
 }
 
-// list returns a list of texts, or "" for an empty list.
+// list returns texts as an HCL list of strings, or "" if there are none.
 func (p *Printer) list(texts []string) string {
 	if len(texts) == 0 {
 		return ""
@@ -108,8 +108,8 @@ func (p *Printer) quoted(s string) string {
 	return b.String()
 }
 
-// escaped returns a character as it is written in an HCL string, which has no \x and no \a. again means that the next
-// character is the same: in "$$" and "%%" the first one is escaped, because HCL reads these pairs as escapes.
+// escaped returns a character as it is written in an HCL string, which has no \x and no \a. again is true if the next
+// character is the same: in "$$" and "%%" the first character is escaped, because HCL reads these pairs as escapes.
 func escaped(r rune, again bool) string {
 	switch {
 	case r == '"' || r == '\\':

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Limits of one file. The HCL parser is recursive, and a stack overflow can't be recovered. So the lexer counts the
-// nesting before the file is parsed.
+// Limits of one file. The HCL parser is recursive, and a program can't recover from a stack overflow. So checkNesting
+// counts the nesting in the tokens of the file before the file is parsed.
 const (
 	maxFileBytes = 256 << 10
 	maxNesting   = 64
@@ -35,7 +35,8 @@ func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	return file.Body, nil
 }
 
-// checkNesting refuses blocks nested too deeply, and too many operators on one line. No real file comes near the limit.
+// checkNesting refuses brackets that are nested too deeply, and too many operators on one line. No real file comes near
+// the limit.
 func checkNesting(name string, src []byte) hcl.Diagnostics {
 	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -70,7 +71,8 @@ func problem(at hcl.Range, summary, detail string) hcl.Diagnostics {
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &at}}
 }
 
-// asError joins all diagnostics into one error, one per line: "web.hcl:3,5: Unsupported argument: ...". Code: invalid.
+// asError joins all diagnostics into one error with a line for each, such as "web.hcl:3,5: Unsupported argument: ...".
+// It returns nil if no diagnostic is an error. Code: invalid.
 func asError(diags hcl.Diagnostics) error {
 	if !diags.HasErrors() {
 		return nil

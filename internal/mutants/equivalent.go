@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// known has the mutants that don't change the program's behaviour, by Mutant.key. The value is the reason.
+// known has the mutants that don't change the program's behaviour. It maps their keys (Mutant.key) to the reasons.
 type known map[string]string
 
-// readEquivalents reads equivalents.txt. Each paragraph has four lines: package, function, change, and the changed
-// source text. The lines after them begin with "#" and give the reason.
+// readEquivalents parses the content of equivalents.txt. Each paragraph describes a mutant in four lines: package,
+// function, change, and the changed source text. Further lines begin with "#" and give the reason. A paragraph that has
+// only such lines is a comment.
 func readEquivalents(text string) (known, error) {
 	all := known{}
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -22,7 +23,7 @@ func readEquivalents(text string) (known, error) {
 			}
 		}
 		switch {
-		case len(fields) == 0: // a comment about the whole file
+		case len(fields) == 0: // a comment
 		case len(fields) != 4 || len(reason) == 0:
 			return nil, fmt.Errorf("equivalents.txt: four lines and a reason are wanted, not %q", paragraph)
 		default:
@@ -36,7 +37,7 @@ func readEquivalents(text string) (known, error) {
 	return all, nil
 }
 
-// leaveOut returns the mutants that are not in k. An entry of k that fits no mutant is an error.
+// leaveOut returns the mutants that are not in k. It returns an error if an entry of k fits no mutant.
 func (k known) leaveOut(all []Mutant) ([]Mutant, error) {
 	var rest []Mutant
 	used := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Mutant is one change of the product's source. IDs count from 1 in the order of the source.
+// Mutant is one change of the product's source. IDs count from 1, through all packages that are changed.
 type Mutant struct {
 	ID      int
 	Package string // name of the package
@@ -34,14 +34,15 @@ func (m Mutant) key() string {
 	return strings.Join([]string{m.Package, m.Func, m.Change, m.Source}, "\t")
 }
 
-// findings are the mutants of some packages, and their sources with all mutants in them.
+// findings are the mutants of some packages, and the packages' sources with all mutants in them.
 type findings struct {
 	packages []*packages.Package
 	mutants  []Mutant
-	sources  map[string][]byte // by absolute path: what is built in place of the file
+	sources  map[string][]byte // by absolute path; built in place of the files there, or as additional files
 }
 
-// find reads packages and finds all possible mutants. It writes all of them into the sources, each behind a switch.
+// find loads the packages that match patterns and finds all possible mutants. The returned sources contain all mutants,
+// each behind a switch.
 func find(patterns []string) (findings, error) {
 	config := &packages.Config{Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 		packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedExportFile}
@@ -155,7 +156,7 @@ func nameOf(d *ast.FuncDecl) string {
 	}
 }
 
-// body finds mutants in a node that belongs to a function of type of; nil: to no function.
+// body finds mutants in n, which is the body of a function of type of. If of is nil, n is outside all functions.
 func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -180,7 +181,8 @@ func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	})
 }
 
-// statements adds mutants that drop a call or an assignment, or return zero values.
+// statements adds mutants that drop a call, an assignment or an increment, or that return zero values. A statement that
+// already returns false gets a mutant that returns true.
 func (f *finder) statements(of *ast.FuncType, list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -233,7 +235,7 @@ func (f *finder) results(of *ast.FuncType, s *ast.ReturnStmt) {
 	f.before(s, fmt.Sprintf("if mutantIs(%d) { return %s }; ", f.add(s, change), strings.Join(zeros, ", ")))
 }
 
-// allZero reports whether every expression is obviously the zero value of its type.
+// allZero reports whether every expression is written as the zero value of its type, such as nil, 0 or T{}.
 func (f *finder) allZero(list []ast.Expr) bool {
 	for _, e := range list {
 		tv := f.info.Types[e]
@@ -269,7 +271,7 @@ func isZero(v constant.Value) bool {
 	return false
 }
 
-// cases adds mutants that negate the conditions of a switch without a subject.
+// cases adds mutants that negate the conditions of a case. Only a switch without a tag has such conditions.
 func (f *finder) cases(c *ast.CaseClause) {
 	for _, e := range c.List {
 		if b, ok := f.info.TypeOf(e).Underlying().(*types.Basic); ok && b.Info()&types.IsBoolean != 0 {
@@ -278,7 +280,8 @@ func (f *finder) cases(c *ast.CaseClause) {
 	}
 }
 
-// negate adds a mutant that negates a condition. It skips == and !=, whose own mutants do the same.
+// negate adds a mutant that negates a condition. It skips constants, and also == and !=, because the mutants that
+// binary adds for them do the same.
 func (f *finder) negate(e ast.Expr, change string) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// lab has the test binaries of the packages and their tests. It runs the tests with one mutant at a time.
+// lab has the test binaries of the packages, and the tests in the binaries. It runs tests with one mutant at a time.
 type lab struct {
 	options
 	dir      string
@@ -28,30 +28,30 @@ type lab struct {
 // binary is the test binary of one package. It contains all mutants.
 type binary struct{ pkg, path, dir string }
 
-// test is one test function of a binary. If the function has many subtests, each of them is a test.
+// test is one test function of a binary. If the function has many subtests, each subtest is a test of its own.
 type test struct {
 	binary  binary
 	name    string // such as TestScenarios
-	sub     string // such as drain_budget, or empty
+	sub     string // name of a subtest, such as drain_budget, or empty
 	subs    []string
-	checks  int // cases that each property draws; 0: the test's own number
-	seconds float64
-	reaches map[int]bool
+	checks  int          // cases that each property draws; 0 means the test's own number
+	seconds float64      // of processor time, without a mutant
+	reaches map[int]bool // by Mutant.ID
 }
 
-// A test function with at least manySubtests subtests is split into them. That is so for scenarios, but not for the
-// rows of a table.
+// A test function with at least manySubtests subtests is split into its subtests. The scenario tests have so many, but
+// a test with a table of cases does not.
 const manySubtests = 150
 
-// Limits of one run of tests. The processor time may be cpuFactor times what the run takes without a change, plus
-// options.patience. memory is in bytes. deadlock is wall-clock time, and only ends runs that wait forever.
+// Limits of one run of tests. A run may take cpuFactor times the processor time that it takes without a mutant, plus
+// options.patience. memory is in bytes. deadlock is wall-clock time, and only stops runs that wait forever.
 const (
 	cpuFactor = 5
 	memory    = 6 << 30
 	deadlock  = 5 * time.Minute
 )
 
-// build builds a test binary for each package, all with the same overlay of sources.
+// build writes the changed sources to dir, and builds a test binary of each package from them.
 func build(ctx context.Context, dir string, found findings, o options) (*lab, error) {
 	replace := map[string]string{}
 	for name, source := range found.sources {
@@ -83,12 +83,13 @@ func build(ctx context.Context, dir string, found findings, o options) (*lab, er
 // result is the outcome of one run of tests.
 type result struct {
 	passed    bool
-	exhausted bool
+	exhausted bool    // the run took too much time or memory, or a signal killed it
 	seconds   float64 // of processor time
 	output    []byte
 }
 
-// start runs a test with one mutant switched on; 0: with none.
+// start runs a test with one mutant switched on. If mutant is 0, no mutant is switched on, and the processor time is
+// not limited.
 func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args ...string) (result, error) {
 	args = append(args,
 		"-test.timeout="+deadlock.String(), "-test.failfast", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
@@ -120,7 +121,8 @@ func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args
 	return r, nil
 }
 
-// record runs every test once without a mutant. Each test must pass, and records which mutants it reaches.
+// record finds the tests and runs each of them once without a mutant, to find out which mutants the test reaches. It
+// leaves out tests that -skip matches, benchmarks and slow tests. It returns an error if a test fails.
 func (l *lab) record(ctx context.Context) error {
 	var whole []*test
 	for _, b := range l.binaries {
@@ -161,8 +163,8 @@ func (l *lab) record(ctx context.Context) error {
 	return l.control(ctx)
 }
 
-// control runs all tests together without a mutant, as they will run for a mutant that all of them reach. They must
-// pass.
+// control runs all tests without a mutant, in the batches that a mutant gets if every test reaches it. It returns an
+// error if a batch fails.
 func (l *lab) control(ctx context.Context) error {
 	nothing := Mutant{ID: -1}
 	for _, t := range l.tests {
@@ -180,8 +182,8 @@ func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchSt
 // subtest matches the direct subtests in a test's output, but not the inputs of a fuzz test.
 var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)
 
-// recordOne runs one test and records the mutants that it reaches. If the test fails with the reduced number of cases,
-// it runs again with its own number, and keeps that number.
+// recordOne runs one test and records the mutants that the test reaches. If the test fails with the reduced number of
+// cases, recordOne runs it again with its own number of cases. From then on, the test keeps that number.
 func (l *lab) recordOne(ctx context.Context, t *test) error {
 	file, err := os.CreateTemp(l.dir, "reached")
 	if err != nil {
@@ -220,7 +222,7 @@ func (l *lab) recordOne(ctx context.Context, t *test) error {
 	return nil
 }
 
-// pattern returns the value of -test.run for some subtests of a test, or for the whole test.
+// pattern returns the value of -test.run for some subtests of a test. If subs has only "", that is the whole test.
 func pattern(name string, subs []string) string {
 	if len(subs) == 1 && subs[0] == "" {
 		return "^" + name + "$"

@@ -6,17 +6,17 @@
 // Existing tools such as gremlins build and run the tests again for each change. Thousands of changes take them days on
 // two cores. They run either the tests of the changed package or those of the whole module, but the scenarios of
 // reconcile test much of fsm. They also can't take a sample. Here, one test binary for each package contains all
-// changes, and an environment variable switches one of them on (mutant schemata). Which test reaches which change is
-// recorded once. A change then costs one run of the tests that reach it, the fast ones first, until one fails. The
-// score of a sample differs from the score of all changes by a few per cent.
+// changes, and an environment variable switches one of them on (mutant schemata). At first, all tests run once to
+// record which test reaches which change. For a change, only the tests that reach it run, the fast ones first, until a
+// test fails. The score of a sample differs from the score of all changes by a few per cent.
 //
-// A change is noticed if a test fails, if the test process ends, or if it takes too much processor time or memory.
-// Processor time is measured, so a busy machine doesn't raise the score. The score is lower than the real one:
-// properties draw fewer cases here than in make test (-checks), and tests that take longer than -slow seconds are left
-// out.
+// A change is noticed if a test fails, or if the test process crashes, takes too much processor time or memory, or
+// waits forever. The limit is on processor time, so a busy machine doesn't raise the score. The score is lower than it
+// would be with all tests as in make test: here properties draw fewer cases (-checks), and tests that take longer than
+// -slow seconds are left out.
 //
-// The file equivalents.txt lists changes that don't change the program's behaviour. They are left out. An entry that
-// fits no change is an error.
+// The file equivalents.txt lists changes that don't change the program's behaviour. These changes are left out. An
+// entry of the file that fits no change is an error.
 package main
 
 import (
@@ -49,18 +49,18 @@ func main() {
 
 // options are the options of the command line.
 type options struct {
-	sample   int // number of mutants to try; 0: all
+	sample   int // number of mutants to try; 0 means all
 	seed     uint64
-	only     *regexp.Regexp
-	skip     *regexp.Regexp // tests to leave out; nil: none
+	only     *regexp.Regexp // matches Mutant.String of the mutants to try
+	skip     *regexp.Regexp // matches the names of tests to leave out; nil means none
 	workers  int
 	checks   int     // cases that each property draws
-	slow     float64 // tests that take more are left out; seconds of processor time
-	patience int     // seconds of processor time that a run may take in addition to cpuFactor
+	slow     float64 // tests that take more seconds of processor time are left out
+	patience int     // seconds of processor time that a run may take in addition to those of cpuFactor
 	packages []string
 	progress io.Writer
 
-	equivalents string // the text of equivalents.txt
+	equivalents string // content of equivalents.txt
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -100,7 +100,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// run is main with its inputs and outputs as parameters. The exit code is 0 if there is a score, however low it is.
+// run is main with its inputs and outputs as parameters. The exit code is 0 if there is a score, however low it is, and
+// 1 after an error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err == nil {
@@ -152,7 +153,8 @@ func measure(ctx context.Context, o options, stdout io.Writer) (err error) {
 	return nil
 }
 
-// choose draws the sample: the first mutants of a shuffled list.
+// choose draws the sample from the mutants that o.only matches. It shuffles them by o.seed, and returns the first
+// o.sample.
 func choose(all []Mutant, o options) []Mutant {
 	var chosen []Mutant
 	for _, m := range all {
@@ -168,7 +170,7 @@ func choose(all []Mutant, o options) []Mutant {
 	return chosen
 }
 
-// report prints one line for each package and one for all.
+// report prints the score of each package in the sample, the score of all, and the size of the sample.
 func report(out io.Writer, outcomes []outcome, candidates, left int, o options) {
 	counts := map[string]map[verdict]int{"all": {}}
 	for _, one := range outcomes {

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// edit inserts a text into a file, or replaces cut bytes by it. Texts have no line breaks, so line numbers stay the
-// same.
+// edit replaces cut bytes of a file, or none, by text. The texts have no line breaks, so line numbers stay the same.
 type edit struct {
 	at, cut int
 	text    string
 	kind    place
 }
 
-// place orders the edits at one offset: first those that end an expression there, last those that begin one.
+// place orders the edits at one offset. First come the edits that end a node there, and last those that begin a node.
 type place int
 
 const (
@@ -33,8 +32,8 @@ func (f *finder) before(n ast.Node, text string) {
 	f.edits = append(f.edits, edit{at: f.offset(n.Pos()), text: text, kind: begins})
 }
 
-// apply returns the file with all its edits. Outer nodes are walked before inner ones. So if several nodes begin at one
-// offset, the first is the outermost; if several end at one offset, the last is the innermost.
+// apply returns the file with all its edits. f.edits has those of outer nodes before those of inner nodes. So apply
+// keeps the order of edits that begin nodes at one offset, and reverses the order of edits that end nodes there.
 func (f *finder) apply() []byte {
 	order := make([]int, len(f.edits))
 	for i := range order {
@@ -64,7 +63,8 @@ func (f *finder) apply() []byte {
 	return []byte(out.String())
 }
 
-// switchSource returns a file that is added to a package. It holds which mutant is switched on, and which were reached.
+// switchSource returns the source of a file that is added to a package. The file's functions know which mutant is
+// switched on, and log which mutants are reached.
 func switchSource(pkg string, mutants int) string {
 	return fmt.Sprintf(switchText, pkg, mutants+1)
 }

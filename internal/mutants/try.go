@@ -17,9 +17,9 @@ type verdict string
 
 // The values of verdict.
 const (
-	failed    verdict = "failed"    // a test noticed it
-	exhausted verdict = "exhausted" // the tests took too much time or memory
-	survived  verdict = "survived"
+	failed    verdict = "failed"    // a test failed
+	exhausted verdict = "exhausted" // a test took too much time or memory, or a signal killed it
+	survived  verdict = "survived"  // all tests that execute the mutant passed
 	unreached verdict = "unreached" // no test executes the mutant
 )
 
@@ -28,11 +28,11 @@ type outcome struct {
 	verdict verdict
 }
 
-// Tests that take at most quick seconds of processor time run together in one process, before the others.
+// Tests of one package run together in one process if each of them takes at most quick seconds of processor time.
 const quick = 0.4
 
-// each calls do for every element of a list, several at a time, and blocks until all calls are done. After an error it
-// makes no more calls.
+// each calls do for every element of a list, with at most workers calls at a time, and blocks until all calls have
+// returned. After an error it makes no more calls, and returns the error.
 func each[T any](ctx context.Context, workers int, list []T, do func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -57,7 +57,8 @@ func each[T any](ctx context.Context, workers int, list []T, do func(context.Con
 	return context.Cause(ctx)
 }
 
-// try runs the tests that reach each mutant. It prints mutants that no test notices as soon as they are found.
+// try runs the tests that reach each mutant, and returns the outcomes. When it finds a mutant that no test notices, it
+// prints the mutant at once.
 func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outcome, error) {
 	var (
 		lock     sync.Mutex
@@ -80,7 +81,7 @@ func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outco
 	return outcomes, err
 }
 
-// one runs the tests that reach one mutant.
+// one runs the tests that reach one mutant, until one of them notices the mutant.
 func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	v := unreached
 	for _, t := range l.batches(m) {
@@ -98,13 +99,13 @@ func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	return v, nil
 }
 
-// batches returns the runs of tests that reach a mutant. A batch runs in one process, and its name is a pattern for
-// -test.run. First come the quick tests of each package in one batch, and the subtests of each test in another. The
-// other tests follow one by one.
+// batches returns batches of the tests that reach a mutant. A batch is run in one process. It is a test whose name is a
+// pattern for -test.run. First come, for each package, a batch of its quick tests, and a batch of subtests for each
+// test that is split. Each other test follows in a batch of its own, the fastest first.
 func (l *lab) batches(m Mutant) []*test {
 	var together, alone []*test
 	for _, b := range l.binaries {
-		names := map[string][]string{} // the quick tests, under ""; subtests, under their test's name
+		names := map[string][]string{} // subtests by their test's name, and the names of quick tests under ""
 		seconds := map[string]float64{}
 		for _, t := range l.tests {
 			switch {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Page is text for people: tables without borders, and named fields.
+// Page builds the text that a command prints for people: lines, tables without borders, and named fields.
 type Page struct {
 	b      strings.Builder
 	Wide   bool
@@ -24,12 +24,13 @@ func (p *Page) Write(text []byte) (int, error) { return p.b.Write(text) }
 // Column is one column of a table of items of type T.
 type Column[T any] struct {
 	Head string
-	Of   string // JSON fields that Cell reads, separated by commas; "": the whole item is read anyway
+	Of   string // JSON fields that Cell reads, separated by commas; only needed if the table is passed to FieldsOf
 	Cell func(T) string
 	Wide bool // shown only with -o wide
 }
 
-// FieldsOf returns the JSON fields that a table needs, so that servers send nothing else in long lists.
+// FieldsOf returns the JSON fields that the columns need, separated by commas. A long list is requested with only these
+// fields. If wide is false, FieldsOf leaves out the columns that are shown only with -o wide.
 func FieldsOf[T any](columns []Column[T], wide bool) string {
 	var all []string
 	for _, c := range columns {
@@ -40,7 +41,8 @@ func FieldsOf[T any](columns []Column[T], wide bool) string {
 	return strings.Join(all, ",")
 }
 
-// Rows prints a table. Without items it prints only the heads.
+// Rows prints a table: a line of column heads, and a line for each item. It prints the heads even if there are no
+// items.
 func Rows[T any](p *Page, items []T, columns []Column[T]) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[T]) bool { return c.Wide && !p.Wide })
 	lines := [][]string{{}}
@@ -60,7 +62,7 @@ func Rows[T any](p *Page, items []T, columns []Column[T]) {
 // Field is a name and its value.
 type Field [2]string
 
-// Fields prints names and values in two columns. It leaves out empty values.
+// Fields prints names and values in two columns. It leaves out fields with an empty value.
 func (p *Page) Fields(list ...Field) {
 	var lines [][]string
 	for _, f := range list {
@@ -71,12 +73,12 @@ func (p *Page) Fields(list ...Field) {
 	p.aligned(lines, "  ", "")
 }
 
-// Section prints the heading of a part of the page.
+// Section prints an empty line and a heading.
 func (p *Page) Section(format string, args ...any) {
 	p.b.WriteString("\n" + Printable(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// Line prints one line.
+// Line formats and prints one line.
 func (p *Page) Line(format string, args ...any) {
 	p.b.WriteString(Printable(fmt.Sprintf(format, args...)) + "\n")
 }
@@ -103,7 +105,7 @@ func (p *Page) aligned(lines [][]string, gap, indent string) {
 	}
 }
 
-// paints has the colours of words, for cells that contain only such a word.
+// paints maps words to ANSI colour codes. A cell is coloured only if it contains nothing but such a word.
 var paints = map[string]string{
 	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
 	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33",
@@ -118,7 +120,8 @@ func (p *Page) painted(cell string) string {
 	return cell
 }
 
-// Printable replaces control characters, because names and messages come from outside.
+// Printable replaces control characters other than line ends and tabs by '?'. Names and messages come from outside, and
+// could otherwise control the user's terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {
@@ -128,7 +131,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// OneLine returns text for the cell of a table: printable, on one line, and "-" for "".
+// OneLine returns s as the text of a table's cell: printable and on one line. For "" it returns "-".
 func OneLine(s string) string {
 	if s == "" {
 		return "-"

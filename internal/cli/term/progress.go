@@ -4,17 +4,17 @@ import (
 	"fmt"
 )
 
-// Progress prints what happens while a command follows a change. It prints lines that stay. On a terminal it also has a
-// last line, which it overwrites.
+// Progress prints what happens while a command follows a change. Its lines stay on the screen. On a terminal it also
+// prints a status line below them, which it overwrites.
 type Progress struct {
 	c      *Console
 	status string
 }
 
-// NewProgress shows progress on the output of a command.
+// NewProgress returns a Progress that prints to c.
 func NewProgress(c *Console) *Progress { return &Progress{c: c} }
 
-// Line prints a line that stays.
+// Line prints the time and a message, above the status line.
 func (p *Progress) Line(format string, args ...any) {
 	p.clear()
 	p.c.Printf("%s %s\n", p.c.Now().Local().Format("15:04:05"), Printable(fmt.Sprintf(format, args...)))
@@ -23,7 +23,7 @@ func (p *Progress) Line(format string, args ...any) {
 	}
 }
 
-// Now replaces the last line. Without a terminal it does nothing.
+// Now replaces the status line. If the output is no terminal, it does nothing.
 func (p *Progress) Now(format string, args ...any) {
 	if !p.c.Terminal {
 		return
@@ -39,7 +39,7 @@ func (p *Progress) clear() {
 	}
 }
 
-// End removes the last line.
+// End removes the status line.
 func (p *Progress) End() {
 	p.clear()
 	p.status = ""

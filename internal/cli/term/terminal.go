@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalWriter replaces control characters by '?', except line ends and tabs, as Printable does. It drops carriage
-// returns. The colours of programs are lost. A character may be split between two writes.
+// terminalWriter passes text on to a terminal. Like Printable, it replaces control characters other than line ends and
+// tabs by '?', so the output of a program loses its colours. It drops carriage returns. A control character of two
+// bytes is also found if its bytes are in two writes.
 type terminalWriter struct {
 	w    io.Writer
-	lead bool // the last byte was 0xC2, which may begin a control character of two bytes
+	lead bool // the last byte was 0xC2, which may begin a two-byte control character
 }
 
 // Write implements io.Writer.
@@ -43,7 +44,6 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// isTerminal reports whether f is a terminal rather than a file or a pipe.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull && isTTY(f)

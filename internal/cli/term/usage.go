@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Usage returns an error about the arguments of a command; its exit code is 2.
+// Usage returns an error about the arguments of a command. The command exits with code 2.
 func Usage(format string, args ...any) *model.Error {
 	return model.Refuse(model.CodeInvalid, format, args...)
 }
 
-// Exactly requires one argument for each of names.
+// Exactly requires as many arguments as there are names.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -25,10 +25,10 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// AtLeast requires at least this many arguments.
+// AtLeast requires at least the given number of arguments.
 func AtLeast(least int) cobra.PositionalArgs { return Between(least, 1<<16) }
 
-// Between requires from least to most arguments.
+// Between requires that the number of arguments is from least to most, both included.
 func Between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -46,12 +46,12 @@ func wrongArgs(cmd *cobra.Command, got int, want string) error {
 	return Usage("%s takes %s argument(s), %d given", cmd.CommandPath(), want, got).WithHint("write: %s", UseLine(cmd))
 }
 
-// UseLine returns the usage line of a command, without the global flags.
+// UseLine returns the usage line of a command other than the root, without the global flags.
 func UseLine(cmd *cobra.Command) string {
 	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
 }
 
-// Nearest returns the name that a mistyped word was probably meant to be, or "".
+// Nearest returns the name that a mistyped or shortened word probably stands for. It returns "" if no name is similar.
 func Nearest(word string, names []string) string {
 	best, least := "", 3
 	if len(word) <= 5 {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Span formats a duration in its two largest units.
+// Span formats a duration roughly: seconds, minutes and seconds, hours and minutes, or from 48 hours on only days. A
+// negative duration counts as 0.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -23,7 +24,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Stamp formats a time in the user's time zone.
+// Stamp formats a time in the user's time zone. It returns "" if t is nil or zero.
 func Stamp(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -39,7 +40,7 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// LabelsText formats labels as k=v, sorted by name.
+// LabelsText formats labels as a sorted list: "a=1,b=2".
 func LabelsText(labels map[string]string) string {
 	var parts []string
 	for k, v := range labels {
@@ -49,7 +50,7 @@ func LabelsText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// Number formats n; "" for 0.
+// Number formats n. It returns "" if n is 0.
 func Number[T ~int | ~int64 | ~uint64](n T) string {
 	if n == 0 {
 		return ""
@@ -57,7 +58,7 @@ func Number[T ~int | ~int64 | ~uint64](n T) string {
 	return fmt.Sprint(n)
 }
 
-// First returns the first text that is not empty.
+// First returns the first string that is not empty, or "" if all are empty.
 func First(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -67,7 +68,7 @@ func First(texts ...string) string {
 	return ""
 }
 
-// Joined joins words: a, b and c.
+// Joined returns the words as a list in a sentence: "a, b and c". It returns "none" if there are no words.
 func Joined(words []string) string {
 	switch len(words) {
 	case 0:

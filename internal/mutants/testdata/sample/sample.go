@@ -1,9 +1,9 @@
-// Package sample is small code for the tests of mutants. Each function has one change of each kind.
+// Package sample is a small program for the tests of mutants. Its functions have changes of most kinds.
 package sample
 
 type counter struct{ sum int }
 
-// A test checks between only at its lower bound.
+// The test of between checks only the lower bound.
 func between(low, n, high int) bool {
 	return low <= n &&
 		n < high
@@ -32,7 +32,7 @@ func kind(n int, known func() bool) string {
 // No test reaches forgotten.
 func forgotten() bool { return false }
 
-// endless ends, unless a mutant changes it.
+// endless returns, unless a mutant changes it.
 func endless(n int) int {
 	for n > 0 {
 		n--
