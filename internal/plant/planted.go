@@ -15,7 +15,7 @@ func choose() Bug {
 	return b
 }
 
-// Is reports whether b is planted: whether OUTSPAN_PLANT named it when the process started. Is is safe for concurrent
+// Is reports whether b is planted, because OUTSPAN_PLANT named it when the process started. It is safe for concurrent
 // use.
 func Is(b Bug) bool { return b == chosen }
 

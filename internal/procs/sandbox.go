@@ -25,7 +25,7 @@ import (
 // addresses. This process becomes the reaper of its descendants. A shim whose agent was killed therefore remains a
 // descendant, and Close finds and kills it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
-	Dir     string // holds all files of the cluster
+	Dir     string // directory of all files of the cluster
 	Binary  string // path of this program
 	Servers []*Member
 	Agents  []*Member
@@ -225,7 +225,8 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes its output into to, a pointer. It fails if the exit code is not 0.
+// Get runs a command with --json and decodes its output into the value that to points to. It fails if the exit code is
+// not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {

@@ -37,7 +37,7 @@ type Config struct {
 }
 
 // Caller calls the servers. If one does not answer, it tries the next one. It repeats only what is safe to repeat:
-// reads, and writes that carry a request id. If a caller cancels a context, the error is the context's cause. All other
+// reads, and writes that carry a request id. If the context of a call is canceled, the error is the cause. All other
 // errors wrap a *model.Error; if a server answered with the error, they also wrap an *api.Problem. A Caller is safe for
 // concurrent use.
 type Caller struct {

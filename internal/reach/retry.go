@@ -69,8 +69,8 @@ func ended(ctx context.Context, err error) error {
 		WithHint("try again; see: outspan server members")
 }
 
-// verdict returns the error of a call that is not repeated any more. If a server may have received a write, the outcome
-// is unknown, even if no server can be reached any more.
+// verdict returns the error of a call that is not repeated any more. sent means that a server may have carried out the
+// request. The outcome of a write is then unknown, even if no server can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
 	var unknown *model.Error
 	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
@@ -222,7 +222,8 @@ func mayHaveHappened(err error) bool {
 	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
-// goOn reports whether the request should be sent to another server after err.
+// goOn reports whether the request should be sent to another server after err. sent means that a server may have
+// carried out the request.
 func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
 		return false

@@ -84,8 +84,8 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe answers a probe on behalf of an agent that runs. For another agent it sends a nack if the probe wants
-// one. It answers indirect probes in the same way, since all agents share this process.
+// answerProbe answers a probe on behalf of the probed agent. If that agent does not run, answerProbe sends a nack if
+// the probe wants one. It answers indirect probes in the same way, since all agents share this process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
 	if decode(msg, &p) != nil {

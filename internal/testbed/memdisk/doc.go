@@ -9,7 +9,7 @@
 //   - The log has all acknowledged writes and some of the transactions in progress. One of these may be torn, as
 //     bbolt's order of writes and its two fdatasync calls allow: some sectors of its pages with the old meta page, or
 //     all its pages with a torn meta page.
-//   - The newest snapshot may be unfinished, if the log still has all entries since the snapshot before.
+//   - The newest snapshot may be unfinished, if the log still has all entries since the previous snapshot.
 //   - A file that was being replaced by a rename has the old content or the new one. The temporary file may be left.
 //
 // Faults that are not simulated are reads that fail, sectors that change on their own, and lost directory entries.

@@ -116,7 +116,8 @@ func (l *Log) write(commit func() error) error {
 }
 
 // lose simulates the power loss for one log. It changes the file at the path image to what the next start may find:
-// each write in progress has a random fate. It may also make the newest snapshot unfinished. The disk's mutex is held.
+// some writes in progress are there, one may be torn, and the others are lost. It may also make the newest snapshot
+// unfinished. The disk's mutex is held.
 func (l *Log) lose(image string) (report string, err error) {
 	close(l.dead)
 	random := l.disk.random

@@ -73,7 +73,7 @@ const snapshotsDir = "snapshots" // the directory of raft's snapshots
 
 // unfinish may make the newest snapshot of an image unfinished. A server may find such a snapshot if its disk wrote
 // later log entries before the snapshot. It happens in half of the cases in which the log still has all entries since
-// the snapshot before.
+// the previous snapshot.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)
@@ -81,7 +81,7 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		return "", nil
 	}
 	newest := snaps[len(snaps)-1]
-	var older uint64 // index of the snapshot before the newest
+	var older uint64 // index of the previous snapshot
 	if len(snaps) > 1 {
 		older = snaps[len(snaps)-2].index
 	}
