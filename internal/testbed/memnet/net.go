@@ -196,7 +196,8 @@ func (n *Net) between(a, b string) []*conn {
 	return out
 }
 
-// hold makes streams hold their data back while their direction has the fault faultDrop. n.mu is held.
+// hold makes each stream hold its data back if its direction has the fault faultDrop, and releases the data otherwise.
+// n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
 		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
