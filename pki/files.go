@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkChain refuses a certificate that none of the CAs signed.
+// checkChain refuses a certificate that is not valid for a client now, or that none of the CAs signed.
 func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
 	for _, der := range c.Pair.Certificate[1:] {
@@ -95,8 +95,8 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 // device) must not fill the memory.
 const maxFile = 1 << 20
 
-// ReadFile reads a regular file of at most 1 MiB. Its errors don't contain the path. For a missing file it returns
-// fs.ErrNotExist.
+// ReadFile reads a regular file of at most 1 MiB. Its errors do not contain the path. For a missing file,
+// errors.Is(err, fs.ErrNotExist) is true.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

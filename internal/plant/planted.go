@@ -4,7 +4,7 @@ package plant
 
 import "os"
 
-// chosen is the bug that this process has; "" for none.
+// chosen is the bug that is planted in this process, or "" if none is.
 var chosen = choose()
 
 func choose() Bug {
@@ -15,11 +15,12 @@ func choose() Bug {
 	return b
 }
 
-// Is reports whether a bug is planted: the one that OUTSPAN_PLANT named when the process started. It is safe for
-// concurrent use.
+// Is reports whether b is planted, because OUTSPAN_PLANT named it when the process started. It is safe for concurrent
+// use.
 func Is(b Bug) bool { return b == chosen }
 
-// Disorder returns a number that differs from run to run: it is made from the order of a map and from n.
+// Disorder returns a number that differs from run to run. Its top three bits come from the iteration order of a map,
+// the others from n.
 func Disorder(n uint64) uint64 {
 	for k := range map[uint64]bool{0: true, 1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true} {
 		return k<<61 | n>>3

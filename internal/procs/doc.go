@@ -1,3 +1,3 @@
-// Package procs launches programs as real processes, watches and ends them, and reads the kernel's process table.
-// A Sandbox is a whole cluster of this program. The demo, the benchmarks and the tests of whole clusters use it.
+// Package procs starts programs as real processes, watches and stops them, and reads the kernel's process table. The
+// demo, the benchmarks and the tests of whole clusters use the package. The demo runs a whole cluster as a Sandbox.
 package procs

@@ -23,10 +23,10 @@ import (
 
 // Sandbox is a cluster of real processes on loopback. It has its own temporary directory and its own range of 127.x
 // addresses. This process becomes the reaper of its descendants. A shim whose agent was killed therefore remains a
-// descendant, and Close finds and ends it. Only Run and Get are safe for concurrent use.
+// descendant, and Close finds and kills it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
-	Dir     string // directory of everything of the cluster
-	Binary  string // this program
+	Dir     string // directory of all files of the cluster
+	Binary  string // path of this program
 	Servers []*Member
 	Agents  []*Member
 
@@ -44,9 +44,9 @@ type Member struct {
 
 func (m *Member) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
-// New prepares a sandbox with so many servers (s1, s2, ...) and agents (n1, n2, ...); none of them runs yet. From then
-// on SIGINT and SIGTERM no longer end this process: the caller handles them and calls Close. An error means that the
-// directory, a free port or a configuration file could not be made.
+// New prepares a sandbox with servers s1, s2, ... and agents n1, n2, ..., but starts none of them. From then on SIGINT
+// and SIGTERM no longer stop this process: the caller handles them and calls Close. An error means that this process
+// can't become the reaper, or that the directory, a free port or a configuration file could not be made.
 func New(servers, agents int) (*Sandbox, error) {
 	// Close takes a moment, and a second Ctrl-C must not interrupt it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
@@ -59,7 +59,7 @@ func New(servers, agents int) (*Sandbox, error) {
 	}
 	dir, err := os.MkdirTemp("", "outspan-demo-")
 	if err == nil {
-		err = os.Chmod(dir, 0o711) // lets instances of other users pass through to their own directories
+		err = os.Chmod(dir, 0o711) // instances of other users must pass through to their own directories
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
@@ -86,21 +86,21 @@ func New(servers, agents int) (*Sandbox, error) {
 	return s, nil
 }
 
-// Network returns a network of loopback that is most probably not in use: "127.A.B".
+// Network returns the first three bytes of a random loopback network, "127.A.B". It is most probably not in use.
 func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
-// FreePorts finds two free ports of an address.
+// FreePorts finds two TCP ports that are free at an address. Another process may take them before the caller uses them.
 func FreePorts(address string) (api, gossip int, err error) {
 	first, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer first.Close() // it only reserves the port
+	defer first.Close() // it stays open until second has another port
 	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer second.Close() // it only reserves the port
+	defer second.Close()
 	return portOf(first), portOf(second), nil
 }
 
@@ -142,31 +142,31 @@ func (s *Sandbox) cgroupRoot() string { return "outspan-" + filepath.Base(s.Dir)
 // Members returns the servers and the agents.
 func (s *Sandbox) Members() []*Member { return slices.Concat(s.Servers, s.Agents) }
 
-// Socket returns the path of the unix socket of a server's or agent's API.
+// Socket returns the path of the unix socket on which a server or agent answers the API.
 func (s *Sandbox) Socket(m *Member) string { return filepath.Join(s.Dir, m.Name+".sock") }
 
-// KillAll kills an agent with everything that it started, as when a machine dies.
+// KillAll kills an agent with all its shims and doors and everything below them, as when a machine dies.
 func (s *Sandbox) KillAll(m *Member) {
 	below := append(s.ProcessesOf(m, "door"), s.ProcessesOf(m, "shim")...)
 	m.Kill()
 	Kill(below...)
 }
 
-// ProcessesOf returns the shims or doors (kind) that one agent started, and all their descendants. They are found by
-// the agent's directory in their arguments.
+// ProcessesOf returns the process ids of an agent's shims or doors, and of all their descendants. The parameter kind is
+// "shim" or "door". ProcessesOf finds them by the agent's data directory in their arguments.
 func (s *Sandbox) ProcessesOf(m *Member, kind string) []int {
 	return Find(func(args string) bool {
 		return strings.HasPrefix(args, "outspan\x00"+kind+"\x00") && strings.Contains(args, m.Data+"/")
 	})
 }
 
-// Close ends every descendant of this process, and removes all files and cgroups of the sandbox.
+// Close kills every descendant of this process, and removes all files and cgroups of the sandbox.
 func (s *Sandbox) Close() error {
 	return errors.Join(s.family.End(), RemoveCgroups(s.cgroupRoot()), os.RemoveAll(s.Dir))
 }
 
-// RemoveCgroups removes the cgroups with a name, which may be a pattern, in every hierarchy. It waits up to 2 s for the
-// kernel to let go of each.
+// RemoveCgroups removes the cgroups that have this name in any hierarchy, with all cgroups below them. The name may be
+// a pattern of filepath.Glob. Each removal is tried for up to 2 s.
 func RemoveCgroups(name string) error {
 	var failed error
 	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
@@ -181,11 +181,11 @@ func RemoveCgroups(name string) error {
 	return failed
 }
 
-// removeCgroup removes a cgroup and those below it. The files in a cgroup can't be removed, only the directories.
+// removeCgroup removes a cgroup and those below it. The kernel removes a cgroup's files together with its directory.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil //nolint:nilerr // it is gone
+		return nil //nolint:nilerr // the cgroup no longer exists
 	}
 	for _, e := range entries {
 		if e.IsDir() {
@@ -194,7 +194,7 @@ func removeCgroup(dir string) error {
 			}
 		}
 	}
-	// The kernel needs a moment after the last process.
+	// A cgroup can only be removed a moment after its last process has exited.
 	return Until(context.Background(), 2*time.Second, 10*time.Millisecond, func(context.Context) error {
 		if err := os.Remove(dir); !os.IsNotExist(err) {
 			return err
@@ -203,7 +203,8 @@ func removeCgroup(dir string) error {
 	})
 }
 
-// Run executes one command of the CLI against the cluster and returns its output and exit code.
+// Run executes one command of the CLI against the cluster. It returns what the command wrote, and its exit code. An
+// error means that the command could not run, or did not finish before 90 s had passed or ctx ended.
 func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
@@ -224,7 +225,8 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes its output into to.
+// Get runs a command with --json and decodes its output into the value that to points to. It fails if the exit code is
+// not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {

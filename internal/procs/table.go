@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Row is a row of the kernel's process table.
+// Row is a process in the kernel's process table.
 type Row struct {
 	PID, Parent int
-	Start       string // when it started, in the kernel's ticks: with PID this identifies one process for ever
-	Zombie      bool   // it has ended and only waits to be reaped
+	Start       string // when it started, in ticks since boot; PID and Start identify one process until a reboot
+	Zombie      bool   // it has exited and waits to be reaped
 
 	cpu time.Duration
 }
 
-// String identifies one process for ever.
+// String returns "PID@START", which identifies one process until the next reboot.
 func (r Row) String() string { return strconv.Itoa(r.PID) + "@" + r.Start }
 
-// Args returns the command line, a zero byte after each argument; "" if the process has ended.
+// Args returns the command line, with a zero byte after each argument. It is empty if the process has exited.
 func (r Row) Args() string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.PID))
 	return string(b)
 }
 
-// Table reads the whole table.
+// Table reads the whole process table. Its keys are process ids.
 func Table() map[int]Row {
 	entries, _ := os.ReadDir("/proc")
 	all := make(map[int]Row, len(entries))
@@ -42,7 +42,7 @@ func Table() map[int]Row {
 	return all
 }
 
-// RowOf reads one row; false if there is no such process.
+// RowOf reads the row of one process. It returns false if there is no such process.
 func RowOf(pid int) (Row, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
@@ -56,15 +56,15 @@ func RowOf(pid int) (Row, bool) {
 		cpu: time.Duration(user+system) * (time.Second / 100)}, true
 }
 
-// Descendants returns the processes below this one, started by it directly or through others.
+// Descendants returns all processes below this one, by process id: its children, their children and so on.
 func Descendants() map[int]Row {
 	table, me := Table(), os.Getpid()
 	these := map[int]bool{me: true}
 	maps.DeleteFunc(table, func(pid int, _ Row) bool { return pid == me || !under(table, pid, these) })
-	return table // what stays is what leads up to this process, so deleting the rest breaks no path
+	return table // deleting breaks no path: each process between a descendant and this process is a descendant too
 }
 
-// Find returns the running processes whose command line (see Row.Args) matches, and all below them.
+// Find returns the running processes for whose Row.Args match returns true, and all running processes below them.
 func Find(match func(args string) bool) (pids []int) {
 	table, found := Table(), map[int]bool{}
 	for pid, row := range table {
@@ -78,7 +78,7 @@ func Find(match func(args string) bool) (pids []int) {
 	return pids
 }
 
-// under reports whether a process or one above it is among these.
+// under reports whether the process with this pid, or any process above it, is in these.
 func under(table map[int]Row, pid int, these map[int]bool) bool {
 	for ; pid > 1; pid = table[pid].Parent {
 		if these[pid] {
@@ -88,7 +88,7 @@ func under(table map[int]Row, pid int, these map[int]bool) bool {
 	return false
 }
 
-// Kill kills processes that this process started or found. One that has ended meanwhile is no error.
+// Kill kills processes with SIGKILL. A process that has already exited is no error.
 func Kill(pids ...int) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -100,7 +100,7 @@ type Usage struct {
 	CPU    time.Duration // CPU time since its start
 	Memory int64         // resident bytes now
 	Peak   int64         // the most bytes that were resident
-	// the part of Memory that is pages of files, such as the program or a mapped log; the kernel can take them back
+	// the part of Memory that holds pages of files, such as the program or a mapped log; the kernel can reclaim it
 	Files int64
 }
 

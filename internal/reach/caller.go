@@ -19,26 +19,27 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Config says where the servers are.
+// Config holds the addresses of the servers and how to call them.
 type Config struct {
-	// Addresses of servers: https://host:port or unix:///path. Required. The address that answered last is tried first,
-	// then the others in order.
+	// Addresses of servers: https://host:port or unix:///path. At least one is required. A call tries them in order,
+	// beginning with the address that answered last.
 	Addresses []string
-	// Secure sends the requests to https addresses. Required for such addresses. Close closes its idle connections.
+	// Secure sends the requests to https addresses, and is required for them. Caller.Close closes its idle connections.
 	Secure *HTTPTransport
-	// RetryFor is how long a call is repeated while the servers have no leader; default 10 s, negative: never. A call also
-	// ends with its context.
+	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while the
+	// outcome is unknown. Default 10 s; a negative value means not at all. The call's context limits it too.
 	RetryFor time.Duration
 	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
-	// goroutine. It gets the reason, and for how long the call may still be repeated.
+	// goroutine. Its parameters are the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection to a unix address; default net.Dialer.
 	Dial Dial
 }
 
 // Caller calls the servers. If one does not answer, it tries the next one. It repeats only what is safe to repeat:
-// reads, and writes, because each write carries a request id. Its errors wrap a *model.Error; if a server answered with
-// the error, they also wrap an *api.Problem. A Caller is safe for concurrent use.
+// reads, and writes that carry a request id. If the context of a call is canceled, the error is the cause. All other
+// errors wrap a *model.Error; if a server answered with the error, they also wrap an *api.Problem. A Caller is safe for
+// concurrent use.
 type Caller struct {
 	servers  []Endpoint
 	retryFor time.Duration
@@ -51,7 +52,7 @@ type Caller struct {
 type Endpoint struct {
 	Shown string // the address as configured
 	Host  string // host:port of https; "" for a unix socket
-	base  string // first part of each URL
+	base  string // scheme and host of each URL
 	via   http.RoundTripper
 }
 
@@ -91,7 +92,8 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// To returns a Caller for the one server at host:port. It makes only one attempt, and Close need not be called.
+// To returns a Caller for the one server at host:port. It makes only one attempt at each call. Close need not be
+// called.
 func To(hostport string, via http.RoundTripper) *Caller {
 	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
 		retryFor: -1}
@@ -132,34 +134,35 @@ type Request struct {
 	Path   string // escaped, beginning with a slash
 	Query  url.Values
 	Body   []byte
-	// Upload is sent in place of Body. It is not read into memory as a whole.
+	// Upload, if not nil, is sent in place of Body. It is not read into memory as a whole.
 	Upload *io.SectionReader
 	Header http.Header // additional headers
-	// Content is the media type of Body; default application/json.
+	// Content is the media type of Body or Upload; default application/json.
 	Content string
-	// Limit limits the time of one attempt until the header of its answer arrives. Default: 15 s for a read, 40 s for a
-	// write, plus the parameter wait of the query. After the header, a stream has no limit.
+	// Limit limits the time of one attempt until the header of its answer arrives; reading the body has no limit. The
+	// default is 15 s for a read and 40 s for a write, plus the parameter wait of the query.
 	Limit time.Duration
-	// Once means that the request is sent at most once.
+	// Once means that each server is tried at most once, and no server after one that may have carried out the request.
 	Once bool
-	// Lineage means that the servers may belong to different lineages, of which the caller follows one. If a server
-	// refuses the call with the code conflict, the next server is tried.
+	// Lineage means that the servers may belong to different lineages. If a server refuses the call with the code
+	// conflict, the next server is tried.
 	Lineage bool
 }
 
 // Answer is a complete answer.
 type Answer struct {
 	Body  []byte
-	Index uint64 // from the header Outspan-Index
-	Stale time.Duration
+	Index uint64        // from the header Outspan-Index
+	Stale time.Duration // how long ago the server last heard from the leader; 0 unless it was a stale read
 }
 
 // MaxAnswer is the maximum number of bytes of an answer that a client reads into memory.
 const MaxAnswer = 256 << 20
 
-// Send makes a call and reads the whole answer. A write without a request id gets one, so that it can be repeated. Send
-// blocks until there is an answer, ctx ends, or no server could be reached for RetryFor. Codes: unreachable, no_leader,
-// certificate_refused, and those of the operation.
+// Send makes a call and reads the whole answer. A write of JSON without a request id gets one, so that it can be
+// repeated. Send blocks until a server gives a final answer, RetryFor has passed, or ctx ends. If no server can be
+// reached at all, it fails after it has tried each once. Codes: unreachable, no_leader, unknown_outcome, timeout,
+// too_large, certificate_refused, not_tls, and those of the operation.
 func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -178,8 +181,8 @@ func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-// Do sends body as JSON, and no body if it is nil. It returns the JSON of the answer and its index. It blocks and fails
-// as Send does.
+// Do sends body as JSON; if body is nil, the request has no body. It returns the JSON of the answer and its index. It
+// blocks and fails as Send does.
 func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, body any) (raw []byte,
 	index uint64, err error) {
 	r := Request{Method: method, Path: path, Query: query}
@@ -192,8 +195,8 @@ func (c *Caller) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.Body, a.Index, err
 }
 
-// Open makes a call whose answer is a stream. The caller closes the stream. The call is repeated only until the answer
-// begins. Open blocks and fails as Send does.
+// Open makes a call whose answer is a stream. The caller closes the answer's body. The call is repeated only until the
+// answer begins. Open blocks and fails as Send does.
 func (c *Caller) Open(ctx context.Context, r Request) (*http.Response, error) {
 	var kept *http.Response
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -208,7 +211,7 @@ func headerNumber(resp *http.Response, name string) uint64 {
 	return n
 }
 
-// prepare sets the fields that are the same for all attempts.
+// prepare sets the defaults. It gives a write of JSON a request id if there is none, so all attempts have the same id.
 func (r *Request) prepare() {
 	if r.Method == "" {
 		r.Method = http.MethodGet

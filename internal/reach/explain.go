@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Explain converts an error of crypto/tls or crypto/x509 about a connection to addr to a *model.Error with a hint. It
-// returns any other error unchanged, including nil.
+// Explain converts an error of crypto/tls or crypto/x509 about a connection to addr to a *model.Error with a hint. If
+// err wraps a *model.Error, Explain returns that. It returns any other error unchanged, including nil.
 //
-// In TLS 1.3 a dial succeeds before the other end has checked our certificate. A refusal may therefore appear only at
-// the first read. Code that reads from a connection directly should pass that error to Explain too. HTTPTransport does
-// that.
+// In TLS 1.3 a handshake succeeds before the other end has checked our certificate. A refusal may therefore appear only
+// at the first read. Code that reads from a connection directly should pass that error to Explain too. HTTPTransport
+// does that.
 func Explain(addr string, err error) error {
 	if err == nil {
 		return nil
@@ -35,7 +35,7 @@ func Explain(addr string, err error) error {
 	return err
 }
 
-// explainVerify explains why this end refused the other end's certificate.
+// explainVerify explains why this end refused the other end's certificate. It returns nil if err has another reason.
 func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
@@ -62,8 +62,8 @@ func explainVerify(addr string, err error) *model.Error {
 	return nil
 }
 
-// explainAlert explains why the other end refused our certificate. crypto/tls exports no type for a received alert, so
-// the alert is recognized by the operation name and the text.
+// explainAlert explains why the other end refused the connection or our certificate. It returns nil if err is no such
+// alert. crypto/tls exports no type for a received alert, so explainAlert compares the operation name and the message.
 func explainAlert(addr string, err error) *model.Error {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {

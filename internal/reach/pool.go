@@ -15,20 +15,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DialTimeout limits a dial and its handshake, even if the caller's context has no deadline.
+// DialTimeout limits a dial with its handshake, even if the caller's context has no deadline.
 const DialTimeout = 5 * time.Second
 
-// The application protocols of the API.
+// The application protocols of the API, by their ALPN names.
 const (
 	ProtoHTTP2 = "h2"
 	ProtoHTTP1 = "http/1.1"
 )
 
-// Dial opens the connection below TLS.
+// Dial opens a network connection, without TLS.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// DialTLS opens a connection with below and does the TLS handshake. It blocks until that is done, ctx ends or 5 s have
-// passed. Codes: certificate_refused, not_tls. Errors of the network are returned as they are.
+// DialTLS opens a connection with below and does the TLS handshake. It blocks until that is done, ctx ends or
+// DialTimeout has passed. Codes: certificate_refused, not_tls. Errors of the network are returned unchanged.
 func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below Dial) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -46,13 +46,13 @@ func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below D
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests to one peer, named as in its certificate. Any other peer is refused before
-// it receives a byte of such a request. Code: certificate_refused.
+// ExpectPeer returns a context for requests to one peer, by the name in its certificate. Any other peer is refused
+// before it receives a byte of such a request. Code: certificate_refused.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
 
-// ExpectedPeer returns the name given to ExpectPeer; "" if any peer is accepted.
+// ExpectedPeer returns the name given to ExpectPeer, or "" if any peer is accepted.
 func ExpectedPeer(ctx context.Context) string {
 	name, _ := ctx.Value(expectedPeer{}).(string)
 	return name
@@ -62,13 +62,13 @@ func ExpectedPeer(ctx context.Context) string {
 const poolZone = ".peer.invalid:1"
 
 // poolHost returns an artificial address that is used for connections to one peer only. net/http shares connections by
-// address. Two agents may have the same address one after the other, but a request to one must not use a connection to
-// the other.
+// address. Two agents may have the same address one after the other, but a request to one agent must not use a
+// connection to the other.
 func poolHost(name, hostport string) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
 }
 
-// fromPool is the inverse of poolHost. Any other address is returned unchanged, with an empty name.
+// fromPool is the inverse of poolHost. For any other address it returns an empty name and the address itself.
 func fromPool(addr string) (name, hostport string) {
 	host, made := strings.CutSuffix(addr, poolZone)
 	first, second, _ := strings.Cut(host, ".")
@@ -80,7 +80,8 @@ func fromPool(addr string) (name, hostport string) {
 	return string(a), string(b)
 }
 
-// dialPool opens a connection to an address made by poolHost.
+// dialPool opens a connection to an address. If poolHost made the address, the connection goes to the peer that it
+// names.
 func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, error) {
 	name, hostport := fromPool(addr)
 	conn, err := d(ExpectPeer(ctx, name), network, hostport, ProtoHTTP2, ProtoHTTP1)
@@ -90,28 +91,28 @@ func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, 
 	return conn, nil
 }
 
-// dialTLS opens a TLS connection for one of the protocols.
+// dialTLS opens a TLS connection for one of the protocols in protos.
 type dialTLS func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error)
 
-// HTTPTransport is an http.RoundTripper for https:// addresses; it refuses http://. It uses HTTP/2, finds dead
-// connections within 5 s by pings, and uses reloaded certificates for new connections. Errors about certificates and
-// TLS are *model.Error, inside the *url.Error of http.Client; others are those of net/http. Call CloseIdleConnections
-// at the end. It is safe for concurrent use.
+// HTTPTransport is an http.RoundTripper for https:// addresses; it refuses http://. It uses HTTP/2 if the server does,
+// and then finds dead connections within 5 s by pings. New connections use reloaded certificates. Errors about
+// certificates and TLS are *model.Error, inside the *url.Error of http.Client; other errors are those of net/http. Call
+// CloseIdleConnections when the transport is no longer needed. It is safe for concurrent use.
 type HTTPTransport struct {
 	*http.Transport
 	dial dialTLS
 }
 
 // If nothing was received on a connection for AskAfter, a ping is sent. Without an answer within AnswerWithin, the
-// connection is closed. So an agent notices a silent server after five seconds, and not only after a whole long poll.
-// For 5,000 idle agents, all servers together answer 1,700 pings a second.
+// connection is closed. So an agent notices a silent server after five seconds instead of after a whole long poll. With
+// 5,000 idle agents, all servers together answer 1,700 pings a second.
 const (
 	AskAfter     = 3 * time.Second
 	AnswerWithin = 2 * time.Second
 )
 
-// NewHTTPTransport returns a transport that opens connections with dial, which must work as DialTLS does. dial must
-// refuse peers other than ExpectedPeer.
+// NewHTTPTransport returns a transport that opens connections with dial. dial must block and fail as DialTLS does, and
+// refuse any peer other than ExpectedPeer.
 func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
 	error)) *HTTPTransport {
 	return &HTTPTransport{dial: dial, Transport: &http.Transport{
@@ -124,7 +125,8 @@ func NewHTTPTransport(dial func(ctx context.Context, network, addr string, proto
 	}}
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. If a request on a new connection fails without a known reason, RoundTrip
+// connects once more to find the reason.
 func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var fresh atomic.Bool
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -159,7 +161,8 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // diagnose connects once more to find out why a server closed a new connection. In TLS 1.3 a refusal of our certificate
 // arrives after the handshake, and net/http loses it if it is writing a request at that moment. A server that accepts
-// the certificate sends the first byte in HTTP/2, so reading one byte is enough.
+// the certificate sends the first byte in HTTP/2, so reading one byte is enough. diagnose returns nil if it finds no
+// refusal.
 func (d dialTLS) diagnose(ctx context.Context, addr string) *model.Error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attempt sends a request once, to the server with this index in Caller.Servers.
+// Attempt sends a request once, to Caller.Servers()[server].
 type Attempt func(ctx context.Context, server int) error
 
-// fetch sends a request over HTTP and passes a successful answer to take. take reads the body to its end, or keeps it
-// as a stream. If take returns an error, fetch closes the body.
+// fetch sends a request over HTTP and passes a successful answer to take. take reads the body to its end, or keeps the
+// response as a stream. If take returns an error, fetch closes the body.
 func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
 	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
@@ -28,8 +28,9 @@ func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response
 // quietFor is how long a call is repeated before Config.Waiting is called.
 const quietFor = time.Second
 
-// Deliver calls try until a server gives a final answer. It is for calls over another protocol than HTTP. It uses r's
-// method, Once, Lineage and request id. It blocks and fails as Send does.
+// Deliver calls try until a server gives a final answer or the call may not be repeated any more. It is for calls over
+// a protocol other than HTTP. Of r it uses the method, Once, Lineage and the request id. It blocks and fails as Send
+// does.
 func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
@@ -55,7 +56,8 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	}
 }
 
-// ended returns the cause of ctx if the caller ended the call, else err.
+// ended returns err. If ctx has ended, it returns the reason for that instead: the cause of a cancellation, or the code
+// timeout after a deadline. If err is nil, it returns nil in any case.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -67,8 +69,8 @@ func ended(ctx context.Context, err error) error {
 		WithHint("try again; see: outspan server members")
 }
 
-// verdict returns the error of a call that is not repeated any more. If a server may have received a write, the outcome
-// is unknown, even if no server can be reached any more.
+// verdict returns the error of a call that is not repeated any more. sent means that a server may have carried out the
+// request. The outcome of a write is then unknown, even if no server can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
 	var unknown *model.Error
 	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
@@ -93,7 +95,7 @@ func (r *Request) verdict(err error, sent bool) error {
 }
 
 // worthRetry reports whether the call may succeed after a short wait: the servers are electing a leader, starting or
-// overloaded.
+// overloaded, or one of them does not know the outcome.
 func worthRetry(err error) bool {
 	var e *model.Error
 	if !errors.As(err, &e) {
@@ -106,7 +108,8 @@ func worthRetry(err error) bool {
 	return false
 }
 
-// round tries each server at most once, beginning with the server that answered last.
+// round tries each server at most once, beginning with the server that answered last. It sets *sent if a server may
+// have carried out the request.
 func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
@@ -161,23 +164,23 @@ func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Respon
 	return nil
 }
 
-// ErrNoAnswer is the cause with which an attempt ends that took too long.
+// ErrNoAnswer is the error of an attempt that got no answer before its limit had passed.
 var ErrNoAnswer = errors.New("no answer within the time for one attempt")
 
-// bodyWithCancel releases the request's context once the answer has been read.
+// bodyWithCancel cancels the context of the request once the answer has been read or closed.
 type bodyWithCancel struct {
 	io.ReadCloser
 	cancel func()
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. It also cancels the context.
 func (b *bodyWithCancel) Close() error {
 	err := b.ReadCloser.Close()
 	b.cancel()
 	return err
 }
 
-// Read implements io.Reader. It releases the context at the end of the answer.
+// Read implements io.Reader. At the end of the answer it cancels the context.
 func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -195,8 +198,8 @@ type notAnswered struct {
 func (n *notAnswered) Error() string { return n.err.Error() }
 func (n *notAnswered) Unwrap() error { return n.err }
 
-// Unanswered returns the error of an attempt that got no answer from address. The error records whether the request may
-// have been carried out, or was surely not sent.
+// Unanswered returns the error of an attempt that got no answer from address. If Explain knows the reason, the result
+// is its *model.Error. Any other result records whether the request may have been carried out, or was surely not sent.
 func Unanswered(address string, err error) error {
 	err = Explain(address, err)
 	if _, known := errors.AsType[*model.Error](err); known {
@@ -213,13 +216,14 @@ func lostAnswer(r Request, err error) error {
 	return &notAnswered{sent: r.Method != http.MethodGet, err: err}
 }
 
-// mayHaveHappened reports whether a server may have carried out a request that ended with err.
+// mayHaveHappened reports whether a server may have carried out a request that failed with err.
 func mayHaveHappened(err error) bool {
 	n, lost := errors.AsType[*notAnswered](err)
 	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
-// goOn reports whether the request should be sent to another server after err.
+// goOn reports whether the request should be sent to another server after err. sent means that a server may have
+// carried out the request.
 func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
 		return false
@@ -238,10 +242,10 @@ func goOn(r *Request, err error, sent bool) bool {
 	return false
 }
 
-// failures collects the errors of all servers.
+// failures collects the errors of all servers in one round.
 type failures struct {
 	texts []string
-	best  error // the last error other than a missing answer; nil: none
+	best  error // the last error other than a missing answer; nil if there is none
 }
 
 func (f *failures) add(address string, err error) {
@@ -259,7 +263,7 @@ func (f *failures) error() error {
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 
-// shortReason returns the reason without the address, which the message already contains.
+// shortReason returns the reason of err without the address, which the message already contains.
 func shortReason(err error) string {
 	var op *net.OpError
 	var address *url.Error

@@ -8,25 +8,25 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inboxSize is how many answers to heartbeats are queued for one agent. Further ones are lost.
+// inboxSize is how many answers to heartbeats are queued for one agent. Further answers are lost.
 const inboxSize = 16
 
-// introduceAfter is how many heartbeats in a row a server may leave unanswered. After that the agent introduces itself
-// to the server again.
+// introduceAfter is the number of unanswered heartbeats in a row after which an agent introduces itself to the server
+// again.
 const introduceAfter = 2
 
 // Servers implements cluster.Courier.
 func (n *node) Servers() []cluster.Member { return n.crowd.gossip.known() }
 
-// Address implements cluster.Courier. The agent has no address of its own: a server answers to the address from which
-// the agent introduced itself.
+// Address implements cluster.Courier. It returns "", because the agent has no address of its own: a server answers to
+// the address from which the agent introduced itself.
 func (n *node) Address() string { return "" }
 
 // Receive implements cluster.Courier.
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
-// Send implements cluster.Courier. A server answers only members of its pool. So an agent that gets no answers
-// introduces itself to the server before it sends.
+// Send implements cluster.Courier. A server answers only members of its gossip pool. So an agent introduces itself to
+// the server before its first message, and again while it gets no answers.
 func (n *node) Send(server string, msg []byte) error {
 	g := n.crowd.gossip
 	to := g.addressOf(server)
@@ -63,7 +63,8 @@ func (n *node) answered(server string, msg []byte) {
 	}
 }
 
-// outbid refutes a rumour that this agent is dead: it announces the agent with a higher incarnation.
+// outbid refutes a rumour that this agent is suspected or dead: it announces the agent with a higher incarnation. It
+// does nothing if the agent has already been announced with one.
 func (n *node) outbid(incarnation uint32) {
 	n.mu.Lock()
 	news := incarnation >= n.life

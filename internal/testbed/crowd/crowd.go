@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents register at the same time. In a real cluster, too, not all machines start at the same
-// moment.
+// atOnce is how many agents register at the same time. The machines of a real cluster do not all start at the same
+// moment either.
 const atOnce = 16
 
 // Config configures a Crowd. All fields are required.
@@ -22,29 +22,30 @@ type Config struct {
 	Servers  []string // host:port of the servers' APIs; agents start with different servers
 	TLS      string   // directory with the cluster's CA and gossip key, as for tls.dir of a server
 	Cluster  string
-	Address  string // IP address of all agents
-	Capacity model.Resources
+	Address  string                        // IP address of all agents and of their gossip socket
+	Capacity model.Resources               // capacity of each agent
 	Labels   func(i int) map[string]string // labels of agent i
 }
 
-// Crowd is many agents. It is safe for concurrent use.
+// Crowd is many agents. It is safe for concurrent use, but calls of Kill and Revive for the same agent must not
+// overlap.
 type Crowd struct {
 	cfg    Config
 	gossip *gossip
 	nodes  []*node
 	desks  chan struct{}   // limits concurrent registrations
-	doors  chan struct{}   // limits concurrent handshakes; see dialFrom
-	ctx    context.Context // for all goroutines of the crowd; ended by Close
+	doors  chan struct{}   // limits concurrent TLS handshakes
+	ctx    context.Context // for all goroutines of the crowd; Close cancels it
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	troubles map[string]int
-	last     error
+	troubles map[string]int // number of failed calls, by the kind of call
+	last     error          // error of the last failed call
 }
 
-// Open makes certificates for all agents and starts the agents. It does not wait until they have registered. Close ends
-// them.
+// Open makes certificates for all agents and starts the agents. It does not wait until they have registered. Close
+// stops the agents.
 func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 	ca, key, err := transport.OpenDir(cfg.TLS, cfg.Cluster)
 	if err != nil {
@@ -112,8 +113,8 @@ func (c *Crowd) start(n *node) {
 	})
 }
 
-// Kill stops agents at once, as if their machines had lost power: their programs are gone too. numbers are as in
-// Config.Labels. It blocks until the agents have stopped.
+// Kill stops agents at once, as if their machines had lost power, so their programs have stopped too. numbers are as in
+// Config.Labels. Kill blocks until the agents have stopped.
 func (c *Crowd) Kill(numbers ...int) {
 	for _, i := range numbers {
 		c.gossip.leave(c.nodes[i])
@@ -146,7 +147,7 @@ func (c *Crowd) Name(i int) string { return c.nodes[i].name }
 // Len returns the number of agents.
 func (c *Crowd) Len() int { return len(c.nodes) }
 
-// Registered returns how many agents are registered.
+// Registered returns how many of the running agents have registered.
 func (c *Crowd) Registered() int {
 	known := 0
 	for _, n := range c.nodes {
@@ -157,7 +158,7 @@ func (c *Crowd) Registered() int {
 	return known
 }
 
-// Running returns how many programs the agents would run according to their assignments.
+// Running returns how many programs the agents would run if they were real, according to their assignments.
 func (c *Crowd) Running() int {
 	running := 0
 	for _, n := range c.nodes {
@@ -172,7 +173,7 @@ func (c *Crowd) Running() int {
 	return running
 }
 
-// trouble counts a call that failed and was repeated.
+// trouble counts a failed call, unless ctx has ended.
 func (c *Crowd) trouble(ctx context.Context, call string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -194,7 +195,7 @@ func (c *Crowd) Troubles() (int, error) {
 	return sum, c.last
 }
 
-// Close ends all agents without notice to the servers, and waits until they have ended.
+// Close stops all agents without notice to the servers, and waits until they have stopped.
 func (c *Crowd) Close() {
 	c.stop()
 	c.wg.Wait()

@@ -11,8 +11,9 @@ import (
 // their server would connect and then send nothing for too long, and the servers would close their connections.
 const atTheDoor = 16
 
-// dialFrom opens connections for one agent, within the limit of handshakes. Each agent has its own source address,
-// because servers limit clients without a certificate by address.
+// dialFrom returns a function that opens connections for one agent. The function waits while atTheDoor other agents do
+// their handshakes. Each agent has its own source address, because servers limit clients without a certificate by
+// address.
 func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	source := &net.TCPAddr{IP: net.IPv4(127, 128+byte(agent>>16), byte(agent>>8), byte(agent))}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -35,8 +36,8 @@ func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address s
 // handshake: the hello and the certificate.
 type entering struct {
 	net.Conn
-	said  int
-	leave func()
+	said  int    // number of writes so far, at most 2
+	leave func() // makes the connection no longer count
 }
 
 // Write implements net.Conn.

@@ -40,11 +40,11 @@ func newGossip(ctx context.Context, address, label string, key []byte) (*gossip,
 	if !ok {
 		return nil, fmt.Errorf("the gossip socket is a %T", raw)
 	}
-	_ = conn.SetReadBuffer(receiveBuffer) // if it fails, the default buffer is enough for fewer agents
+	_ = conn.SetReadBuffer(receiveBuffer) // on failure the default buffer remains, which is enough for fewer agents
 	return &gossip{conn: conn, envelope: e, nodes: map[string]*node{}, at: map[string]*net.UDPAddr{}}, nil
 }
 
-// run receives packets until ctx ends.
+// run receives packets until ctx ends. It then closes the socket.
 func (g *gossip) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = g.conn.Close() })
 	defer stop()
@@ -55,7 +55,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // for example because a packet was refused by a server that is gone
+			continue // for example because the server to which a packet was sent no longer runs
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
@@ -84,8 +84,8 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe answers a probe on behalf of an agent. It answers indirect probes itself too, since all agents share this
-// process.
+// answerProbe answers a probe on behalf of the probed agent. If that agent does not run, answerProbe sends a nack if
+// the probe wants one. It answers indirect probes in the same way, since all agents share this process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
 	if decode(msg, &p) != nil {
@@ -109,7 +109,8 @@ func (g *gossip) refute(msg []byte) {
 	}
 }
 
-// deliver passes a message to the agent that it names. Only the heartbeat code of that agent can verify the message.
+// deliver passes a message to the agent that it names. deliver can't verify the message; only the agent's heartbeat
+// code can.
 func (g *gossip) deliver(msg []byte) {
 	const mac = 32
 	var to struct {
@@ -137,7 +138,7 @@ func (g *gossip) send(to *net.UDPAddr, k kind, body any) {
 	}
 }
 
-// learn stores the servers from the answer to a registration.
+// learn stores the servers and their gossip addresses from the answer to a registration.
 func (g *gossip) learn(servers []transport.ServerInfo) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +167,7 @@ func (g *gossip) addressOf(server string) *net.UDPAddr {
 	return g.at[server]
 }
 
-// enter makes the agent answer probes; leave makes it silent.
+// enter makes the socket answer and deliver packets for the agent, until leave.
 func (g *gossip) enter(n *node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

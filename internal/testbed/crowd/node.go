@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The same values as in package agent.
+// These values are the same as in package agent.
 const (
 	pollWait = 45 * time.Second
 	coalesce = 30 * time.Millisecond // changes within this time are sent in one report
-	doubt    = time.Second           // pause before asking again: a server that wants a registration may only lag
+	doubt    = time.Second           // pause before a poll is repeated: a server that wants a registration may only lag
 )
 
 // backoff is a pause that doubles with each failure in a row, from 100 ms to 5 s. Up to a quarter of it is random.
@@ -40,16 +40,16 @@ type node struct {
 	client        *transport.Client
 	beater        *cluster.Beater
 	inbox         chan []byte
-	end           context.CancelFunc // stops the agent; nil while it is killed
-	ended         chan struct{}
+	end           context.CancelFunc // stops the agent
+	ended         chan struct{}      // closed when the agent has stopped
 
 	mu         sync.Mutex
-	life       uint32 // incarnation in gossip
-	unanswered map[string]int
-	introduced map[string]bool
-	epoch      uint64                                    // 0: not registered since it started
+	life       uint32                                    // incarnation in gossip
+	unanswered map[string]int                            // heartbeats in a row without an answer, by server
+	introduced map[string]bool                           // servers to which the agent has introduced itself
+	epoch      uint64                                    // 0 means not registered since the start
 	known      chan struct{}                             // closed when the agent has registered
-	work       map[model.InstanceID]model.InstanceStatus // only the goroutine of live writes it; Running reads it
+	work       map[model.InstanceID]model.InstanceStatus // written only by live, and by Kill once live has returned
 	groups     []model.GroupID                           // groups of the agent's instances
 	regrouped  chan struct{}                             // capacity 1; gets a value when groups has changed
 }
@@ -58,7 +58,7 @@ type node struct {
 func (n *node) live(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { _ = n.beater.Run(ctx) }) // Run ends with ctx
+	wg.Go(func() { _ = n.beater.Run(ctx) }) // Run returns only when ctx ends
 	wg.Go(func() { n.followServices(ctx) })
 	wg.Go(func() { n.followPeers(ctx) })
 	var again backoff
@@ -103,7 +103,8 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// serve polls and carries out the assignments of one epoch. It ends when the servers want a new registration.
+// serve polls and carries out the assignments of one epoch. It returns when the servers want a new registration, or
+// when ctx ends.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
 	index, incarnation, full, doubted := uint64(0), uint64(0), true, false
@@ -153,7 +154,7 @@ func (n *node) serve(ctx context.Context) {
 }
 
 // converge starts and stops instances as assigned, which takes no time. It returns the instances that changed, or all
-// of them if repeat is set.
+// assigned instances if repeat is true.
 func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,7 +191,7 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.In
 }
 
 // report repeats a report until a server accepts it. It returns false if the servers want a new registration, or if ctx
-// ended.
+// ends.
 func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model.InstanceStatus) bool {
 	var again backoff
 	for ctx.Err() == nil {
@@ -233,7 +234,7 @@ func (n *node) followServices(ctx context.Context) {
 	}
 }
 
-// followPeers polls the peer lists of those groups of which it runs an instance, as a real agent does.
+// followPeers polls the peer lists of the groups whose instances the agent runs, as a real agent does.
 func (n *node) followPeers(ctx context.Context) {
 	known, incarnation := map[model.GroupID]uint64{}, uint64(0)
 	var again backoff
@@ -275,7 +276,7 @@ func (n *node) followPeers(ctx context.Context) {
 	}
 }
 
-// askPeers polls the peer lists. It returns context.Canceled when the agent's groups change.
+// askPeers polls the peer lists. It returns context.Canceled if the agent's groups change.
 func (n *node) askPeers(ctx context.Context, q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 	var watch sync.WaitGroup

@@ -29,9 +29,9 @@ const (
 	kindSummed   kind = 12
 )
 
-// The parts around every message.
+// The framing of a packet around its message.
 const (
-	labelled   = 244 // followed by the length of the label and the label itself
+	labelled   = 244 // first byte of a packet; the length of the label and the label follow
 	sealed     = 1   // version of the encryption: AES-GCM, with the label as additional authenticated data
 	nonceSize  = 12
 	summedSize = 5 // bytes before a message with a checksum: its type and the checksum
@@ -101,7 +101,7 @@ func (e envelope) seal(msg []byte) []byte {
 	out := append([]byte{labelled, byte(len(e.label))}, e.label...)
 	out = append(out, sealed)
 	nonce := make([]byte, nonceSize)
-	rand.Read(nonce) // rand.Read never fails: without randomness the runtime ends the process
+	rand.Read(nonce) // rand.Read never fails: without randomness the runtime aborts the process
 	return e.gcm.Seal(append(out, nonce...), nonce, msg, e.label)
 }
 
@@ -121,7 +121,7 @@ func (e envelope) open(packet []byte) ([]byte, error) {
 	return msg, err
 }
 
-// parts splits a compound message.
+// parts splits a compound message. If the message is damaged, it returns an error and the parts that could be read.
 func parts(msg []byte) ([][]byte, error) {
 	if len(msg) < 2 || len(msg) < 2+2*int(msg[1]) {
 		return nil, errPacket

@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// underBudget reports whether budgets limit the stops with this cause: voluntary ones, and those of a scale-down. For a
-// scale-down only stops of ready instances count.
+// underBudget reports whether budgets limit the stops with this cause: voluntary stops, and those of a scale-down. A
+// scale-down counts only if it stops a ready instance.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
-// goesWithNode reports whether an instance of a system group stops because its node is drained. The group then needs no
-// instance there, so no budget counts the stop.
+// goesWithNode reports whether an instance belongs to a system group and stops because its node is drained. The group
+// then needs no instance on that node, so no budget counts the stop.
 func (s *Step) goesWithNode(i *fsm.Instance) bool {
 	g, ok := s.After.Groups.Get(i.Group)
 	return ok && g.Role == model.RoleSystem && i.Marks.StopCause == model.CauseNodeDraining
@@ -26,7 +26,7 @@ type scope struct {
 	before, after model.Budget
 }
 
-// scopes lists the budgets of the groups that lost an instance by the entry.
+// scopes lists the budgets of the groups in lost. It leaves out groups and budgets that the entry created.
 func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	var all []scope
 	for _, id := range slices.Sorted(maps.Keys(lost)) {
@@ -51,8 +51,8 @@ func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	return all
 }
 
-// readyOf counts the ready instances of groups. An instance is ready if its row is desired running and observed ready,
-// and its node is not offline.
+// readyOf counts the ready instances of groups: those that are desired running and observed ready, on a node that is
+// not offline.
 func readyOf(st *fsm.State, groups []model.GroupID) int {
 	n := 0
 	for _, id := range groups {
@@ -65,9 +65,10 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	return n
 }
 
-// budgets is S3. A voluntary stop never takes the number of ready instances below min_ready. While it is already below,
-// nothing is stopped except by recorded force. Commands of one entry see each other's effects, so each budget is judged
-// by the whole entry.
+// budgets checks S3: no voluntary stop or scale-down takes the number of ready instances below min_ready. While the
+// number is below, an unready instance is stopped only by a scale-down, or after its group's toleration. Stops that an
+// operator let bypass budgets don't count. Commands of one entry see each other's effects, so each budget is judged by
+// the whole entry.
 func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -103,22 +104,22 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	}
 }
 
-// tolerated reports whether an instance has been unready for longer than its group tolerates. A budget then does not
-// keep it.
+// tolerated reports whether an instance has been unready for longer than its group tolerates, or its group has no such
+// toleration. A budget does not protect such an instance.
 func tolerated(s *Step, i *fsm.Instance) bool {
 	policy, ok := s.Before.Policy(i.Group)
 	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
-// window is one rate, and the last stops that counted for it.
+// window holds a rate and the last stops that counted for it.
 type window struct {
-	most  int
+	most  int // stops that are allowed within per
 	per   model.Duration
 	stops []model.Time
 }
 
-// rates is S3 for the rates of groups, shared budgets and actors. In no window may more stops begin than allowed, even
-// if the leader changed in it.
+// rates checks S3 for the rates of groups, shared budgets and actors: in no window may more voluntary stops begin than
+// allowed, even if the leader changes during the window. Stops that bypass budgets don't count.
 func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
@@ -148,8 +149,9 @@ func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	}
 }
 
-// count adds the stops of one entry to those of a rate, and checks the rate. After a change of the rate it starts from
-// zero, because the product keeps only what the old rate needed.
+// count adds the stops of one entry to those of the named rate, and checks the rate. If the rate has changed, or if
+// fresh is true because its group or budget is new, the count starts from zero: the product keeps only the stops that
+// the old rate needed.
 func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := j.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
@@ -176,7 +178,7 @@ type unorderedStops struct {
 	n  int
 }
 
-// unordered is S7 for stops that nobody ordered: those of the rescheduler, and those of a policy that a cordon
+// unordered checks S7 for stops that nobody ordered: those of the rescheduler, and those of a policy that a cordon
 // triggered. Within a minute, they may be at most 5 % of the instances that should run, or one if that is more.
 func (j *Judge) unordered(f *fsm.Findings, s *Step) {
 	n := 0

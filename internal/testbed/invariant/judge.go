@@ -16,15 +16,15 @@ type Step struct {
 	Results       []fsm.Result // results of the entry's groups of commands
 }
 
-// Judge checks the entries of one history, one by one in their order. It reads only rows. Sums that the product keeps
-// are computed again, so that only an error in both would go unnoticed. It is not safe for concurrent use.
+// Judge checks the entries of one history, one by one in their order. It reads only rows. It computes again the sums
+// that the product keeps, so only an error in both computations would go unnoticed. It is not safe for concurrent use.
 type Judge struct {
-	windows map[string]*window // S3: by budget or actor
-	rails   []unorderedStops   // S7: stops that nobody ordered
-	retried map[model.GroupID][]model.Time
-	ended   map[model.InstanceID]uint64 // S9: the index at which each instance ended
-	gone    map[model.InstanceID]bool   // S9: ended instances whose row has been deleted
-	ids     map[model.RequestID]uint64  // S4: the index of the entry that carried out each request
+	windows map[string]*window             // S3: by budget or actor
+	rails   []unorderedStops               // S7: stops that nobody ordered
+	retried map[model.GroupID][]model.Time // S7: when the failed instances of each group were replaced
+	ended   map[model.InstanceID]uint64    // S9: the index at which each instance became terminal or was deleted
+	gone    map[model.InstanceID]bool      // S9: instances whose row has been deleted
+	ids     map[model.RequestID]uint64     // S4: the index of the entry that carried out each request
 }
 
 // New returns a judge for a new history, or for one that continues from a restored state.
@@ -48,7 +48,7 @@ func (j *Judge) Step(s *Step) fsm.Findings {
 	return found
 }
 
-// rows checks an entry without the product's own checks.
+// rows checks an entry without fsm.Check and fsm.CheckStep.
 func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	for _, one := range [...]func(*fsm.Findings, *Step){
 		j.rooms, j.holders, j.budgets, j.rates, j.once, j.reasons, j.surges, j.waves, j.unordered, j.deleted, j.terms,
@@ -59,7 +59,8 @@ func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	return found
 }
 
-// taken calls visit for each command that the entry carried out, with the command's group.
+// taken calls visit for each command that the entry carried out, with the command's group. It leaves out refused groups
+// and replays.
 func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range s.Entry.Groups {
 		if s.Results[i].Refusal != nil || s.Results[i].Replay {
@@ -93,7 +94,7 @@ func (s *Step) placed(visit func(*fsm.Instance)) {
 	}
 }
 
-// Runs reports whether the program of an instance runs, according to its agent.
+// Runs reports whether the program of an instance runs and is not draining, according to its agent.
 func Runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -102,13 +103,14 @@ func Runs(i *fsm.Instance) bool {
 	return false
 }
 
-// ran reports whether the stopped instance had a running program. It had none if the same entry had just declared its
-// node offline.
+// ran reports whether the program of an instance was running when the instance's stop began. It returns false if the
+// same entry also declared the instance lost.
 func ran(was, now *fsm.Instance) bool {
 	return Runs(was) && now.Status.Observed != model.ObservedLost
 }
 
-// Bypassed reports whether an instance's stop skipped budgets on order. The instance's row records that.
+// Bypassed reports whether an operator let an instance's stop bypass budgets. The reason in the instance's row records
+// that.
 func Bypassed(i *fsm.Instance) bool {
 	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deleted is S9. An ended or deleted instance never comes back, despite late reports and reused names. A new job gets
-// nothing from a purged job of the same name. The entry in which an object appears must have a command that makes it.
+// deleted checks S9: a terminal or deleted instance never comes back, despite late reports and reused names. A new job
+// gets nothing from a purged job of the same name. The entry in which an object appears must have a command that makes
+// the object.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	j.made(f, s)
 	if s.Before.Instances.Same(s.After.Instances) {
@@ -40,7 +41,8 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	}
 }
 
-// made checks the part of S9 that commands show.
+// made checks S9 by commands: an instance, a node or a job appears only in an entry with the command that makes it. The
+// id of a deleted instance is not used again.
 func (j *Judge) made(f *fsm.Findings, s *Step) {
 	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
 	s.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -72,7 +74,7 @@ func (j *Judge) made(f *fsm.Findings, s *Step) {
 	}
 }
 
-// terms is S10: an entry decided in one term is not accepted in another.
+// terms checks S10: an entry decided in one term is refused in any other term.
 func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	if s.Entry.Term == 0 || s.Entry.Term == s.Term {
 		return
@@ -85,7 +87,7 @@ func (j *Judge) terms(f *fsm.Findings, s *Step) {
 	}
 }
 
-// once is S4 for the log: at most one entry carries out a request, however often the request was sent.
+// once checks S4 for the log: at most one entry carries out a request, however often the request was sent.
 func (j *Judge) once(f *fsm.Findings, s *Step) {
 	id := s.Entry.Request
 	if id == "" || slices.ContainsFunc(s.Results, func(r fsm.Result) bool {
@@ -105,7 +107,8 @@ func RefusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
-// unknownHoldings is S15: an agent's report changes only what is observed of the agent's own node and its instances.
+// unknownHoldings checks S15: an agent's report changes only what is observed of the agent's own node and its
+// instances.
 func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
 	if !agent {
@@ -140,9 +143,9 @@ func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	}
 }
 
-// preemptions is S11. The preempting instance is of a higher class. It may be of the same class if preemption in that
-// class is fair and the victim's job has the larger share. All victims begin to stop in the same group of commands in
-// which the instance is placed, and on the same node. The instance waits until they are gone.
+// preemptions checks S11. The preempting instance has a higher class than its victims. It may have the same class if
+// preemption in that class is fair and the victim's job has the larger share. The preempting instance is placed on the
+// victims' node, by the group of commands that begins all their stops. It waits until the victims have stopped.
 func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	s.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -184,7 +187,7 @@ func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	})
 }
 
-// inferior returns why the group taker may not preempt the group owner; "" if it may.
+// inferior returns why the group taker may not preempt the group owner, or "" if it may.
 func (s *Step) inferior(taker, owner model.GroupID) string {
 	a, b := classOf(s, taker), classOf(s, owner)
 	if a < 0 || b < 0 {
@@ -201,24 +204,25 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 	has, _ := shares(s.After, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
-	s.began(func(_, now *fsm.Instance) { // when a victim was placed by this entry, it was there before the preemption
+	s.began(func(_, now *fsm.Instance) { // counted again: the job had these victims before the preemption
 		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
-	s.placed(func(i *fsm.Instance) { // instances without victims may have been placed after the preemption
+	s.placed(func(i *fsm.Instance) { // not counted: instances without victims may have been placed after the preemption
 		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
 			has[to] -= memoryOf(s, i.Group)
 		}
 	})
 	largest = max(largest, has[from])
-	if from == to || has[to] > largest { // other commands of the entry may have freed some memory
+	if from == to || has[to] > largest { // lenient: other commands of the entry may have changed the shares
 		return fmt.Sprintf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
 	return ""
 }
 
-// shares returns the memory of the instances of one class that should run, by job, and the largest of these sums.
+// shares returns, by job, the memory of the instances of one class that are desired running. The second result is the
+// largest of these sums.
 func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
 	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {
@@ -231,7 +235,8 @@ func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, larg
 	return by, largest
 }
 
-// classOf returns the rank of a group's class; -1 if it is unknown.
+// classOf returns the position of a group's class in Before.Classes, where higher classes come first. It returns -1 if
+// the class is unknown.
 func classOf(s *Step, id model.GroupID) int {
 	name, _ := id.Split()
 	job, ok := s.Before.Jobs.Get(name)

@@ -16,7 +16,7 @@ func FromOutside(cause model.Cause) bool {
 	return false
 }
 
-// reasons is S6. A drain, a preemption or the rescheduler stops an instance only for a committed reason that still
+// reasons checks S6: a drain, a preemption or the rescheduler stops an instance only for a committed reason that still
 // holds. Unless a drain is forced, an instance stays if its role or a gate keeps it, or if it is the last copy of its
 // data.
 func (j *Judge) reasons(f *fsm.Findings, s *Step) {
@@ -58,14 +58,14 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	}
 }
 
-// drainOf returns the drain for which an instance stops. The reason has the drain's id, and sometimes a remark after
-// ";".
+// drainOf returns the drain for which an instance stops, or false if there is no such drain. The reason of the stop is
+// the drain's id, sometimes with a remark after ";".
 func drainOf(s *Step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.After.Drains.Get(model.DrainID(by))
 }
 
-// unfounded returns what is wrong with the reason of a stop; "" if nothing is.
+// unfounded returns what is wrong with the reason of a stop, or "" if nothing is wrong.
 func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
@@ -101,7 +101,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 }
 
 // broken returns why a gate does not hold, according to the rows before the entry. It returns "" if the gate holds. It
-// also returns "" if the gate is about the whole group, which one row can't decide.
+// also returns "" for the gates that broken does not check: led_shards.in_sync_followers, group.healthy and
+// old.confirmed_stopped.
 func broken(s *Step, i *fsm.Instance, text string) string {
 	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
@@ -110,7 +111,7 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	if gate.Self() {
 		facts := i.Status.Facts
 		was, _ := s.Before.Nodes.Get(i.Node)
-		now, ok := s.After.Nodes.Get(i.Node) // the same entry may have made it online
+		now, ok := s.After.Nodes.Get(i.Node) // the same entry may have marked the node online
 		if !ok || now.Health != model.HealthOnline && (was == nil || was.Health != model.HealthOnline) {
 			facts = nil
 		}
@@ -144,8 +145,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy checks that the last reliable copy of the data is not stopped. Exceptions: a person bypassed the check, the
-// job is stopped, or the drain's policy allows it.
+// lastCopy checks S6 for replicated volumes: no stop takes the last copy that is in sync. Exceptions are a stop that an
+// operator let bypass budgets, a stopped job, a count of 0, and a drain that is forced or whose policy allows the stop.
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)
@@ -169,7 +170,7 @@ func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	f.Add(fsm.S6, "instance %s of %s was told to stop for %s, and no other copy is in sync", now.ID, now.Group, cause)
 }
 
-// Lenient reports whether the policy of an instance's drain allows it to stop the last copy.
+// Lenient reports whether an instance's drain may stop the last copy: the drain is forced, or its policy allows it.
 func Lenient(s *Step, i *fsm.Instance) bool {
 	d, ok := drainOf(s, i)
 	if !ok {

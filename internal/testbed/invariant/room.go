@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rooms is S1. On each node, the instances that are not stopped take at most the memory that the node offers, and no
-// port is used twice. An instance that waits for others to end counts from their end.
+// rooms checks S1: on each node, the instances that are not stopped take at most the memory that the node offers, and
+// no two of them have the same port. An instance that waits for victims does not count until they have stopped.
 func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) && s.Before.Nodes.Same(s.After.Nodes) {
 		return
@@ -39,8 +39,8 @@ func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 	}
 }
 
-// holders is S2, as far as rows show it. In a slot that is exclusive or has local volumes, at most one instance is not
-// confirmed as stopped. Tests that know the running programs check the rest.
+// holders checks S2, as far as rows show it: in a slot that may have only one holder, at most one instance is not
+// confirmed stopped. Tests that know the running programs check the rest.
 func (j *Judge) holders(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return

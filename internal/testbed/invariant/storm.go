@@ -10,8 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges is S7. At most as many instances as the count and the surge allow are desired running and not lost. A slot has
-// at most one holder and one successor. No instance has two replacements at the same time.
+// surges checks S7. A group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for
+// each that is being replaced. A slot has at most two instances that are desired running: a holder and a successor.
+// placement checks the rest.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
@@ -26,7 +27,7 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 				bySlot[i.Slot]++
 			}
 			if !i.Wanted() || i.Slot >= g.Count {
-				continue // above the count, a scale-down leaves only older instances
+				continue // a scale-down can leave older instances in slots above the count
 			}
 			wanted++
 			if old, ok := s.After.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
@@ -45,7 +46,9 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) { j.placement(f, s, i) })
 }
 
-// placement checks one new instance.
+// placement checks S7 for one new instance. An instance without a predecessor must fill a slot below the count. No
+// instance has two replacements at the same time. A rollout replaces at most as many instances at the same time as its
+// surge allows.
 func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 	g, ok := s.Before.Groups.Get(i.Group)
 	old, replaces := s.Before.Instances.Get(i.Links.Replaces)
@@ -59,7 +62,7 @@ func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == model.CauseRollout && ok {
-		// slots in which a drain had already placed a second instance may continue with the new version
+		// If a drain had already placed a second instance in some slots, a rollout may continue in all of them.
 		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) {
 			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
@@ -83,7 +86,7 @@ func surgeOf(s *Step, id model.GroupID) int {
 	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
 }
 
-// rolling lists the new instances of a rollout whose predecessors still serve, and could stay if there were no rollout.
+// rolling lists the new instances of a rollout whose predecessors still run, and could stay if there were no rollout.
 func rolling(s *Step, id model.GroupID) (all []string) {
 	for i := range s.After.InstancesOf(id) {
 		old, ok := s.After.Instances.Get(i.Links.Replaces)
@@ -93,7 +96,7 @@ func rolling(s *Step, id model.GroupID) (all []string) {
 		if node, there := s.After.Nodes.Get(old.Node); there && node.Intent == model.IntentActive && !old.Eviction.Requested {
 			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed,
 				old.ID, old.Version, old.Status.Observed))
-		} // the others have to leave in any case
+		} // other predecessors have to leave in any case
 	}
 	return all
 }
@@ -129,12 +132,12 @@ func slotsOf(st *fsm.State, g *fsm.Group) int {
 
 const (
 	retryWindow = 10 * model.Minute
-	// For each slot: three replacements at once, and further ones after growing delays.
+	// retriesAtMost limits the replacements of one slot within retryWindow: three at once, and ten after growing delays.
 	retriesAtMost = 3 + 10
 )
 
-// waves is S7 for replacements. Failed instances are replaced a limited number of times within a window. The return of
-// a node triggers no further replacements.
+// waves checks S7 for replacements. Failed instances are replaced a limited number of times within retryWindow. The
+// return of a node triggers no further replacements.
 func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) {
 		if failing(i.Cause) {
@@ -162,8 +165,9 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 	})
 }
 
-// holds is S12. During a hold no node is marked offline, nothing is replaced or stopped because of an offline node, and
-// nothing is moved or preempted. A replacement that had begun may be repeated if its node is being emptied.
+// holds checks S12. During a hold no node is marked offline, nothing is replaced or stopped because of an offline node,
+// and nothing is moved or preempted. There is one exception: a lost instance may get another replacement if its first
+// one has to leave its node too.
 func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	if !s.Before.Hold.Active || !s.After.Hold.Active {
 		return
@@ -180,7 +184,7 @@ func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	})
 	s.placed(func(i *fsm.Instance) {
 		old, replaces := s.Before.Instances.Get(i.Links.Replaces)
-		// otherwise the instance fills a slot that was empty before
+		// An instance without a lost predecessor fills a slot that was empty before.
 		if i.Cause == model.CauseNodeOffline && replaces && old.Status.Observed == model.ObservedLost &&
 			!leavesAgain(s.Before, old) {
 			f.Add(fsm.S12, "instance %s replaces %s of an offline node during a hold", i.ID, old.ID)

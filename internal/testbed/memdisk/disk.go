@@ -12,28 +12,29 @@ import (
 	"time"
 )
 
-// Disk is the disk of one machine. New makes one. It is safe for concurrent use.
+// Disk simulates the disk of one machine. New makes one. It is safe for concurrent use.
 type Disk struct {
 	root string // directory of all images
 
 	mu      sync.Mutex
-	random  *rand.Rand
-	image   int // number of the directory in use
+	random  *rand.Rand // source of all random choices
+	image   int        // number of the directory in use
 	logs    map[*Log]struct{}
-	fault   error         // the error of every write; nil: none
+	fault   error         // the error of every write to logs; nil means none
 	hang    chan struct{} // not nil while writes hang; closed when they continue
 	latency time.Duration // every write takes between this and twice as long
-	size    int64         // in bytes; 0: unlimited
+	size    int64         // in bytes; 0 means unlimited
 	other   int64         // bytes that other programs use
 }
 
-// New returns a disk without faults. Its files are below root, a directory that nothing else uses. All random choices
-// come from random, which nothing else may use either.
+// New returns a disk without faults. Its files are below root, a directory that nothing else may use. All random
+// choices come from random, which nothing else may use either.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
 
-// Dir returns the path of the data directory, which it does not create. The path changes with each PowerLoss and Wipe.
+// Dir returns the path of the data directory. It does not create the directory. The path changes with each PowerLoss
+// and Wipe.
 func (d *Disk) Dir() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +43,7 @@ func (d *Disk) Dir() string {
 
 func (d *Disk) dir() string { return filepath.Join(d.root, fmt.Sprintf("data-%d", d.image)) }
 
-// Fail makes every later write to logs fail with err; nil ends the fault.
+// Fail makes every later write to logs fail with err. If err is nil, writes succeed again.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +59,7 @@ func (d *Disk) Hang() {
 	}
 }
 
-// Resume ends Hang. The waiting writes are then carried out.
+// Resume undoes Hang: the waiting writes continue.
 func (d *Disk) Resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +69,7 @@ func (d *Disk) Resume() {
 	}
 }
 
-// Slow makes every write to logs take between latency and twice that; 0 ends the fault.
+// Slow makes every write to logs take between latency and twice that. 0 means no delay.
 func (d *Disk) Slow(latency time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +88,8 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill simulates other programs that fill the disk until only free bytes are left; a negative number ends the fault.
-// After that, the free space depends on the machine's own files.
+// Fill simulates other programs that fill the disk until only free bytes are left. From then on, the free space depends
+// on the machine's own files. If free is negative, the disk is unlimited again.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,7 +104,7 @@ func (d *Disk) Fill(free int64) {
 // diskBytes is the size of every disk. It is a limit only after Fill.
 const diskBytes = 1 << 30
 
-// Space returns the free space and the size in bytes, as a cluster.SpaceFunc does.
+// Space returns the free space and the size of the disk in bytes. It has the form of a cluster.SpaceFunc.
 func (d *Disk) Space(string) (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,8 +135,8 @@ func (d *Disk) used() (bytes int64) {
 }
 
 // PowerLoss simulates a power loss: the machine continues with an image of its files, as the package documentation
-// describes. It returns what happened to the files, for the log of a test. The old process continues in the old
-// directory without faults, so that it can end. The caller must first have taken the machine off the network.
+// describes. The result is a report of what happened to the files, for the log of a test. The old process continues in
+// the old directory without faults, so that it can stop. The caller must first have taken the machine off the network.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,14 +161,14 @@ func (d *Disk) PowerLoss() (report string, err error) {
 	return report, nil
 }
 
-// Wipe replaces the disk by an empty one. The process must have ended.
+// Wipe replaces the disk by an empty one. The machine's process must have stopped.
 func (d *Disk) Wipe() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.image++
 }
 
-// copyDir copies a directory that a process may still be using. A missing directory is not copied.
+// copyDir copies a directory that a process may still be using. It does nothing if the directory is missing.
 func copyDir(to, from string) (err error) {
 	for range 10 {
 		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {

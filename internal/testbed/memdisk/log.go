@@ -11,14 +11,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// LogStore is the interface of the stores that Open wraps: raft's log and its stable store, in one file of bbolt.
+// LogStore is a store that Open can wrap: raft's log store and stable store, in one file of bbolt.
 type LogStore interface {
 	raft.LogStore
 	raft.StableStore
 	Close() error
 }
 
-// Log is a log store on a Disk. Each write is one transaction, which is on the disk when the call returns.
+// Log is a log store on a Disk. Each write is one transaction, which is on the disk when the call returns without an
+// error.
 type Log struct {
 	LogStore
 	disk    *Disk
@@ -34,7 +35,8 @@ type write struct {
 	ended  bool // the power loss has committed it
 }
 
-// Open puts a store on the disk. inner was opened at path, a file directly in the data directory.
+// Open returns a log that writes to inner, with the faults of the disk. inner must be open at path, a file directly in
+// the data directory.
 func (d *Disk) Open(path string, inner LogStore) *Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +68,7 @@ func (l *Log) SetUint64(key []byte, value uint64) error {
 	return l.write(func() error { return l.LogStore.SetUint64(key, value) })
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. A later power loss does not affect the log.
 func (l *Log) Close() error {
 	l.disk.mu.Lock()
 	delete(l.disk.logs, l)
@@ -103,7 +105,7 @@ func (l *Log) write(commit func() error) error {
 	switch {
 	case w.ended:
 		return nil
-	case isClosed(l.dead): // the power was lost: the old directory takes the write
+	case isClosed(l.dead): // after a power loss, writes go to the old directory
 		return commit()
 	case d.fault != nil:
 		return &os.PathError{Op: "write", Path: l.path, Err: d.fault}
@@ -113,8 +115,9 @@ func (l *Log) write(commit func() error) error {
 	return commit()
 }
 
-// lose cuts the power. It changes the image of the file to one that may be found after the writes in progress. The
-// disk's mutex is held.
+// lose simulates the power loss for one log. It changes the file at the path image to what the next start may find:
+// some writes in progress are there, one may be torn, and the others are lost. It may also make the newest snapshot
+// unfinished. The disk's mutex is held.
 func (l *Log) lose(image string) (report string, err error) {
 	close(l.dead)
 	random := l.disk.random

@@ -28,7 +28,7 @@ const (
 
 var fates = [...]fate{lost, torn, tornMeta, whole}
 
-// String returns the word for reports.
+// String describes the fate in reports.
 func (f fate) String() string {
 	return [...]string{"lost", "torn", "torn at its meta page", "written"}[f]
 }
@@ -39,7 +39,8 @@ const (
 	metaPages   = 2 // the first pages of a file; transactions use them in turn
 )
 
-// mix returns the file as found after the power loss. before and after are its contents around the transaction.
+// mix returns the content of the log's file after the power loss. before and after are its contents before and after
+// the interrupted transaction. f must not be lost.
 func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	out := slices.Clone(after)
 	if f == whole || f == lost {
@@ -70,9 +71,9 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 
 const snapshotsDir = "snapshots" // the directory of raft's snapshots
 
-// unfinish may make the newest snapshot of an image unfinished. A server may find that if its disk wrote later log
-// entries before the snapshot. It happens in half of the cases in which the log still has all entries that the snapshot
-// covers.
+// unfinish may make the newest snapshot of an image unfinished. A server may find such a snapshot if its disk wrote
+// later log entries before the snapshot. It happens in half of the cases in which the log still has all entries since
+// the previous snapshot.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)
@@ -80,13 +81,13 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		return "", nil
 	}
 	newest := snaps[len(snaps)-1]
-	var older uint64 // index of the newest snapshot that remains
+	var older uint64 // index of the previous snapshot
 	if len(snaps) > 1 {
 		older = snaps[len(snaps)-2].index
 	}
 	for i := older + 1; i <= newest.index; i++ {
 		if err := l.GetLog(i, new(raft.Log)); errors.Is(err, raft.ErrLogNotFound) {
-			return "", nil // the log was truncated, so the snapshot was on the disk before
+			return "", nil // the log was truncated, which happens only after the snapshot is on the disk
 		} else if err != nil {
 			return "", err
 		}

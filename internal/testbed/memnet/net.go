@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Net is a network. New makes one. It is safe for concurrent use.
+// Net is a network in memory. New makes one. It is safe for concurrent use.
 type Net struct {
 	mu        sync.Mutex
-	listeners map[string]*Listener
-	packets   map[string]*Packets
-	links     map[link]fault   // links with a fault
-	shapes    map[link]Shape   // links that are slower or less reliable than the others
-	hosts     map[string]fault // hosts that are off the network
-	conns     map[*conn]struct{}
-	change    chan struct{} // closed and replaced when a link is mended or a listener opens
-	delay     time.Duration
-	loss      float64    // share of packets that are lost, 0 to 1
-	random    *rand.Rand // source of all random choices of the network
+	listeners map[string]*Listener // by address
+	packets   map[string]*Packets  // by address
+	links     map[link]fault       // links with a fault
+	shapes    map[link]Shape       // links that are slower or less reliable than the others
+	hosts     map[string]fault     // hosts that are off the network
+	conns     map[*conn]struct{}   // both ends of every open connection
+	change    chan struct{}        // closed and replaced when a fault is removed or a host is killed
+	delay     time.Duration        // travel time of everything; a Shape can add to it
+	loss      float64              // share of packets that are lost, 0 to 1
+	random    *rand.Rand           // source of all random choices of the network
 }
 
 // link is one direction between two hosts.
@@ -32,10 +32,10 @@ type link struct{ from, to string }
 type fault int
 
 const (
-	// faultCut: nothing passes, and both ends notice that. Streams break, and dials are refused at once.
+	// faultCut means that nothing passes, and both ends notice that. Streams break, and dials are refused at once.
 	faultCut fault = iota + 1
-	// faultDrop: nothing passes, and neither end notices that, as with a firewall that drops packets. Data written to a
-	// stream arrives once the link is mended, as TCP would retransmit it.
+	// faultDrop means that nothing passes, and neither end notices that, as with a firewall that drops packets. Data
+	// written to a stream arrives once the link is mended, as TCP would retransmit it.
 	faultDrop
 )
 
@@ -55,8 +55,8 @@ func (n *Net) SetDelay(d time.Duration) {
 	n.delay = d
 }
 
-// Lose makes the network lose a share (0 to 1) of the packets sent from now on. seed seeds the choice. Streams lose
-// nothing.
+// Lose makes the network lose a share (0 to 1) of the packets sent from now on. Streams lose nothing. seed works as in
+// Seed.
 func (n *Net) Lose(share float64, seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,8 +69,8 @@ func Host(addr string) string {
 	return host
 }
 
-// Cut stops everything sent from one host to another, and breaks the streams between them. Packets in the other
-// direction still arrive.
+// Cut stops everything sent from one host to another. It breaks the streams between them, and dials in both directions
+// are refused. Packets in the other direction still arrive.
 func (n *Net) Cut(from, to string) {
 	n.mu.Lock()
 	n.links[link{from, to}] = faultCut
@@ -91,8 +91,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop silently loses what from sends to to. Packets are lost for good. Stream data waits until Mend or Heal, and so do
-// dials.
+// Drop silently stops everything that the host from sends to the host to. Packets are lost for good. Stream data waits
+// until Mend or Heal, and so do dials in both directions.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,7 +143,8 @@ func (n *Net) Vanish(host string) {
 	n.hold()
 }
 
-// Revive ends Kill and Vanish. Older streams break, because the host has lost their state.
+// Revive puts a host back on the network after Kill or Vanish. Its older streams break, because the host has lost their
+// state.
 func (n *Net) Revive(host string) {
 	n.mu.Lock()
 	delete(n.hosts, host)
@@ -167,7 +168,7 @@ func (n *Net) of(host string) []*conn {
 	return out
 }
 
-// fault returns what prevents one host from sending to another; 0 if nothing does. n.mu is held.
+// fault returns what prevents one host from sending to another, or 0 if nothing does. n.mu is held.
 func (n *Net) fault(from, to string) fault {
 	for _, f := range [...]fault{n.hosts[from], n.hosts[to], n.links[link{from, to}]} {
 		if f != 0 {
@@ -177,7 +178,7 @@ func (n *Net) fault(from, to string) fault {
 	return 0
 }
 
-// Reach reports whether from can send to to and receive answers.
+// Reach reports whether the host from can send to the host to and receive answers.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,7 +196,8 @@ func (n *Net) between(a, b string) []*conn {
 	return out
 }
 
-// hold applies the current faults to every stream. n.mu is held.
+// hold makes each stream hold its data back if its direction has the fault faultDrop, and releases the data otherwise.
+// n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
 		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
@@ -207,7 +209,8 @@ func (n *Net) changed() {
 	n.change = make(chan struct{})
 }
 
-// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends.
+// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends. While a link
+// or a host silently drops data, Dial waits until that fault is removed.
 func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}
@@ -273,7 +276,7 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Listen opens host:port. An earlier listener on it gets no more connections.
+// Listen opens host:port. An earlier listener at the same address gets no more connections.
 func (n *Net) Listen(addr string) *Listener {
 	l := &Listener{net: n, addr: addr, queue: make(chan net.Conn), done: make(chan struct{})}
 	n.mu.Lock()
@@ -308,7 +311,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// CloseAll closes the listener and breaks the connections that it accepted.
+// CloseAll closes the listener and breaks all connections to its address.
 func (l *Listener) CloseAll() error {
 	_ = l.Close()
 	l.net.mu.Lock()

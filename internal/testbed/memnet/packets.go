@@ -9,20 +9,21 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxQueued is how many packets are queued for a member that does not read them. Further ones are lost.
+// maxQueued is how many packets are queued for a member that does not read them. Further packets are lost.
 const maxQueued = 256
 
-// Packets is a memberlist.Transport. It loses packets to unreachable hosts, and packets beyond maxQueued.
+// Packets is a memberlist.Transport. It loses packets to unreachable hosts, packets beyond maxQueued, and the share
+// that Net.Lose sets.
 type Packets struct {
 	net      *Net
 	addr     string
 	packetCh chan *memberlist.Packet
 	streamCh chan net.Conn
 	listener *Listener
-	stopped  chan struct{}
+	stopped  chan struct{} // closed when accept has returned
 }
 
-// Packets opens host:port for gossip, for packets as well as streams.
+// Packets opens host:port for gossip's packets and streams. Shutdown closes it.
 func (n *Net) Packets(addr string) *Packets {
 	t := &Packets{
 		net: n, addr: addr, packetCh: make(chan *memberlist.Packet, maxQueued), streamCh: make(chan net.Conn),

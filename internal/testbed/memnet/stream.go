@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// maxUnread is how many unread bytes a stream holds before writes block: as many as the socket buffers of two hosts.
+// maxUnread is how many unread bytes a stream holds before writes block: about as many as the socket buffers of two
+// hosts.
 const maxUnread = 1 << 20
 
 // stream is one direction of a connection.
 type stream struct {
 	mu      sync.Mutex
 	chunks  []chunk
-	size    int
+	size    int           // number of unread bytes
 	ended   bool          // the writing end is closed
 	broken  bool          // the connection was reset
-	held    bool          // nothing arrives while it is set
+	held    bool          // while it is true, nothing arrives
 	last    time.Time     // arrival time of the last chunk
 	changed chan struct{} // closed and replaced at every change
 }
@@ -32,7 +33,7 @@ type chunk struct {
 
 func newStream() *stream { return &stream{changed: make(chan struct{})} }
 
-// edit changes the stream and wakes everybody who waits for a change.
+// edit changes the stream and wakes all goroutines that wait for a change.
 func (s *stream) edit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +44,8 @@ func (s *stream) edit(f func()) {
 
 func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
 
-// again says when to try again: when wait is closed, or at until if that is set and earlier.
+// again says when to try again: when wait is closed, or at until if that is set and earlier. If wait is nil, there is
+// nothing to try again.
 type again struct {
 	wait  <-chan struct{}
 	until time.Time
@@ -78,8 +80,8 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put writes all of b, or returns when to try again. The data arrives after its travel time. It arrives after all
-// earlier data, and not faster than the link sends.
+// put writes all of b, or returns when to try again. The data arrives after all earlier data. travel is the data's
+// travel time, and sending is how long the link takes to send it.
 func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +199,7 @@ func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	}
 }
 
-// Close implements net.Conn. Data written before still arrives.
+// Close implements net.Conn. The other end can still read what was written before.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
@@ -252,11 +254,11 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// deadline is a time that can be changed while others wait for it.
+// deadline is a time that can be changed while goroutines wait for it.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	late  chan struct{} // closed once it has passed
+	late  chan struct{} // closed once the deadline has passed
 	moved chan struct{} // closed and replaced when the deadline changes
 }
 
