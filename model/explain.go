@@ -25,7 +25,7 @@ type Action string
 const (
 	ActionMove      Action = "move"       // create a replacement, then stop the instance (surge)
 	ActionStopFirst Action = "stop_first" // stop the instance, then create its replacement
-	ActionStop      Action = "stop"       // stop the instance, and don't replace it while the node is drained
+	ActionStop      Action = "stop"       // stop the instance; without a target, don't replace it during the drain
 	ActionLeave     Action = "leave"      // leave the instance on the node
 	ActionWait      Action = "wait"       // wait, because the instance can't leave now
 )
