@@ -17,7 +17,7 @@ type BudgetSpec struct {
 	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
 	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
 	Rate     *RateSpec `json:"rate,omitempty" cbor:"3,keyasint,omitempty"`
-	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // the budget may be one that allows no stop
+	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // accept a budget that allows no stop
 }
 
 // RateSpec allows Max voluntary stops to begin within any Window.

@@ -35,7 +35,8 @@ func (m MaxDown) String() string {
 	return m.Amount.String()
 }
 
-// DefaultMaxDown returns the value of the class production. A new class has it too, unless the operator gives another.
+// DefaultMaxDown returns the MaxDown of the class production. A new class has the same one unless the operator gives
+// another.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
 // Quota limits the instances of a class that are not stopped: their memory with the overhead, and their number. A field
@@ -48,8 +49,8 @@ type Quota struct {
 // PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
 type PreemptEqual string
 
-// The values of PreemptEqual. PreemptFair allows a preemption only if it takes from a job with the largest share of the
-// class, and leaves the other job with less than that share.
+// The values of PreemptEqual. PreemptFair allows a preemption only if the job of the victim has the largest share of
+// the class, and the job of the preemptor stays below that share.
 const (
 	PreemptOff  PreemptEqual = "off"
 	PreemptFair PreemptEqual = "fair"

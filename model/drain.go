@@ -1,6 +1,6 @@
 package model
 
-// DrainPhase is how far the drain of one node is: it is draining, and then drained, failed or canceled for good
+// DrainPhase is the progress of a drain on one node: draining at first, and finally drained, failed or canceled
 // (B8-B11).
 type DrainPhase string
 
@@ -49,7 +49,7 @@ func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	return false
 }
 
-// DrainRefusal is a node on which a drain could not start: not_found, already_draining or disabled.
+// DrainRefusal is a node on which a drain could not start. Code is not_found, already_draining or disabled.
 type DrainRefusal struct {
 	Node    string `cbor:"1,keyasint" json:"node"`
 	Code    Code   `cbor:"2,keyasint" json:"code"`
@@ -69,7 +69,7 @@ const (
 	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any last member keeps a drain from ending
 	// any last member keeps a drain from ending, until a replacement for it is ready elsewhere
 	PolicyEvictLast DrainPolicy = "block-for-eviction-if-contains-last-replica"
-	PolicyEvictAll  DrainPolicy = "block-for-eviction" // as PolicyEvictLast, for every member
+	PolicyEvictAll  DrainPolicy = "block-for-eviction" // the same as PolicyEvictLast, but for every member
 
 	PolicyEvictLastAlias = "block-for-eviction-if-last-replica"
 )

@@ -3,7 +3,7 @@ package model
 // LeaseBeats is how many heartbeats a node sends within the shortest lease of its instances, so that a few may be lost.
 const LeaseBeats = 6
 
-// Bounds of a lease.
+// Default and bounds of a lease.
 const (
 	defaultLease = Minute
 	minLease     = 10 * Second

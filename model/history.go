@@ -65,8 +65,8 @@ func (h History) Same(other History) bool {
 	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
 }
 
-// Recovered returns h with a new lineage. The new lineage also replaces others, the lineages of recoveries that were
-// given up.
+// Recovered returns h with a new lineage. The new lineage also replaces the lineages in others, which belong to
+// recoveries that were given up.
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}

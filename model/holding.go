@@ -1,14 +1,14 @@
 package model
 
-// Holding is an instance that an agent has and that is not known to have stopped. The state may lack its row, as after
-// a restore. It may still hold its slot, so that no other instance fills that.
+// Holding is an instance that an agent has and that is not known to have stopped. Even if the state has no row for the
+// instance, as after a restore, the instance may hold its slot, so that no other instance is placed in the slot.
 type Holding struct {
 	ID    InstanceID `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty if unknown, because the agent lost its journal
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // it must stop: a person decided so, or the state removed its row
-	// It was first reported when nothing of a restore was unsettled on its node. Such an instance holds its slot only if
-	// its group has, or had, an instance or data on the node.
+	// The instance was first reported when nothing of a restore was unsettled on its node. It holds its slot only if its
+	// group has, or had, an instance or data on that node.
 	Late bool `cbor:"9,keyasint,omitempty"`
 
 	// What the instance was started with. fsm.InstanceAdopt needs it to add the row again.

@@ -9,7 +9,7 @@ import (
 type (
 	// NodeID names a worker machine forever. It is a ULID that the agent generates at its first start.
 	NodeID string
-	// JobName names a job; it is what the user wrote.
+	// JobName is the name of a job, as the user wrote it.
 	JobName string
 	// GroupID is "job/group".
 	GroupID string
