@@ -1,5 +1,5 @@
-// Package jobfile reads and writes job files: HCL for people on one side, model.JobSpec on the other.
+// Package jobfile reads and writes job files: it turns HCL into a model.JobSpec, and a model.JobSpec into HCL.
 //
-// [Parse] reports all mistakes, each with file, line and column. [Print] writes an expanded job as a file that states
-// every value. Both use one table of keys; the reference of job files is generated from the same table.
+// [Parse] reports mistakes with file, line and column. [Print] writes an expanded job as a file that states every
+// value. Both use one table of keys; the reference of job files is generated from the same table.
 package jobfile

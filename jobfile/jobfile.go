@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Parse reads a job file. name is only used in error messages. Defaults are not filled in; model.JobSpec.Expand does
-// that. Errors are *model.Error with the code invalid or not_supported, and list every mistake, one per line.
+// Parse reads a job file. It uses name only in error messages, and fills in no defaults; model.JobSpec.Expand does
+// that. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and types, one per
+// line. If there are none of these, it names the first value that model.JobSpec.Check refuses.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
 	if err != nil {
@@ -36,13 +37,14 @@ func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
 	return spec, d, nil
 }
 
-// Print writes a job as a job file that states every value. If spec is expanded, parsing the result gives spec again.
+// Print returns spec as a job file that states every value. If spec is expanded, parsing the file gives spec again.
 func Print(spec model.JobSpec) (string, error) {
 	p := hclfile.Printer{Filled: filledIn}
 	return p.Print(jobKeys(&spec)...)
 }
 
-// noJobFile returns a hint if a file is not a job file, else "". body is nil if the file could not be parsed.
+// noJobFile returns a hint if the file does not seem to be a job file, otherwise "". The parameter body is nil if the
+// file could not be parsed.
 func noJobFile(name string, body hcl.Body, d *hclfile.Decoder) string {
 	const example = "a job file is HCL; for an example: outspan job init"
 	switch {

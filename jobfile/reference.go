@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attributes and blocks that some examples need in addition.
+// Attributes and blocks that some examples need beside the key that they show.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""
@@ -52,7 +52,7 @@ func blockText(k hclfile.Key) string {
 // allKeys lists every key of a job file in the order of the tables that decode it.
 func allKeys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
 
-// allTexts returns a text for each attribute that allKeys lists.
+// allTexts returns a text for each attribute that allKeys lists, by the attribute's path.
 func allTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range blockTexts {
@@ -63,8 +63,8 @@ func allTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// blockTexts has the texts of the blocks of a job file, by path. The tables are in three files: reference_run.go,
-// reference_place.go and reference_change.go.
+// blockTexts has the texts of all attributes of a job file, by the path of their block. The tables that it names are in
+// reference_run.go, reference_place.go and reference_change.go.
 var blockTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

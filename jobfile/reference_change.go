@@ -2,7 +2,6 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// stopTexts are about how an instance ends.
 var stopTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means:   "asks the program to end",
@@ -18,7 +17,6 @@ var stopTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// restartTexts are about restarts in place after a failure.
 var restartTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means:   "restarts in place within the interval; after that it has failed",
@@ -34,7 +32,6 @@ var restartTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// rescheduleTexts are about moves to another node after repeated failure.
 var rescheduleTexts = map[string]hclfile.KeyText{
 	"attempts": {
 		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of " +
@@ -48,7 +45,6 @@ var rescheduleTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// updateTexts are about rollouts.
 var updateTexts = map[string]hclfile.KeyText{
 	"max_surge": {
 		Means:   "further instances during a rollout. Default: 1, or 0 where `max_unavailable` is given",

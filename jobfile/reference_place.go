@@ -2,7 +2,6 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// constraintTexts are about where instances must go.
 var constraintTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "`node.id`, `node.name`, `node.label.X` or `node.attr.X`",
@@ -18,7 +17,6 @@ var constraintTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// affinityTexts are about where instances should preferably go.
 var affinityTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "as of a constraint; nodes that fit are preferred",
@@ -35,7 +33,6 @@ var affinityTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// spreadTexts are about the attributes over which instances are spread.
 var spreadTexts = map[string]hclfile.KeyText{
 	"attribute": {
 		Means:   "instances are spread evenly over its values",
@@ -43,12 +40,10 @@ var spreadTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// distinctTexts are about attributes that no two instances may share.
 var distinctTexts = map[string]hclfile.KeyText{
 	"attribute": {Means: "no two instances share its value", Example: `"node.id"`},
 }
 
-// evictionTexts are about when an instance may leave its node.
 var evictionTexts = map[string]hclfile.KeyText{
 	"mode": {
 		Means: "may an instance leave its node: `always`, `never`, `when` (all gates hold), `last`. Default:" +
@@ -69,7 +64,6 @@ var evictionTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// replacementTexts are about what replaces an instance.
 var replacementTexts = map[string]hclfile.KeyText{
 	"mode": {
 		Means:   "is a lost one replaced: `always`, `never`, `when`, `restart`. Default: by role",
@@ -90,7 +84,6 @@ var replacementTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// tolerationTexts are about how long an instance waits before it is replaced.
 var tolerationTexts = map[string]hclfile.KeyText{
 	"unreachable": {
 		Means:   "how long an instance on an offline node is waited for. Default: by role",
@@ -102,7 +95,6 @@ var tolerationTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// exclusiveTexts are about leases.
 var exclusiveTexts = map[string]hclfile.KeyText{
 	"lease": {
 		Means:   "the program ends by itself so long after its node has lost the servers; at least 10s",
@@ -110,7 +102,6 @@ var exclusiveTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// budgetTexts are about what a group can lose at once.
 var budgetTexts = map[string]hclfile.KeyText{
 	"min_ready": {
 		Means:   "instances that stay ready during planned stops: a number, or a percentage of `count`",
@@ -123,7 +114,6 @@ var budgetTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// rateTexts are about what a group can lose in a window.
 var rateTexts = map[string]hclfile.KeyText{
 	"max": {
 		Means:   "planned stops within the window",

@@ -2,7 +2,6 @@ package jobfile
 
 import "github.com/outspan/outspan/internal/hclfile"
 
-// jobTexts are about the job itself.
 var jobTexts = map[string]hclfile.KeyText{
 	"class": {
 		Means:   "what is placed first and may push others out; see `outspan class ls`",
@@ -10,7 +9,6 @@ var jobTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// groupTexts are about a group.
 var groupTexts = map[string]hclfile.KeyText{
 	"count": {
 		Means:   "instances; a group of the role system has one on each node that can take it",
@@ -36,7 +34,6 @@ var groupTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// execTexts are about the program.
 var execTexts = map[string]hclfile.KeyText{
 	"command": {
 		Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the " +
@@ -56,7 +53,6 @@ var execTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// resourceTexts are about what an instance takes.
 var resourceTexts = map[string]hclfile.KeyText{
 	"cpu": {
 		Means:   "MHz-like shares: a promise, not a cap",
@@ -75,7 +71,6 @@ var resourceTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// portTexts are about an instance's ports.
 var portTexts = map[string]hclfile.KeyText{
 	"static": {
 		Means:   "a fixed port of the node; without it the agent picks a free one",
@@ -83,7 +78,6 @@ var portTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// serviceTexts are about the services of an instance.
 var serviceTexts = map[string]hclfile.KeyText{
 	"port": {
 		Means:   "the name of one of the group's ports",
@@ -95,7 +89,6 @@ var serviceTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// checkTexts are about the checks that decide whether an instance is ready.
 var checkTexts = map[string]hclfile.KeyText{
 	"type": {
 		Means:   "`http` (2xx or 3xx is well), `tcp` (it connects) or `exec` (exit code 0)",
@@ -139,7 +132,6 @@ var checkTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// volumeTexts are about an instance's data.
 var volumeTexts = map[string]hclfile.KeyText{
 	"kind": {
 		Means: "`local`: one copy, where it was first made; `replicated`: the program copies it among its " +
@@ -153,7 +145,6 @@ var volumeTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// roleCheckTexts are about role checks, which report facts.
 var roleCheckTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "prints one flat JSON object of facts",
@@ -177,7 +168,6 @@ var roleCheckTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// peersTexts are about the list of the group's other instances.
 var peersTexts = map[string]hclfile.KeyText{
 	"signal": {
 		Means: "sent to the program when the list in `OUTSPAN_PEERS` has changed: `SIGHUP`, `SIGUSR1` or " +
@@ -186,7 +176,6 @@ var peersTexts = map[string]hclfile.KeyText{
 	},
 }
 
-// hookTexts are about programs that run before a stop and after a start.
 var hookTexts = map[string]hclfile.KeyText{
 	"exec": {
 		Means:   "program and arguments; it runs as the instance's user, in its environment",

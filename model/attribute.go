@@ -36,8 +36,9 @@ func (c *Constraint) check(noun string) *Error {
 		WithHint("use one of: = != < <= > >= regexp in not_in is_set is_not_set")
 }
 
-// Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies
-// only !=, not_in and is_not_set. For <, <=, > and >=, two numbers are compared as numbers, anything else as text. in
+// Holds reports whether a node satisfies the constraint. The parameter value is the value of the constraint's attribute
+// on the node, and set is false if the node lacks the attribute. A missing attribute satisfies only !=, not_in and
+// is_not_set. The operators <, <=, > and >= compare two numbers as numbers, and anything else as text. The operators in
 // and not_in take a comma-separated list.
 func (c *Constraint) Holds(value string, set bool) bool {
 	switch c.Operator {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// namedOfSum is how many instances or volumes a sum of blockers names.
+// namedOfSum is how many names AFew lists at most.
 const namedOfSum = 3
 
-// BlockerSum is one reason and everything that it blocks. Its texts are those of the first blocker. If it blocks
-// several instances or volumes, the texts say "the instance" and VOLUME instead of their names.
+// BlockerSum combines blockers that differ only in the instance or volume that they name. If there is only one, Blocker
+// is a copy of it. Otherwise Blocker names no instance or volume: its messages say "the instance" and VOLUME instead.
 type BlockerSum struct {
 	Blocker
 	Instances []InstanceID
@@ -17,8 +17,8 @@ type BlockerSum struct {
 	Count     int
 }
 
-// SumBlockers combines blockers that differ only in the instance or volume that they name. The sums are in the order of
-// their first blockers.
+// SumBlockers makes a BlockerSum of all blockers that differ only in the instance or volume that they name. The sums
+// are in the order of their first blockers.
 func SumBlockers(all []Blocker) []BlockerSum {
 	var sums []BlockerSum
 	at := map[Blocker]int{}
@@ -44,7 +44,7 @@ func SumBlockers(all []Blocker) []BlockerSum {
 	return sums
 }
 
-// unnamed returns the blocker with texts that fit any instance and volume.
+// unnamed returns b without its instance and volume, and with messages that fit any instance and volume.
 func unnamed(b Blocker) Blocker {
 	var old []string
 	if id := string(b.Instance); id != "" {
@@ -57,8 +57,8 @@ func unnamed(b Blocker) Blocker {
 	return Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
 }
 
-// Who names the instances that the reason blocks, such as "instance A" or "3 instances (A, B, C)". It is "" if the
-// reason names none.
+// Who names the blocked instances, such as "instance A" or "3 instances (A, B, C)". It returns "" if no instance is
+// blocked.
 func (s BlockerSum) Who() string {
 	if s.Count == 1 && s.Instance != "" {
 		return "instance " + string(s.Instance)
@@ -66,7 +66,7 @@ func (s BlockerSum) Who() string {
 	return s.several("instance", texts(s.Instances))
 }
 
-// What names the volumes that the reason blocks, in the same form as Who.
+// What names the blocked volumes, in the same form as Who. It returns "" if no volume is blocked.
 func (s BlockerSum) What() string {
 	if s.Count == 1 && s.Volume != "" {
 		return "volume " + string(s.Volume)
@@ -85,7 +85,7 @@ func (s BlockerSum) several(noun string, names []string) string {
 	}
 }
 
-// AFew lists the first few names, and how many more there are.
+// AFew lists the first few names and says how many more there are.
 func AFew(names []string) string {
 	if more := len(names) - namedOfSum; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedOfSum], ", "), more)

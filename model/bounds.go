@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bounds of texts and lists, so that a row fits into a snapshot and can be read back.
+// Bounds of strings and lists. They make sure that a row fits into a snapshot and can be read back.
 const (
 	MaxLabels     = 64   // labels of a node; the limit of its attributes is four times as high
 	maxLabelValue = 256  // bytes
@@ -32,7 +32,8 @@ func CheckLabels(labels map[string]string) *Error {
 	return nil
 }
 
-// CheckAgentLabels refuses labels that an agent may not set in its configuration. Code: invalid.
+// CheckAgentLabels checks the labels in an agent's configuration. It refuses those that only operators may set, and
+// everything that CheckLabels refuses. Code: invalid.
 func CheckAgentLabels(labels map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if strings.HasPrefix(name, OperatorLabel) {
@@ -66,5 +67,5 @@ func (g *GroupSpec) checkBounds() *Error {
 	return nil
 }
 
-// maxShared is how many shared budgets a group may name.
+// maxShared limits how many shared budgets a group may name.
 const maxShared = 8

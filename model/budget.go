@@ -11,13 +11,13 @@ type Amount struct {
 }
 
 // BudgetSpec limits how many of a set of instances may be down at once, and how many may be stopped per window. At most
-// one of MinReady and MaxDown is given. With neither, a group has its class's default, and a shared budget limits only
-// the rate.
+// one of MinReady and MaxDown is given. If neither is given, the budget of a group has the default of its class, and a
+// shared budget limits only the rate.
 type BudgetSpec struct {
 	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
 	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
 	Rate     *RateSpec `json:"rate,omitempty" cbor:"3,keyasint,omitempty"`
-	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // accepts that the budget may allow nothing
+	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // accept a budget that allows no stop
 }
 
 // RateSpec allows Max voluntary stops to begin within any Window.
@@ -26,20 +26,20 @@ type RateSpec struct {
 	Window Duration `json:"window" cbor:"2,keyasint"`
 }
 
-// Budget is a BudgetSpec resolved to numbers for the present count. Each entry that changes the count resolves it
+// Budget has the numbers of a BudgetSpec for the present count. Each log entry that changes the count computes them
 // again.
 type Budget struct {
 	MinReady int      `cbor:"1,keyasint"`           // never above the count
 	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady
-	RateMax  int      `cbor:"3,keyasint,omitempty"` // 0 = no rate
+	RateMax  int      `cbor:"3,keyasint,omitempty"` // 0 means that there is no rate
 	Window   Duration `cbor:"4,keyasint,omitempty"`
 }
 
-// maxRate bounds how many stops in a window are remembered.
+// maxRate is the highest number of stops that a rate may allow. It bounds how many stops are remembered.
 const maxRate = 10_000
 
-// Of returns the number for a count. A percentage is rounded up if up is true, otherwise down. Callers round min_ready
-// up and max_down down, so rounding never lets more instances be down.
+// Of returns the number of instances for a count. A percentage is rounded up if up is true, otherwise down. Callers
+// round min_ready up and max_down down, so rounding never lets more instances be down.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -51,7 +51,7 @@ func (a Amount) Of(count int, up bool) int {
 	return n / 100
 }
 
-// String returns an amount as a job file has it.
+// String returns an amount as people write it: "2" or "25%".
 func (a Amount) String() string {
 	if a.Percent {
 		return fmt.Sprintf("%d%%", a.N)
@@ -62,7 +62,7 @@ func (a Amount) String() string {
 // MarshalText implements encoding.TextMarshaler, for JSON.
 func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON. It accepts only what String returns.
 func (a *Amount) UnmarshalText(text []byte) error {
 	var n int
 	rest := ""
@@ -82,7 +82,7 @@ func (a Amount) Valid() bool {
 	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
 }
 
-// Check refuses a budget that would be invalid for every group. Code: invalid.
+// Check refuses a budget that is invalid whatever the count is. Code: invalid.
 func (b *BudgetSpec) Check() *Error {
 	switch {
 	case b.MinReady != nil && b.MaxDown != nil:
@@ -95,8 +95,8 @@ func (b *BudgetSpec) Check() *Error {
 	return nil
 }
 
-// ResolveBudget turns a budget into numbers for a count. spec may be nil. If it has neither min_ready nor max_down, def
-// decides how many may be down.
+// ResolveBudget returns the numbers of a budget for a count. If spec is nil, or has neither min_ready nor max_down, def
+// decides how many instances may be down.
 func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	down := def.Of(count)
 	var b Budget
@@ -123,7 +123,7 @@ type BudgetLine struct {
 	Want     int    `json:"want" cbor:"3,keyasint"`
 	MinReady int    `json:"min_ready" cbor:"4,keyasint"`
 	MaxDown  int    `json:"max_down" cbor:"5,keyasint"`
-	Text     string `json:"text" cbor:"6,keyasint"` // how the numbers came about
+	Text     string `json:"text" cbor:"6,keyasint"` // where the numbers come from
 }
 
 // The scopes of budgets.

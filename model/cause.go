@@ -1,6 +1,6 @@
 package model
 
-// Cause names, in a closed set, why something was done. Every decision carries one.
+// Cause is the reason of a decision. Every decision has one. The set of causes is closed.
 type Cause string
 
 // Valid reports whether c is in the closed set.
@@ -9,8 +9,8 @@ func (c Cause) Valid() bool {
 	return ok
 }
 
-// Known returns the cause as a constant of this program, and whether it is in the closed set. Store the constant in
-// rows: the cause as it was decoded keeps the entry's bytes in memory.
+// Known returns the cause as a constant of this program, and true if it is in the closed set. Otherwise it returns c
+// and false. Store the constant in rows, because a decoded string keeps the bytes of its whole log entry in memory.
 func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser,
@@ -26,8 +26,8 @@ func (c Cause) Known() (Cause, bool) {
 	return c, false
 }
 
-// Voluntary reports whether a stop for this cause is a choice of the system or an operator, so that it counts for
-// rates.
+// Voluntary reports whether a stop for this cause is voluntary, so that it counts for rates. Stops because a job is
+// stopped or scaled down do not count.
 func (c Cause) Voluntary() bool {
 	switch c {
 	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
@@ -37,5 +37,5 @@ func (c Cause) Voluntary() bool {
 	return false
 }
 
-// IsMove reports whether the cause is a move of the rescheduler.
+// IsMove reports whether the rescheduler moves instances for this cause.
 func (c Cause) IsMove() bool { return c == CauseRebalance || c == CauseAffinity }

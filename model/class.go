@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// ClassName is a named priority.
+// ClassName is the name of a class, which is a priority.
 type ClassName string
 
 // The built-in classes, the most important first.
@@ -15,19 +15,19 @@ const (
 	ClassBatch      ClassName = "batch"
 )
 
-// MaxDown is how many instances of a group may be down by default: Amount, a percentage rounded down, and at least
-// Floor.
+// MaxDown is how many instances of a group may be down by default: Amount, but at least Floor. A percentage is rounded
+// down.
 type MaxDown struct {
 	Amount Amount `cbor:"1,keyasint"`
 	Floor  int    `cbor:"2,keyasint,omitempty"`
 }
 
-// Of returns the number for a count; it is never more than the count.
+// Of returns the number of instances for a count. It is never more than the count.
 func (m MaxDown) Of(count int) int {
 	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
 }
 
-// String returns it as people write it: "25%, at least 1".
+// String returns m as people write it, such as "25%, at least 1".
 func (m MaxDown) String() string {
 	if m.Floor > 0 {
 		return fmt.Sprintf("%s, at least %d", m.Amount, m.Floor)
@@ -35,11 +35,12 @@ func (m MaxDown) String() string {
 	return m.Amount.String()
 }
 
-// DefaultMaxDown returns the default of the class production, and of a new class without one.
+// DefaultMaxDown returns the MaxDown of the class production. A new class has the same one unless the operator gives
+// another.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
-// Quota limits the instances of a class that are not stopped: their memory with the overhead, and their number. Zero
-// means no limit.
+// Quota limits the instances of a class that are not stopped: their memory with the overhead, and their number. A field
+// that is 0 sets no limit.
 type Quota struct {
 	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
 	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
@@ -48,7 +49,8 @@ type Quota struct {
 // PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
 type PreemptEqual string
 
-// The values of PreemptEqual. PreemptFair allows it only if it strictly lowers the largest owner's share.
+// The values of PreemptEqual. PreemptFair allows a preemption only if the job of the victim has the largest share of
+// the class, and the job of the preemptor stays below that share.
 const (
 	PreemptOff  PreemptEqual = "off"
 	PreemptFair PreemptEqual = "fair"

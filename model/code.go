@@ -2,7 +2,7 @@ package model
 
 import "strings"
 
-// Codes of refusals and blockers. docs/model.md, "Codes", says which are blockers; the others refuse requests.
+// Codes of refusals and blockers. The section "Codes" of docs/model.md says where each of them is used.
 const (
 	CodeVolumeLocal        Code = "volume_local"
 	CodeRoleNever          Code = "role_never"
@@ -81,12 +81,13 @@ const (
 // Codes of the HTTP API and of connections.
 const (
 	CodeMediaType Code = "unsupported_media_type" // the operation does not take the media type of the request's body
-	CodeNoRoute   Code = "no_such_operation"      // there is no such path, or not with this method
-	// a caller sends more requests a second than the server allows
-	CodeRateLimited    Code = "rate_limited"
-	CodeEventCollected Code = "event_collected" // the events after the given id are no longer kept
-	CodeUnreachable    Code = "unreachable"     // no server could be reached; nothing was sent
-	// this server has not yet applied what was committed before it started
+	CodeNoRoute   Code = "no_such_operation"      // no operation has this path and method
+	// a caller sends more requests per second than the server allows
+	CodeRateLimited Code = "rate_limited"
+	// the events after the given id are no longer kept, or the id is newer than all events
+	CodeEventCollected Code = "event_collected"
+	CodeUnreachable    Code = "unreachable" // no server could be reached; a write was not carried out
+	// this server's state is or may be too old for an answer; another server may have a newer one
 	CodeNotCaughtUp Code = "not_caught_up"
 	// one end of a connection refused the other's certificate, or its role
 	CodeCertificateRefused Code = "certificate_refused"
@@ -108,10 +109,11 @@ const (
 // Gated returns the code of a gate that does not hold and has no code of its own: "gate:group.ready >= 2".
 func Gated(name string) Code { return "gate:" + Code(name) }
 
-// QuotaExceeded returns the code of a used-up quota of a class: "quota_exceeded:memory".
+// QuotaExceeded returns the code of a quota of a class, or a limit of all jobs, that is used up, such as
+// "quota_exceeded:memory".
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
 
-// Unplaceable reports whether c says that an instance fits on no node.
+// Unplaceable reports whether c is a reason why an instance can't be placed: it fits on no node, or a quota is used up.
 func (c Code) Unplaceable() bool {
 	switch c {
 	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse,
@@ -121,7 +123,7 @@ func (c Code) Unplaceable() bool {
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))
 }
 
-// Unschedulable returns the blocker code of a replacement that fits nowhere:
+// Unschedulable returns the blocker code of a replacement that can't be placed for the reason code, such as
 // "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
 
@@ -133,7 +135,7 @@ const (
 	CauseNodeDraining Cause = "node_draining"
 	CauseNodeDisabled Cause = "node_disabled"
 	CauseNodeOffline  Cause = "node_offline"
-	CauseNodeNotReady Cause = "node_not_ready" // its agent reports troubles of the machine
+	CauseNodeNotReady Cause = "node_not_ready" // the node's agent reports troubles of the machine
 	CauseUser         Cause = "user_requested"
 	CauseCrashLoop    Cause = "crash_loop"
 	CauseStartTimeout Cause = "start_timeout"
@@ -142,7 +144,7 @@ const (
 	CauseDrainTimeout Cause = "drain_timeout"
 	CauseJobStopped   Cause = "job_stopped"
 	CauseFenced       Cause = "fenced"
-	CauseRestored     Cause = "restored" // the instance had ended in entries that a restore lost
+	CauseRestored     Cause = "restored" // the instance was placed or stopped in entries that a restore lost
 
 	CausePreempted       Cause = "preempted"
 	CauseRebalance       Cause = "rebalance"

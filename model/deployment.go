@@ -1,9 +1,10 @@
 package model
 
-// DeploymentStatus only moves forward: queued -> rolling -> succeeded | failed | superseded.
+// DeploymentStatus is the state of a deployment. It only moves forward: queued -> rolling -> succeeded | failed |
+// superseded.
 type DeploymentStatus string
 
-// The states of a deployment. Superseded means that a newer version came before this one was done.
+// The states of a deployment. Superseded means that the job got a newer version before this one was rolled out.
 const (
 	DeploymentQueued     DeploymentStatus = "queued"
 	DeploymentRolling    DeploymentStatus = "rolling"

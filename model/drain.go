@@ -1,6 +1,7 @@
 package model
 
-// DrainPhase is how far a drain is: Draining, then Drained, Failed or Canceled, and nothing else (B8-B11).
+// DrainPhase is the progress of a drain on one node: draining at first, and finally drained, failed or canceled
+// (B8-B11).
 type DrainPhase string
 
 // The phases.
@@ -13,31 +14,32 @@ const (
 
 // DrainOptions are the options with which a drain was started.
 type DrainOptions struct {
-	// per node, from its turn; Forever = none
-	Deadline         Duration `cbor:"1,keyasint" json:"deadline"`
-	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"` // even if the role says never; recorded
+	// for each node, counted from its turn; Forever means no deadline
+	Deadline Duration `cbor:"1,keyasint" json:"deadline"`
+	// stop instances even if their role forbids it or no replacement is ready
+	Force            bool     `cbor:"2,keyasint,omitempty" json:"force,omitempty"`
 	ForceAtDeadline  bool     `cbor:"3,keyasint,omitempty" json:"force_at_deadline,omitempty"`
 	AcceptDowntime   []string `cbor:"4,keyasint,omitempty" json:"accept_downtime,omitempty"` // "JOB/GROUP", or "*" for all
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
-	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
+	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 means all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
 	// the rolling maintenance that this drain is a step of
 	Roll *Roll `cbor:"8,keyasint,omitempty" json:"roll,omitempty"`
 }
 
-// Roll is the maintenance of many machines, with a drain for each. Its progress is recorded in its drains, so anybody
-// can continue it from any machine.
+// Roll is the rolling maintenance of many nodes, with one drain for each node. Its progress is recorded in these
+// drains, so any operator can continue it from any machine.
 type Roll struct {
 	ID    string   `cbor:"1,keyasint" json:"id"`
 	Nodes []string `cbor:"2,keyasint" json:"nodes"` // names of all nodes, in order
-	// the command that reboots {node}; empty: a person does it
+	// the command that does the maintenance of {node}; if it is empty, a person reboots the node
 	Exec     string `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`
 	Parallel int    `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
 	// Exec does not reboot the node, so the roll does not wait for a new boot id
 	NoReboot bool `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`
 }
 
-// AcceptsDowntime reports whether the operator accepted that instances of group are stopped without a replacement.
+// AcceptsDowntime reports whether the operator accepted that the drain stops instances of group without a replacement.
 func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	for _, a := range o.AcceptDowntime {
 		if a == "*" || a == string(group) {
@@ -47,19 +49,19 @@ func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	return false
 }
 
-// DrainRefusal is a node on which a drain could not start: not_found, already_draining or disabled.
+// DrainRefusal is a node on which a drain could not start. Code is not_found, already_draining or disabled.
 type DrainRefusal struct {
 	Node    string `cbor:"1,keyasint" json:"node"`
 	Code    Code   `cbor:"2,keyasint" json:"code"`
 	Message string `cbor:"3,keyasint" json:"message"`
 }
 
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether these members keep
+// DrainPolicy says what a drain does with the members of replicated groups on its nodes, and whether these members keep
 // the drain from ending (L1).
 type DrainPolicy string
 
-// The policies. A member is last if no other member of its group is protected on another node; docs/drain-policies.md
-// says more.
+// The policies. A member is last if no other member of its group is protected on another node. See
+// docs/drain-policies.md for details.
 const (
 	// no member keeps a drain from ending
 	PolicyAlwaysAllow  DrainPolicy = "always-allow"
@@ -67,7 +69,7 @@ const (
 	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica" // any last member keeps a drain from ending
 	// any last member keeps a drain from ending, until a replacement for it is ready elsewhere
 	PolicyEvictLast DrainPolicy = "block-for-eviction-if-contains-last-replica"
-	PolicyEvictAll  DrainPolicy = "block-for-eviction" // as PolicyEvictLast, for every member
+	PolicyEvictAll  DrainPolicy = "block-for-eviction" // the same as PolicyEvictLast, but for every member
 
 	PolicyEvictLastAlias = "block-for-eviction-if-last-replica"
 )
@@ -78,7 +80,7 @@ func DrainPolicies() []string {
 		string(PolicyAlwaysAllow), PolicyEvictLastAlias}
 }
 
-// EvictOn says what triggers the eviction of members.
+// EvictOn says what triggers the eviction of members of replicated groups.
 type EvictOn string
 
 // The triggers.

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Code names, in a closed set, why something can't be done now. Codes are part of the contract: JSON, metrics and
-// scripts contain them, so none is ever renamed.
+// Code is the reason why something can't be done now. The set of codes is closed. JSON, metrics and scripts contain
+// codes, so no code is ever renamed.
 type Code string
 
-// Error is the only error that crosses a package boundary: a code for machines, a message for people and, if there is
-// one, the next step to take.
+// Error is the error of an operation that was refused or that failed: a code for programs, a message for people and, if
+// there is one, a hint that names the next step.
 type Error struct {
 	Code    Code   `json:"code" cbor:"1,keyasint"`
 	Message string `json:"message" cbor:"2,keyasint"`
 	Hint    string `json:"hint,omitempty" cbor:"3,keyasint,omitempty"`
 
 	// Key is the place of the mistake in a job: the names of blocks, their labels and the key, joined by "/", such as
-	// "group/web/check/alive/path". Blocks without a label have their number. It is neither stored nor sent.
+	// "group/web/check/alive/path". Blocks without a label have their number. Key is neither stored nor sent.
 	Key string `json:"-" cbor:"-"`
 }
 
@@ -44,7 +44,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// Reason returns the message of an error without code and hint, for use inside another message.
+// Reason returns the message of an error for use inside another message. It leaves out the code and the hint of an
+// Error.
 func Reason(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
@@ -52,7 +53,7 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// Clip shortens a text of somebody else's to 200 bytes, for messages and logs.
+// Clip shortens a string that somebody else sent to 200 bytes, for messages and logs.
 func Clip(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -61,19 +62,19 @@ func Clip(s string) string {
 	return s
 }
 
-// Refuse returns an Error. The message names what is refused.
+// Refuse returns an Error with a formatted message, which should name what is refused.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// RefuseAt returns an Error for a mistake in a job's spec, at a key that KeyPath made. Code: invalid.
+// RefuseAt returns an Error for a mistake in a job's spec. The parameter key is a result of KeyPath. Code: invalid.
 func RefuseAt(key, format string, args ...any) *Error {
 	e := Refuse(CodeInvalid, format, args...)
 	e.Key = key
 	return e
 }
 
-// at returns a copy of e with the place of the mistake in a job's spec.
+// at returns a copy of e with path as the place of the mistake in a job's spec.
 func (e *Error) at(path ...string) *Error {
 	c := *e
 	c.Key = KeyPath(path...)
@@ -85,7 +86,8 @@ func KeyPath(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }
 
-// NoSuch returns the refusal of a name that does not exist. near lists names that may have been meant.
+// NoSuch returns an Error for a name that does not exist. Its hint suggests the names in near, or if there are none, a
+// command that lists what exists. Code: not_found.
 func NoSuch(noun, name string, near []string) *Error {
 	refusal := Refuse(CodeNotFound, "there is no %s %q", noun, name)
 	if len(near) > 0 {

@@ -3,7 +3,7 @@ package model
 // LeaseBeats is how many heartbeats a node sends within the shortest lease of its instances, so that a few may be lost.
 const LeaseBeats = 6
 
-// Bounds of a lease.
+// Default and bounds of a lease.
 const (
 	defaultLease = Minute
 	minLease     = 10 * Second
@@ -11,8 +11,8 @@ const (
 )
 
 // ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers
-// answers the node's heartbeats. When it ends, the node kills the instance on its own. Another node may then start the
-// replacement, and no operator has to confirm anything.
+// answers the node's heartbeats. When it expires, the instance is killed on its node. Another node may then start the
+// replacement without an operator's confirmation.
 type ExclusiveSpec struct {
 	// default 1 min, at least 10 s; its length does not depend on offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
@@ -22,8 +22,8 @@ type ExclusiveSpec struct {
 // for a lease; no role or volume does.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
-// OneHolder reports whether a slot may have only one instance that is not confirmed stopped. Two would share a volume,
-// a lease or an identity.
+// OneHolder reports whether a slot may have only one instance that is not confirmed stopped, because two instances
+// would share a volume, a lease or an identity.
 func (g *GroupSpec) OneHolder() bool {
 	return g.HasVolume(VolumeLocal) || g.Fenced() || g.Replacement.Identity == "same"
 }

@@ -6,7 +6,7 @@ type Blocker struct {
 	Instance InstanceID `json:"instance,omitempty" cbor:"2,keyasint,omitempty"`
 	Volume   VolumeID   `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
 	Message  string     `json:"message" cbor:"4,keyasint"`
-	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would let it go on
+	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would remove the blocker
 }
 
 // DataClass says whether an instance has data on its node. It is stateful if and only if it has volumes there (P1).
@@ -23,11 +23,11 @@ type Action string
 
 // The actions of a forecast.
 const (
-	ActionMove      Action = "move"       // a replacement is made first (surge)
-	ActionStopFirst Action = "stop_first" // it is stopped, then its replacement is made
-	ActionStop      Action = "stop"       // it is stopped and not replaced while the node is drained
-	ActionLeave     Action = "leave"      // it stays on the node
-	ActionWait      Action = "wait"       // it can't go now
+	ActionMove      Action = "move"       // create a replacement, then stop the instance (surge)
+	ActionStopFirst Action = "stop_first" // stop the instance, then create its replacement
+	ActionStop      Action = "stop"       // stop the instance; without a target, don't replace it during the drain
+	ActionLeave     Action = "leave"      // leave the instance on the node
+	ActionWait      Action = "wait"       // wait, because the instance can't leave now
 )
 
 // Forecast is what a drain will do with one instance, if nothing else changes.
@@ -38,20 +38,22 @@ type Forecast struct {
 	Class    DataClass  `json:"class" cbor:"4,keyasint"`
 	Action   Action     `json:"action" cbor:"5,keyasint"`
 	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
-	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
+	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't leave now; nil if it can
 	// time alone does not remove the blocker: the drain can't finish without a person
 	Never bool `json:"never,omitempty" cbor:"8,keyasint,omitempty"`
-	// a remark for people, such as why it is stopped first although the group's order is surge
-	Note  string   `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
-	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"` // about how long until it is gone; 0 = not known
+	// a remark for people, such as why the instance is stopped first although the group's order is surge
+	Note string `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
+	// about how long until the instance has left the node; 0 means not known
+	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // NodeRemaining is one instance that is still on a draining node.
 type NodeRemaining struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
 	Class    DataClass  `json:"class" cbor:"2,keyasint"`
-	State    string     `json:"state" cbor:"3,keyasint"` // its observed state; "left_running" once acknowledged
-	Blocker  Code       `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
+	// its observed state, or "left_running" if the drain leaves it there
+	State   string `json:"state" cbor:"3,keyasint"`
+	Blocker Code   `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
 // DrainStatus is the progress of one node of a drain.
@@ -101,22 +103,22 @@ type PlannedGroup struct {
 	Destroyed     int     `json:"destroyed" cbor:"3,keyasint"`
 	Kept          int     `json:"kept" cbor:"4,keyasint"`
 	Unschedulable int     `json:"unschedulable" cbor:"5,keyasint"`
-	// why the unschedulable ones fit nowhere
+	// why the unschedulable instances can't be placed
 	Code     Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`
-	Message  string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the reason in words
-	Excluded []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // number of nodes by rule
+	Message  string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same reason in words
+	Excluded []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // how many nodes each rule excluded
 
-	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // its budgets in numbers
-	// less important instances that would be stopped to make room
+	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // the group's budgets in numbers
+	// instances that would be stopped to make room
 	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
 // JobPlan is what submitting a job would do.
 type JobPlan struct {
 	Job JobName `json:"job" cbor:"1,keyasint"`
-	// the job's index, for a later submit on the condition that nothing has changed; 0 = a new job
+	// the job's index now, for a submit that must fail if the job has changed since; 0 means a new job
 	Index   uint64         `json:"index" cbor:"2,keyasint"`
-	Version uint64         `json:"version" cbor:"3,keyasint"` // the version that it would have
+	Version uint64         `json:"version" cbor:"3,keyasint"` // the version that the job would have
 	Changes bool           `json:"changes" cbor:"4,keyasint"`
 	Groups  []PlannedGroup `json:"groups" cbor:"5,keyasint,omitempty"`
 }

@@ -13,7 +13,7 @@ type GateSubject string
 const (
 	GateSelf      GateSubject = "self"       // the member's own facts
 	GateLedShards GateSubject = "led_shards" // the shards that the member leads, by its own facts
-	GateGroup     GateSubject = "group"      // the other members
+	GateGroup     GateSubject = "group"      // the members of the group
 	GateOld       GateSubject = "old"        // the instance that would be replaced
 )
 
@@ -21,26 +21,26 @@ const (
 // a gate.
 type Gate struct {
 	Subject GateSubject
-	Fact    string // of self: the name of a fact; otherwise a fixed word
+	Fact    string // the name of a fact if Subject is self, otherwise a fixed word
 	Not     bool   // "!self.FACT": the fact must be known to be false
-	AtLeast int    // the number N of followers_responding and ready
+	AtLeast int    // the N of "followers_responding >= N" and "ready >= N"; otherwise 0
 }
 
-// The facts that the gates of presets and of this file use.
+// The facts that have a meaning for outspan itself.
 const (
 	FactLeader      = "leader"       // this member leads
 	FactLeaderName  = "leader_name"  // the member that this one considers to be the leader
-	FactIndex       = "index"        // how far it has got in the log of its own system
-	FactInSync      = "in_sync"      // its copy is complete
-	FactDrained     = "drained"      // it holds nothing any more
-	FactLeadsShards = "leads_shards" // it leads at least one shard
+	FactIndex       = "index"        // how far this member has got in the log of its own system
+	FactInSync      = "in_sync"      // this member's copy is complete
+	FactDrained     = "drained"      // this member holds no data any more
+	FactLeadsShards = "leads_shards" // this member leads at least one shard
 	FactShardsSafe  = "led_shards_in_sync_followers"
 )
 
 const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding " +
 	">= N, group.healthy, group.ready >= N, old.confirmed_stopped"
 
-// ParseGate reads one gate. Code: invalid; the hint lists all forms of gates.
+// ParseGate reads one gate. Code: invalid, with a hint that lists all forms of gates.
 func ParseGate(text string) (Gate, *Error) {
 	wrong := func() (Gate, *Error) {
 		return Gate{}, Refuse(CodeInvalid, "%q is no gate", text).WithHint("the gates are: %s", gateForms)
@@ -83,7 +83,7 @@ func (g Gate) known() bool {
 	return false
 }
 
-// String returns a gate as a job file has it.
+// String returns a gate as it is written in a job file.
 func (g Gate) String() string {
 	text := string(g.Subject) + "." + g.Fact
 	if g.Not {
@@ -117,16 +117,16 @@ func (g Gate) Code() Code {
 	return Gated(g.String())
 }
 
-// HoldsFor returns nil if a gate on the member's own facts holds for these facts. Otherwise it returns the reason:
-// facts_unknown if the fact is missing, or the gate's own code. The agent calls it right before a stop. facts may be
-// nil. Other gates count as holding, since an agent can't evaluate them.
+// HoldsFor returns nil if the gate holds for a member with these facts, which may be nil. Otherwise the error has the
+// code facts_unknown if the fact is missing, or else the gate's own code. A gate that does not depend on the member's
+// own facts always holds here, because an agent can't evaluate it. The agent calls HoldsFor right before a stop.
 func (g Gate) HoldsFor(facts map[string]string) *Error {
 	switch g.Subject {
 	case GateSelf:
 		return g.fact(facts, g.Fact, !g.Not)
 	case GateLedShards:
 		if facts[FactLeadsShards] == "false" {
-			return nil // it leads none
+			return nil // the member leads no shard
 		}
 		return g.fact(facts, FactShardsSafe, true)
 	}
@@ -144,7 +144,8 @@ func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
 	return nil
 }
 
-// checkGates returns the first mistake in a list of gates. key names the list in the message.
+// checkGates returns the first mistake in a list of gates. The parameter key is the name of the list's block. If
+// replacing is true, gates about the replaced instance are allowed.
 func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
 	switch {
 	case mode == ModeWhen && len(when) == 0:
@@ -175,7 +176,7 @@ const (
 	maxFactName = 48
 )
 
-// ValidFact reports whether a fact may have this name: 1 to 48 of a-z, 0-9, '_' and '.'.
+// ValidFact reports whether a fact may have this name: 1 to 48 characters of a-z, 0-9, '_' and '.'.
 func ValidFact(name string) bool {
 	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')

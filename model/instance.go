@@ -10,8 +10,8 @@ const (
 	DesiredStopped  Desired = "stopped"
 )
 
-// Observed is what the agent last reported. Only lost comes from the servers, which set it when they mark the node
-// offline.
+// Observed is the state that an instance is known to have, usually from its agent's last report. The servers themselves
+// set it for a new instance (pending), when they mark a node offline (lost), and when an instance is confirmed stopped.
 type Observed string
 
 // The observed states.
@@ -33,15 +33,15 @@ type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`
 	Observed   Observed   `cbor:"3,keyasint"`
-	// required with failed: crash_loop, start_timeout, oom_killed, shim_lost ...
+	// needed if the instance failed: crash_loop, start_timeout, oom_killed, shim_lost ...
 	Reason   string `cbor:"4,keyasint,omitempty"`
 	ExitCode *int   `cbor:"5,keyasint,omitempty"`
 	Restarts int    `cbor:"6,keyasint,omitempty"`
-	// Facts are the last result of the role check; nil: nothing is known. A fact that is not confirmed for three intervals
-	// is withdrawn.
+	// Facts are the last result of the role check, or nil if nothing is known. A fact that is not confirmed for three
+	// intervals is withdrawn.
 	Facts map[string]string `cbor:"7,keyasint,omitempty"`
-	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // of the last preparation
-	// of the registration that reported it; set where the report is applied
+	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // result of the last preparation
+	// epoch of the registration that sent the report; set when the report is applied
 	Epoch uint64 `cbor:"9,keyasint,omitempty"`
 }
 
@@ -50,5 +50,5 @@ type InstanceStatus struct {
 type HookResult struct {
 	Seq     uint64 `cbor:"1,keyasint"`           // Eviction.Seq of the preparation
 	OK      bool   `cbor:"2,keyasint,omitempty"` // the stop may begin
-	Message string `cbor:"3,keyasint,omitempty"` // why not
+	Message string `cbor:"3,keyasint,omitempty"` // why the stop may not begin
 }

@@ -1,6 +1,6 @@
 package model
 
-// JobSpec is what the user wants, decoded from a job file. It is plain data: the CLI parses HCL, and servers take this.
+// JobSpec is a job as a user submits it. The command line reads it from a job file; servers never see HCL.
 type JobSpec struct {
 	Name   JobName     `json:"name" cbor:"1,keyasint"`
 	Class  ClassName   `json:"class,omitempty" cbor:"2,keyasint,omitempty"` // default production
@@ -11,7 +11,7 @@ type JobSpec struct {
 // of the job file's group block.
 type GroupSpec struct {
 	Name  string `json:"name" cbor:"1,keyasint"`
-	Count int    `json:"count" cbor:"2,keyasint"` // default 1; system groups have one per eligible node
+	Count int    `json:"count" cbor:"2,keyasint"` // default 1; a system group has one instance per eligible node instead
 	Role  Role   `json:"role,omitempty" cbor:"3,keyasint,omitempty"`
 
 	Exec      ExecSpec          `json:"exec" cbor:"4,keyasint"`
@@ -23,7 +23,7 @@ type GroupSpec struct {
 	Checks    []CheckSpec       `json:"checks,omitempty" cbor:"10,keyasint,omitempty"`
 	Stop      StopSpec          `json:"stop" cbor:"11,keyasint"`
 	Restart   RestartSpec       `json:"restart" cbor:"12,keyasint"`
-	Exclusive *ExclusiveSpec    `json:"exclusive,omitempty" cbor:"16,keyasint,omitempty"` // nil: no lease
+	Exclusive *ExclusiveSpec    `json:"exclusive,omitempty" cbor:"16,keyasint,omitempty"` // nil means no lease
 	RoleCheck *RoleCheckSpec    `json:"role_check,omitempty" cbor:"14,keyasint,omitempty"`
 	Hooks     []HookSpec        `json:"hooks,omitempty" cbor:"15,keyasint,omitempty"`
 	Peers     *PeersSpec        `json:"peers,omitempty" cbor:"17,keyasint,omitempty"`
@@ -31,7 +31,7 @@ type GroupSpec struct {
 	Reschedule  RetrySpec       `json:"reschedule" cbor:"20,keyasint"`
 	Update      UpdateSpec      `json:"update" cbor:"21,keyasint"`
 	Budget      *BudgetSpec     `json:"budget,omitempty" cbor:"22,keyasint,omitempty"`
-	Budgets     []BudgetName    `json:"budgets,omitempty" cbor:"26,keyasint,omitempty"` // shared ones, besides its own
+	Budgets     []BudgetName    `json:"budgets,omitempty" cbor:"26,keyasint,omitempty"` // shared budgets
 	Eviction    EvictionSpec    `json:"eviction" cbor:"23,keyasint"`
 	Replacement ReplacementSpec `json:"replacement" cbor:"24,keyasint"`
 	Toleration  TolerationSpec  `json:"toleration" cbor:"25,keyasint"`
@@ -43,7 +43,8 @@ type GroupSpec struct {
 	Distinct []string `json:"distinct,omitempty" cbor:"33,keyasint,omitempty"`
 }
 
-// ExecSpec is the program of a group. ${port.NAME}, ${node.id}, ${node.name} and ${slot} are filled in by the agent.
+// ExecSpec is the program of a group. The agent replaces ${port.NAME}, ${node.id}, ${node.name} and ${slot} with their
+// values.
 type ExecSpec struct {
 	Command string            `json:"command" cbor:"1,keyasint"`
 	Args    []string          `json:"args,omitempty" cbor:"2,keyasint,omitempty"`
@@ -51,16 +52,17 @@ type ExecSpec struct {
 	Rlimits map[string]uint64 `json:"rlimits,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), and
-// processes. DiskBytes limits what it writes below its work directory. Placement ignores processes and disk.
+// Resources are what an instance is promised, or what a node has. CPU is counted in shares, of which a node has 1,000
+// for each core; an instance may use more than its own. Memory is a hard cap. DiskBytes is how much an instance should
+// have below its work directory at most; this is watched, not enforced. Placement ignores Pids and DiskBytes.
 type Resources struct {
 	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`                  // default 100
 	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"`         // default 64 MiB
-	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"`       // 0: 4096
-	DiskBytes   int64 `json:"disk_bytes,omitempty" cbor:"4,keyasint,omitempty"` // 0: no limit
+	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"`       // processes and threads; 0 means 4096
+	DiskBytes   int64 `json:"disk_bytes,omitempty" cbor:"4,keyasint,omitempty"` // 0 means no limit
 }
 
-// PortSpec asks for a TCP port of the node: a dynamic one, or Static.
+// PortSpec asks for a TCP port of the node: the port Static, or a dynamic port if Static is 0.
 type PortSpec struct {
 	Name   string `json:"name" cbor:"1,keyasint"`
 	Static int    `json:"static,omitempty" cbor:"2,keyasint,omitempty"`
@@ -75,27 +77,29 @@ const (
 	VolumeReplicated VolumeKind = "replicated"
 )
 
-// VolumeSpec is per-instance data on a node; a local volume pins its instance to its home node.
+// VolumeSpec is per-instance data on a node. A local volume pins its instance to its home node.
 //
-// Path is where the program and the checks of the instance find the data. It is an absolute path without symbolic
-// links. It is not /, not below /proc, /sys or /dev, and not inside the path of another volume of the group. No other
-// process on the node sees the data there; an empty directory of that name stays on the node. An agent that is not root
-// can't mount it. A program that works everywhere reads OUTSPAN_VOLUME_<NAME>, which names Path or else the directory
-// of the data itself.
+// Path is where the program and the checks of the instance find the data. It must be absolute, without symbolic links
+// and outside /proc, /sys and /dev. It must not be /, and must not overlap with the path of another volume of the
+// group. No other process on the node sees the data there, but an empty directory with that path stays on the node.
+//
+// An agent that is not root can't mount the data at Path. A program that should run under any agent reads the variable
+// OUTSPAN_VOLUME_<NAME>: it contains Path, or the data's own directory if the data can't be mounted.
 type VolumeSpec struct {
 	Name string     `json:"name" cbor:"1,keyasint"`
 	Kind VolumeKind `json:"kind" cbor:"2,keyasint"`
 	Path string     `json:"path" cbor:"3,keyasint"`
 }
 
-// ServiceSpec publishes a port under a name; with Expose every agent forwards that port to ready instances.
+// ServiceSpec publishes a port under a name. If Expose is not 0, every agent listens on the port Expose and forwards to
+// ready instances.
 type ServiceSpec struct {
 	Name   string `json:"name" cbor:"1,keyasint"`
 	Port   string `json:"port" cbor:"2,keyasint"`
 	Expose int    `json:"expose,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
-// CheckKind is how a check asks an instance.
+// CheckKind is how a check probes an instance.
 type CheckKind string
 
 // The kinds of checks.
@@ -105,7 +109,8 @@ const (
 	CheckExec CheckKind = "exec"
 )
 
-// CheckSpec decides readiness. Defaults: interval 10 s, timeout 2 s, start grace 10 s, 1 success, 3 failures.
+// CheckSpec is a check that decides whether an instance is ready. Defaults: interval 10 s, timeout 2 s, grace 10 s
+// after the start, 1 success, 3 failures.
 type CheckSpec struct {
 	Name      string    `json:"name" cbor:"1,keyasint"`
 	Kind      CheckKind `json:"type" cbor:"2,keyasint"`
@@ -118,12 +123,13 @@ type CheckSpec struct {
 	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
 	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
 	// RestartAfter is how long the check may fail before the program is restarted in place. Such a restart counts towards
-	// the attempts of the restart block. 0: a failing check restarts nothing.
+	// the attempts of the restart block. If RestartAfter is 0, a failing check restarts nothing.
 	RestartAfter Duration `json:"restart_after,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
-// RoleCheckSpec asks each instance for its part in its own system: exec prints, or an HTTP GET returns, one flat JSON
-// object of facts. Exactly one of Exec and Port is given. Defaults: interval 5 s, timeout 2 s, path /.
+// RoleCheckSpec is the role check, which asks each instance for its facts. The command Exec prints them, or an HTTP GET
+// from Port returns them, as one flat JSON object. Exactly one of Exec and Port is given. Defaults: interval 5 s,
+// timeout 2 s, path /.
 type RoleCheckSpec struct {
 	Exec     []string `json:"exec,omitempty" cbor:"1,keyasint,omitempty"`
 	Port     string   `json:"port,omitempty" cbor:"2,keyasint,omitempty"`
@@ -142,17 +148,17 @@ const (
 	HookAfterStart HookName = "after_start"
 )
 
-// HookFailure says what follows from a failed hook.
+// HookFailure says what happens after a hook failed.
 type HookFailure string
 
 // The consequences of a failed hook.
 const (
-	HookAbort    HookFailure = "abort"    // the stop is given up for now, or the start has failed
-	HookContinue HookFailure = "continue" // as if it had succeeded
+	HookAbort    HookFailure = "abort"    // the stop is put off, or the start has failed
+	HookContinue HookFailure = "continue" // the same as if the hook had succeeded
 )
 
-// HookSpec is a program that the agent runs beside an instance, with its environment and user. Defaults: timeout 30 s,
-// on_failure abort.
+// HookSpec is a program that the agent runs beside an instance, with the instance's environment and user. Defaults:
+// timeout 30 s, on_failure abort.
 type HookSpec struct {
 	Name      HookName    `json:"name" cbor:"1,keyasint"`
 	Exec      []string    `json:"exec" cbor:"2,keyasint"`
@@ -160,39 +166,43 @@ type HookSpec struct {
 	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// PeersSpec is for programs that use OUTSPAN_PEERS, the list of their group's instances. With it the list has up to
-// 1,000 of them instead of 100.
+// PeersSpec is for programs that use OUTSPAN_PEERS, the list of their group's instances. In a group with a PeersSpec,
+// the list has up to 1,000 instances instead of 100.
 type PeersSpec struct {
-	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved: SIGHUP,
-	// SIGUSR1 or SIGUSR2. It may be sent once more after a restart of the agent. Default: none, so the program reads the
-	// file when it wants to.
+	// Signal is sent to the process group of a ready program after the instances in the list, or their addresses, have
+	// changed. It is SIGHUP, SIGUSR1 or SIGUSR2, and may be sent once more after the agent restarts. If it is empty, no
+	// signal is sent, and the program reads the list when it wants to.
 	Signal string `json:"signal,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
-// StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default
-// SIGTERM), and after Grace (default 10 s, P13) what is left is killed.
+// StopSpec says how an instance is stopped. Its readiness is withdrawn, and after DrainDelay (default 1 s) it gets
+// Signal (default SIGTERM). Processes that still run after Grace (default 10 s) are killed (P13).
 type StopSpec struct {
 	Signal     string   `json:"signal" cbor:"1,keyasint,omitempty"`
 	Grace      Duration `json:"grace" cbor:"2,keyasint,omitempty"`
 	DrainDelay Duration `json:"drain_delay" cbor:"3,keyasint,omitempty"`
 }
 
-// RestartSpec is the restart on the same node by the agent: at most Attempts within Interval, after a Delay that grows.
-// Defaults: 3 in 10 min, 5 s.
+// RestartSpec says how the agent restarts a failed program in the same instance. More than Attempts failures within
+// Interval fail the instance. Delay is the wait before the first restart, and doubles with each failure. Defaults: 3
+// attempts in 10 min, delay 5 s.
 type RestartSpec struct {
 	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
 	Delay    Duration `json:"delay" cbor:"3,keyasint,omitempty"`
 }
 
-// RetrySpec is the replacement elsewhere after failure. Default 3 in 10 min per group and version (P26).
+// RetrySpec limits how fast failed instances are replaced (P26). Once more than Attempts instances of a version of the
+// group have failed, the next replacement waits for Interval, and the wait doubles with each further failure. Defaults:
+// 3 attempts, interval 10 min.
 type RetrySpec struct {
 	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
 }
 
-// UpdateSpec is how a new version is rolled out. Defaults: surge 1 if unavailable is 0 too, min healthy time 0 s (5 s
-// with AutoRevert in a group without a check), deadline 10 min.
+// UpdateSpec says how a new version is rolled out. MaxSurge is 1 by default, or 0 if MaxUnavailable is given. Deadline
+// is 10 min by default. MinHealthy is 0 s by default. In a group with AutoRevert and no check it is 5 s, or half the
+// deadline if that is shorter.
 type UpdateSpec struct {
 	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
 	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`
@@ -211,7 +221,8 @@ type Constraint struct {
 	Value     string `json:"value,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
-// Affinity is a soft placement rule; Weight is -100..100.
+// Affinity is a soft placement rule. Weight is -100 to 100 and not 0. If it is negative, nodes that satisfy the
+// constraint are avoided.
 type Affinity struct {
 	Constraint `cbor:"1,keyasint"`
 	Weight     int `json:"weight" cbor:"2,keyasint"`
@@ -222,15 +233,17 @@ type Spread struct {
 	Attribute string `json:"attribute" cbor:"1,keyasint"`
 }
 
-// StopsFirst reports whether instances of the group that must leave are stopped before they are replaced. A budget that
-// lets no instance be down would block such a stop forever.
+// StopsFirst reports whether an eviction stops an instance of the group before its replacement is created. A budget
+// that lets no instance be down would block such a stop forever. StopsFirst returns false if the group's instances are
+// never evicted.
 func (g *GroupSpec) StopsFirst() bool {
 	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
 }
 
-// Template returns the part of a group that can't change under a running instance. Counts, budgets, the role, limits of
-// restarts, services and soft placement can change, so they are left out. The identity of replacements stays in:
-// servers and agents read from an instance's own version whether its slot may have only one holder.
+// Template returns the part of a group that can't change while an instance runs. If it differs in a new version, the
+// instances must be replaced. The template leaves out the count, budgets, the role and what it presets, limits of
+// rollouts and restarts, services, and soft placement. It includes the identity of replacements, because servers and
+// agents read from an instance's own version whether its slot may have only one holder.
 func (g GroupSpec) Template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}

@@ -15,8 +15,8 @@ const (
 	maxAmount = 1 << 50 // of memory in bytes, CPU or processes, so that sums can't overflow
 )
 
-// Check returns the first mistake in an expanded spec. It finds only mistakes that don't depend on the cluster. The
-// error names the key. Codes: invalid, not_supported.
+// Check returns the first mistake in an expanded spec, or nil. It finds only mistakes that don't depend on the cluster.
+// The error's Key is the place of the mistake. Code: invalid.
 func (j *JobSpec) Check() *Error {
 	if !ValidName(string(j.Name)) {
 		return RefuseAt(KeyPath("name"), "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
@@ -168,8 +168,8 @@ func (g *GroupSpec) checkHooks() *Error {
 	return nil
 }
 
-// checkOrder refuses a surge if two instances of a slot would share a volume or an identity: the old one must be gone
-// first (X8).
+// checkOrder refuses the order surge if a slot may have only one instance at a time, because the old instance must be
+// gone before the new one starts (X8).
 func (g *GroupSpec) checkOrder() *Error {
 	if !g.OneHolder() {
 		return nil

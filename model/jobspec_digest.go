@@ -9,7 +9,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// canonical encodes specs so that equal ones have equal bytes.
+// canonical encodes specs so that equal specs have equal bytes.
 var canonical = sync.OnceValue(func() cbor.EncMode {
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -18,7 +18,8 @@ var canonical = sync.OnceValue(func() cbor.EncMode {
 	return mode
 })
 
-// Digest identifies what instances are started with. A changed count or budget makes no difference.
+// Digest returns a hash of the group's Template. So groups that differ only in their count or budget, for example, have
+// the same digest.
 func (g *GroupSpec) Digest() string {
 	data, err := canonical().Marshal(g.Template())
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// agentNames is the prefix of the variables that an agent gives to an instance.
+// agentNames is the prefix of the environment variables that an agent sets for an instance.
 const agentNames = "OUTSPAN_"
 
-// checkExec checks the command and the environment. A name without a slash is looked up in the instance's PATH. A
-// relative path would name nothing, since the instance's directory is empty at the start.
+// checkExec checks the command and the environment. A command without a slash is looked up in the instance's PATH. A
+// relative path is refused, because the instance's directory is empty at the start.
 func (g *GroupSpec) checkExec() *Error {
 	command := g.Exec.Command
 	switch {

@@ -20,13 +20,13 @@ const (
 	defaultHookTimeout   = 30 * Second
 
 	// defaultProof is the min_healthy of a group with auto_revert and no check. A program without a check is ready as soon
-	// as it has started, so a version whose program ends a second later would count as good. A short deadline makes it
-	// shorter: see UpdateSpec.proof.
+	// as it has started, so a version whose program exits a second later would count as good. If the deadline is short,
+	// UpdateSpec.proof returns less.
 	defaultProof = 5 * Second
 )
 
-// Expand fills in every default and the preset of each group's role; keys that were given win. The result is what `job
-// validate` prints and what is stored.
+// Expand returns j with every default and the preset of each group's role. Values that were given stay. The result is
+// what `job validate` prints and what is stored.
 func (j JobSpec) Expand() JobSpec {
 	if j.Class == "" {
 		j.Class = ClassProduction
@@ -160,7 +160,7 @@ func roleNames() string {
 // Valid reports whether the role exists.
 func (r Role) Valid() bool { return presetOf(r).role == r }
 
-// presetOf returns the row of a role; for an unknown role that of service.
+// presetOf returns the row of a role, or the row of service if the role is unknown.
 func presetOf(role Role) rolePreset {
 	rows := rolePresets()
 	if i := slices.IndexFunc(rows, func(r rolePreset) bool { return r.role == role }); i >= 0 {
@@ -169,8 +169,8 @@ func presetOf(role Role) rolePreset {
 	return rows[0]
 }
 
-// preset fills in the parts of the role's row that weren't given. Given gates imply the mode "when"; any other mode
-// leaves out the role's gates.
+// preset fills in the values of the role's row that weren't given. If gates are given without a mode, the mode is
+// "when". The role's gates are filled in only with that mode.
 func (g *GroupSpec) preset() {
 	r := presetOf(g.Role)
 	if g.Role == RoleQuorum && !g.Fenced() && plant.Is(plant.LeaseByRole) {
@@ -181,7 +181,7 @@ func (g *GroupSpec) preset() {
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Identity, r.identity)
 	if g.HasVolume(VolumeLocal) && !refillsByRole(g.Role) {
-		r.data = dataKeep // no other member would fill an empty one
+		r.data = dataKeep // no other member would copy its data to an empty one
 	}
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {
@@ -190,7 +190,7 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.notReady
 	}
-	if g.OneHolder() { // two must not run at once (X8); checkRole refuses an explicit surge
+	if g.OneHolder() { // two instances must not run at once (X8); checkOrder refuses an explicit surge
 		r.order = OrderStopFirst
 	}
 	orZero(&g.Eviction.Order, r.order)
@@ -218,8 +218,8 @@ func orZero[T comparable](field *T, value T) {
 	}
 }
 
-// proof returns the min_healthy of a group that trusts a start. It is at most half the deadline, because otherwise no
-// rollout could succeed.
+// proof returns the default min_healthy of a group with auto_revert and no check. It is at most half the deadline,
+// because a longer one could leave no time for a rollout to succeed.
 func (u UpdateSpec) proof() Duration {
 	if u.Deadline > 0 {
 		return min(defaultProof, u.Deadline/2)

@@ -6,17 +6,18 @@ import (
 
 // AgentInfo is what an agent reported at its last registration.
 type AgentInfo struct {
-	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and none is used again
+	Epoch       uint64   `cbor:"1,keyasint"` // the registration's number; it grows and is never used again
 	BootID      string   `cbor:"2,keyasint"` // of the kernel
 	Incarnation string   `cbor:"3,keyasint"` // of the agent process
-	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
+	Address     string   `cbor:"4,keyasint"` // the IP address of the node's instances and exposed services
 	APIAddress  string   `cbor:"5,keyasint,omitempty"`
 	Version     string   `cbor:"6,keyasint,omitempty"`
 	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest format that the agent can read; see Reads
 	Machine     string   `cbor:"10,keyasint,omitempty"`     // identifies the machine; see sameIDs
-	// when its data directory was made, in ns since 1970; a copy is younger. 0: the file system does not record it
+	// when its data directory was created, in ns since 1970; a copy has a later time. 0 means that the file system does
+	// not record it
 	Born int64 `cbor:"11,keyasint,omitempty"`
 }
 
@@ -33,8 +34,9 @@ type NodeShape struct {
 	PortMax    int               `cbor:"6,keyasint"`
 }
 
-// sameIDs compares the ids of two machines. An id has parts between slashes: the installed system and the firmware. An
-// agent leaves out a part that it can't read. decided is false if no part is known for both.
+// sameIDs compares the ids of two machines. An id has two parts, separated by a slash: the id of the installed system
+// and that of the firmware. An agent leaves out a part that it can't read. If no part is known for both machines,
+// decided is false.
 func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	theirs := strings.Split(b.Machine, "/")
 	for i, id := range strings.Split(a.Machine, "/") {
@@ -50,18 +52,20 @@ func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 }
 
 // Elsewhere reports whether two agents of one node may run at the same time, as after a machine was copied with its
-// data directory. Their addresses or data directories differ, or they are on different machines.
+// data directory. It returns true if their addresses, their data directories or their machines' ids differ.
 func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	return a.Address != b.Address || decided && !same || a.Copied(b)
 }
 
-// Copied reports whether the two agents have different data directories, so that one of these is a copy.
+// Copied reports whether the two agents have different data directories, so that one of these is a copy. It returns
+// false if it is not known when one of the directories was created.
 func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
 
-// OtherMachine reports whether programs of one agent may still run where the other agent can't see them. That is so if
-// the ids of the machines differ, and after the same boot if the data directories differ (a copied container). It is
-// also so if both boot id and address differ, unless the firmware's id proves that the machine is the same.
+// OtherMachine reports whether programs of one agent may still run where the other agent can't see them. It returns
+// true in three cases. The ids of the machines differ. Or the boot id is the same and the data directories differ, as
+// in a copied container. Or both boot id and address differ, and no id of the firmware proves that the machine is the
+// same.
 func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	if decided && !same || a.BootID == b.BootID && a.Copied(b) {
@@ -75,8 +79,8 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
-// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a
-// drain survives an outage of the node.
+// Intent is how the operator wants a node to be used, and Health is what the servers observe. Neither overwrites the
+// other, so a drain survives an outage of the node.
 type Intent string
 
 // The intents.
@@ -87,7 +91,7 @@ const (
 	IntentDisabled Intent = "disabled"
 )
 
-// Health is the state of a node as the detector sees it.
+// Health is the state of a node as the servers observe it.
 type Health string
 
 // The states of health.
@@ -95,15 +99,15 @@ const (
 	HealthOnline   Health = "online"
 	HealthDegraded Health = "degraded"
 	HealthOffline  Health = "offline"
-	// HealthUnreachable means that the node's heartbeats arrive and its agent gets no answers: what runs there goes on,
-	// and new instances are not placed there.
+	// HealthUnreachable means that the node's heartbeats arrive, but its agent gets no answers from the servers. Its
+	// instances continue to run, and no new ones are placed there.
 	HealthUnreachable Health = "unreachable"
 )
 
-// NodeState is the one state that people see.
+// NodeState is the one state of a node that people see. It follows from Intent, Health and the agent's troubles.
 type NodeState string
 
-// The shown states: the five of P2, plus cordoned.
+// The shown states: the five of P2, plus cordoned and unreachable.
 const (
 	NodeDisabled    NodeState = "disabled"
 	NodeOffline     NodeState = "offline"

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// repeatable returns the top-level tests that failed. It returns none if a package did not build or did not run to its
-// end: then some tests did not run at all, and a second run would prove nothing.
+// repeatable returns the top-level tests that failed. It returns nil if go test itself failed, a package failed outside
+// its tests, or a package stopped before its tests did. In these cases some tests may not have run at all, and a second
+// run of the failed ones would prove nothing.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -25,8 +26,8 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// repeat runs tests again with the flags of args, one package at a time. If all tests of a package pass now, their
-// failures don't count.
+// repeat runs the given tests once more, one package at a time, with the flags in args. If all of them in a package
+// pass, the failures of that package don't count.
 func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	flags := args[:firstPackage(args)]
 	for len(tests) > 0 {
@@ -47,7 +48,7 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	}
 }
 
-// forgive counts the failures of a package as flaky tests.
+// forgive counts the failures in pkg as passes, and lists the tests in names as flaky.
 func (r *report) forgive(pkg string, names []string) {
 	r.passed += r.failedIn[pkg]
 	r.failed -= r.failedIn[pkg]

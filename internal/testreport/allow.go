@@ -10,9 +10,9 @@ import (
 // allowList holds the tests that may skip. A nil list allows every skip.
 type allowList map[string]bool
 
-// readAllowed reads a list. Each line has the package's path, a slash, the test's name, "#" and the reason. Blank lines
-// and lines that begin with "#" are ignored. A line without a reason is an error, because nobody could tell whether the
-// skip is still needed. An empty name gives the nil list.
+// readAllowed reads the allow list from the named file. It returns a nil list if name is empty. Each line of the file
+// has the package's path, a slash, the test's name, "#" and the reason. Blank lines and lines that begin with "#" are
+// ignored. A line without a reason is an error, because nobody could tell whether the skip is still needed.
 func readAllowed(name string) (allowList, error) {
 	if name == "" {
 		return nil, nil
@@ -39,7 +39,7 @@ func readAllowed(name string) (allowList, error) {
 	return list, scan.Err()
 }
 
-// refuse returns the skips that are not in the list. A listed test allows the skips of its subtests too.
+// refuse returns the skips that l does not allow.
 func (l allowList) refuse(skips []skip) []skip {
 	if l == nil {
 		return nil
@@ -53,6 +53,7 @@ func (l allowList) refuse(skips []skip) []skip {
 	return refused
 }
 
+// allows returns true if the list names the test, or a test of which it is a subtest.
 func (l allowList) allows(id testID) bool {
 	name := id.test
 	for {

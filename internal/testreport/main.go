@@ -1,6 +1,6 @@
-// Command testreport runs go test and prints a report for a terminal and for CI: one line per package, and the whole
-// output of failed tests. At the end it repeats the failures in short, lists every skipped test with its reason, and
-// prints a line of counts.
+// Command testreport runs go test and prints a report for a terminal and for CI: one line per package that has tests,
+// and the output of failed tests. At the end it repeats the failures in short, lists every skipped test with its
+// reason, and prints a line of counts.
 //
 //	go run ./internal/testreport -label unit -allow .ci/allowed-skips -- -count=1 ./...
 //
@@ -8,11 +8,12 @@
 // because a tool or root was missing. testreport always lists skips. With -allow, a skip fails the run unless the list
 // names the test.
 //
-// With -again 3, up to three failed tests run once more, one package at a time. If they pass now, they are listed as
-// flaky and don't fail the run: they need to be fixed, but probably not because of the change under test.
+// With -again 3, failed tests run once more, one package at a time, if there are at most three. If those of a package
+// pass this time, they are listed as flaky and don't fail the run. They need fixing, but the change under test is
+// probably not their cause.
 //
-// The exit code is 0 if every test passed or was allowed to skip, and 1 if not. It is 2 if the command line or the list
-// can't be read.
+// The exit code is 0 if every test passed, was flaky or was allowed to skip, and otherwise 1. It is 2 if the command
+// line or the list of allowed skips can't be read.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main with its inputs and outputs as parameters. It blocks until go test has ended.
+// run is main with its inputs and outputs as parameters. It blocks until go test has exited, and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("testreport", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -60,9 +61,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// goTest runs go test -json with args and reads its events into r. An interrupt reaches go test too, which is in the
-// same process group. This process ignores it, so that the report is still printed. Failed tests are not returned as an
-// error, because r counts them.
+// goTest runs go test -json with args and gives its events to r. An interrupt or a SIGTERM stops go test, but not this
+// process, so that the report is still printed. Failed tests are not returned as an error, because r counts them.
 func goTest(r *report, args []string, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// maxKept is how many bytes of a test's output are kept. The end is kept, because it explains a failure.
+// maxKept limits the bytes that are kept of a test's output. The end is kept, because it explains a failure.
 const maxKept = 256 << 10
 
-// event is a line of go test -json; see go doc test2json.
+// event is one line of the output of go test -json. The command go doc test2json describes its fields.
 type event struct {
 	Action  string
 	Package string
@@ -51,7 +51,7 @@ type report struct {
 	failedIn map[string]int // number of failures, by package
 	failures []failure
 	flaky    []testID // tests that failed, and passed when they ran again
-	cut      bool     // a package ended before its tests did
+	cut      bool     // a test panicked, or a package ended before its tests did
 	errs     []error  // errors of go test itself
 }
 
@@ -62,7 +62,8 @@ func newReport(out io.Writer) *report {
 // broken records an error of go test itself. The run then fails even if all tests passed.
 func (r *report) broken(err error) { r.errs = append(r.errs, err) }
 
-// read reads events until the end of in. Lines that are no events come from the go command, and are printed unchanged.
+// read reads events until the end of in. Lines that are not events come from the go command. They are printed
+// unchanged.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -88,7 +89,6 @@ func (r *report) line(line string) {
 	r.take(e)
 }
 
-// take handles one event.
 func (r *report) take(e event) {
 	id := testID{e.Package, e.Test}
 	switch e.Action {
@@ -107,7 +107,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// keep adds text to a test's output, and drops the beginning of the output above maxKept.
+// keep adds text to the output of a test or package. If the output would exceed maxKept, its first half is dropped.
 func (r *report) keep(id testID, text string) {
 	b := r.running[id]
 	if b == nil {
@@ -137,8 +137,8 @@ func (r *report) endTest(id testID, action string) {
 	}
 }
 
-// endPackage prints the line of a package. If the package failed, tests that did not end (because of a panic or a
-// time-out) count as failed, and their output is printed.
+// endPackage prints the line of a package that has finished, or nothing if the package has no tests. If the package
+// failed, tests that did not finish because of a panic or a time-out count as failed, and their output is printed.
 func (r *report) endPackage(id testID, e event) {
 	r.packages++
 	text := r.output(id)
@@ -161,7 +161,7 @@ func (r *report) endPackage(id testID, e event) {
 	fmt.Fprintf(r.out, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 }
 
-// output returns what a test printed, and removes it.
+// output returns what a test or package printed, and removes that from r.
 func (r *report) output(id testID) string {
 	b := r.running[id]
 	delete(r.running, id)
@@ -171,7 +171,7 @@ func (r *report) output(id testID) string {
 	return b.String()
 }
 
-// fail records the failure of a test or a package.
+// fail records the failure of a test or a package. The parameter text is its output.
 func (r *report) fail(id testID, text string) {
 	r.failed++
 	r.failedIn[id.pkg]++
@@ -189,8 +189,8 @@ func (r *report) unfinished(pkg string) []testID {
 	return left
 }
 
-// finish prints the failures in short, the skips, those that are not allowed, and the line of counts. It returns
-// whether the run succeeded.
+// finish prints the end of the report: the failures in short, flaky tests, skips, skips that are not allowed, errors of
+// go test itself, and the line of counts. It returns true if the run succeeded.
 func (r *report) finish(label string, allowed allowList) bool {
 	for _, f := range r.failures {
 		fmt.Fprintf(r.out, "failed %s\n", f.id)
@@ -224,11 +224,11 @@ func (r *report) finish(label string, allowed allowList) bool {
 var ownLine = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
 
 // firstLines and lastLines are how many of a failed test's own lines are repeated at the end of the report. The first
-// ones have the seed, the last ones the error.
+// lines may show the seed of a random test, the last ones the error.
 const firstLines, lastLines = 4, 12
 
-// ownLines returns the lines that the test itself printed, without the logs of the code under test. Of many lines it
-// returns the first and the last ones.
+// ownLines returns the lines that the test itself printed, without the logs of the code under test. If there are more
+// than firstLines+lastLines of them, it returns only the first and the last ones.
 func ownLines(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {
