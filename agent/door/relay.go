@@ -75,7 +75,7 @@ func closedText(address string, err error) string {
 func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	defer func() { _ = l.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	failed := false // the last try to accept
+	failed := false    // the last try to accept
 	for s.place(ctx) { // before accepting, so that a connection without a place waits in the kernel
 		client, err := l.AcceptTCP()
 		if err != nil {
