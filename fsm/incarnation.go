@@ -21,7 +21,7 @@ func (s *State) Outlived(number uint64) bool {
 }
 
 // riseLimit bounds how far agents may raise the incarnation after one restore, so that a lying agent can't use up the
-// numbers. It allows for more restores than can have happened since the snapshot was saved.
+// numbers. An honest agent stays below it, because hardly so many restores happen after a snapshot was saved.
 const riseLimit = 1024
 
 func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
