@@ -28,7 +28,7 @@ func (t EventTable) Get(key EventKey) (e *Event, ok bool) {
 // Has reports whether there is an event at key.
 func (t EventTable) Has(key EventKey) bool { return t.rows.Has(key) }
 
-// Len is the number of events.
+// Len returns the number of events.
 func (t EventTable) Len() int { return t.rows.Len() }
 
 // Same reports whether t and u are the same version. It only compares pointers.

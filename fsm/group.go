@@ -16,7 +16,7 @@ type Group struct {
 	Alive    int          `cbor:"7,keyasint"` // instances not confirmed stopped
 	Budget   model.Budget `cbor:"8,keyasint"`
 	Stops    []model.Time `cbor:"9,keyasint,omitempty"`  // voluntary stops begun within the rate's window
-	Placed   uint64       `cbor:"10,keyasint"`           // instances placed so far; part of what an instance id is made of
+	Placed   uint64       `cbor:"10,keyasint"`           // instances placed so far; goes into the id of the next one
 	Failures []Failure    `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
 	Removed  bool         `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
 	Held     int          `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared

@@ -44,8 +44,8 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether a restored state counts the node as not offline, although the node's agent has not reported
-// since the restore what runs there.
+// unheard reports whether a restored state does not count the node as offline, although the node's agent has not
+// reported since the restore what runs there. It returns false if n is nil.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }
@@ -96,7 +96,7 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		return nil
 	case silent == nil:
 		return holder
-	case holder != nil: // the holder can be adopted only when all inventories are in
+	case holder != nil: // the holder can't be adopted until all agents have sent their inventories
 		holder.Message += fmt.Sprintf(
 			"; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return holder.WithHint(owingHint, silent.Name)
@@ -242,8 +242,8 @@ func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	return busy
 }
 
-// unknownHoldings returns the holdings of a full report that have no row, but at most maxHoldings. Those that Keeps
-// keeps, or whose group is unknown, take precedence; whole is false if one of these had to be left out.
+// unknownHoldings returns the holdings of a full report that have no row, but at most maxHoldings. A holding takes
+// precedence if Keeps returns true for it or its group is unknown. whole is false if such a holding had to be left out.
 func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	list = s.holdingsWithoutRow(c)

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// callConcerned makes agents read their assignments again after the unknown instances of a node changed from was to
-// now. It calls the agent of the node, and the agents with an instance in a slot that a changed unknown instance may
-// hold: that instance may have to start or stop now.
+// callConcerned makes agents read their assignments again after the unknown instances of a node changed. The parameters
+// was and now list these before and after the change. It calls the agent of the node, and the agents with an instance
+// in a slot that a changed unknown instance may hold, because their instances may have to start or stop.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	// if its group is unknown and it isn't late, an unknown instance may hold any slot
+	// an unknown instance may hold any slot if it isn't late and the agent does not know its group
 	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return
@@ -53,8 +53,8 @@ func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []
 	return nodes
 }
 
-// holdingsWithout returns the holdings in list that are not in other, or not with the same contents. Both lists are in
-// order of id.
+// holdingsWithout returns the holdings in list that other lacks or has with other contents. Both lists are in order of
+// id.
 func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
 		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int {

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mintBits is how many bits of a minted number, the lowest, hold the log index. The bits above hold the incarnation,
-// because indexes repeat after a restore and a minted number must never be used twice.
+// mintBits is how many low bits of a minted number hold the log index. The bits above hold the incarnation, because
+// indexes repeat after a restore and a minted number must never be used twice.
 const mintBits = 44
 
 // mint returns a number that is higher than all numbers that earlier entries minted, including the entries that a
@@ -32,7 +32,8 @@ func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnati
 // above returns the incarnation that the state needs so that the agent of a node obeys it. That is the current
 // incarnation if the state is newer than seen, the newest state that the agent knows. Otherwise the agent knows entries
 // that a restore lost, and above returns an incarnation higher than the agent's. It does so only until the restore is
-// confirmed, and only once for each node (raised), so that a lying agent can't use up the numbers. Code: conflict.
+// confirmed. It also refuses if raised is true, which means that the node has raised the incarnation before: a lying
+// agent must not use up the numbers. Code: conflict.
 func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model.Error) {
 	switch {
 	case seen.Index >= 1<<mintBits:

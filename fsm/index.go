@@ -15,8 +15,8 @@ import (
 // present is the value in an index that is only a set of keys.
 type present struct{}
 
-// mark updates a set after a row was written. was says whether the row's key belonged to the set before, and is whether
-// it belongs there now.
+// mark updates a set after a row was written. The parameters was and is say whether the row's key belonged to the set
+// before the write, and whether it belongs to the set now.
 func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	switch {
 	case is && !was:
@@ -47,7 +47,7 @@ func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 // putNode writes a node's row, and updates the counts of unheard ready instances.
 func (s *State) putNode(n *Node) { s.recountUnheard(s.fleet.putNode(n), n) }
 
-// delNode removes a node's row, and updates the same counts.
+// delNode removes a node's row, and updates the same counts as putNode.
 func (s *State) delNode(id model.NodeID) { s.recountUnheard(s.fleet.delNode(id), nil) }
 
 // recountUnheard updates the counts of unheard ready instances after a node's row was replaced. before or after may be

@@ -81,9 +81,9 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an unknown instance runs on a volume that transfer t has attached. If so, the instance
-// was started in entries that the restore lost, while or after t ended; the restored state still waits for the end of
-// t. So the instance has the attached data or newer data. newest refuses an instance with older data.
+// usesTransfer reports whether an unknown instance runs on a volume that transfer t has attached. The restored state
+// still waits for the end of t, but the instance was started in the entries that the restore lost: on the attached
+// data, or after t had ended, on newer data. newest refuses an instance with older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
@@ -138,7 +138,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
 	}
-	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it has not ended, so the state is older than the instance
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // the restored state is from before the instance started
 		s.failTransfer(t, model.CodeVolumeInUse,
 			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}

@@ -137,7 +137,7 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
 	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
-		return s.surged(inst) // a person may stop it anyway
+		return s.surged(inst) // a person may stop the instance without waiting for that
 	}
 	return nil
 }
@@ -202,8 +202,8 @@ func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model
 	return drain, part, nil
 }
 
-// covers reports whether a replacement has reached the state that the surge waits for: ready, or started if wait says
-// so.
+// covers reports whether a replacement has reached the state that the surge waits for. It must be ready, or if wait is
+// WaitStarted, at least started.
 func (i *Instance) covers(wait model.SurgeWait) bool {
 	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
@@ -395,8 +395,8 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction of an instance by to, and emits one event. It does nothing if the eviction is requested
-// both before and after, or neither (L15). reason and message are for the event; message is for people.
+// flip replaces the eviction of an instance by to and emits one event, if that changes Eviction.Requested. Otherwise it
+// does nothing (L15). reason and message go into the event; message is for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return

@@ -35,7 +35,7 @@ const (
 // The rules that hold some time after the last fault and the last request.
 const (
 	L1 Invariant = "L1" // there is a leader soon after a majority is connected again
-	L2 Invariant = "L2" // drains end
+	L2 Invariant = "L2" // every drain ends
 	L3 Invariant = "L3" // a settled cluster writes nothing
 	L4 Invariant = "L4" // a dead machine is detected
 	L5 Invariant = "L5" // the log accepts every plan

@@ -5,7 +5,7 @@ import "github.com/outspan/outspan/model"
 // Job is what is wanted of a job: its version, and whether it should run.
 type Job struct {
 	Name    model.JobName   `cbor:"1,keyasint"`
-	Version uint64          `cbor:"2,keyasint"` // of the spec; scaling keeps it
+	Version uint64          `cbor:"2,keyasint"` // of the spec; scaling does not change it
 	Class   model.ClassName `cbor:"3,keyasint"`
 	Stopped bool            `cbor:"4,keyasint,omitempty"`
 	// once the last instance is confirmed stopped, the job is removed
@@ -31,7 +31,7 @@ type JobVersion struct {
 	// version is no revert
 	Reverts uint64 `cbor:"10,keyasint,omitempty"`
 
-	// its rollout completed, or it changed no instance after a version whose rollout completed
+	// its rollout completed, or it has the same instances as a version whose rollout completed
 	Completed bool `cbor:"9,keyasint,omitempty"`
 
 	// groups whose count was last changed by a scale, in this version or in an earlier one
