@@ -9,8 +9,8 @@ import (
 
 // There are two ways to look up a row by its name or id. The Find methods are for reads, and also accept the beginning
 // of a name or id if it is unique. The Named methods are for writes and accept only whole names and ids, so that a
-// command for `api` never reaches `api-prod`. The one exception is ids of instances, which nobody chooses:
-// NamedInstance accepts a unique beginning of at least 6 characters.
+// command for `api` never reaches `api-prod`. Only the id of an instance may be shortened in a write too, because
+// nobody chooses it: NamedInstance accepts a unique beginning of at least 6 characters.
 
 // FindNode finds a node by its id, its name, or a unique prefix of its id. Codes: not_found, ambiguous.
 func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
@@ -21,8 +21,8 @@ func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	return n, s.suggest("node", nameOrID, refusal)
 }
 
-// FindInstance finds an instance by id or unique id prefix. If the instance runs but a restored state does not know it,
-// the refusal says on which node it runs. Codes: not_found, ambiguous.
+// FindInstance finds an instance by id or unique id prefix. If prefix is the whole id of an instance that an agent runs
+// and the state does not know, the refusal says on which node it runs. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
 	if refusal == nil || refusal.Code != model.CodeNotFound {

@@ -14,8 +14,8 @@ const mintBits = 44
 // restore lost.
 func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
 
-// Outlived reports whether a number was minted in an earlier incarnation. If so, the state has the object with that
-// number already, or a restore has lost the object.
+// Outlived reports whether a number was minted in an earlier incarnation. What it was minted for, such as a node's
+// registration, is then in the state already, or a restore has lost it.
 func (s *State) Outlived(number uint64) bool {
 	return number < momentNumber(model.Seen{Incarnation: s.Incarnation})
 }

@@ -130,8 +130,8 @@ func noteStop(stops []model.Time, most int, window model.Duration, now model.Tim
 // CheckBudget returns nil if budgets and rates allow a voluntary stop of inst to begin now. It is the only place that
 // checks them: the group's own budget and every shared budget (R20, R21), and the rate of the actor that wants the stop
 // (R27). With a refusal by a rate (budget_rate, actor_rate), it returns the time at which all rates allow the stop.
-// With a refusal by a budget (budget_min_ready), that time is Never, because waiting alone does not help. The numbers
-// are taken from the rows when the stop is applied, so two leaders, two clients or a stale plan can't overshoot.
+// With a refusal by a budget (budget_min_ready), that time is Never. The numbers are taken from the rows when the stop
+// is applied, so two leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
 	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // an instance that did not start in time is a loss, and no budget blocks its stop
