@@ -6,14 +6,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each event packed,
-// and decodes an Event for each reader, who may keep it. Find is the way to look for a few among many.
+// EventTable is the table of events, in the order in which they happened. It stores each event packed, and decodes a
+// new Event for each read, which the reader may keep. To look for a few events among many, use Find.
 //
-// Reading a published table is safe for many goroutines. An event that can't be decoded, because memory was damaged, is
-// returned as far as it can be read; comparing the states of servers finds the damage.
+// Reading a published table is safe for many goroutines. If an event can't be decoded because memory was damaged, its
+// readable part is returned. The servers find such damage when they compare their states.
 type EventTable struct {
 	rows  Table[EventKey, packedEvent]
-	bytes int // of all rows, derived from them
+	bytes int // sum of the lengths of all rows
 }
 
 // Get returns the event at key.
@@ -28,7 +28,7 @@ func (t EventTable) Get(key EventKey) (e *Event, ok bool) {
 // Has reports whether there is an event at key.
 func (t EventTable) Has(key EventKey) bool { return t.rows.Has(key) }
 
-// Len is the number of events.
+// Len returns the number of events.
 func (t EventTable) Len() int { return t.rows.Len() }
 
 // Same reports whether t and u are the same version. It only compares pointers.
@@ -40,8 +40,8 @@ func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
 // From iterates over the events whose key is at least pivot.
 func (t EventTable) From(pivot EventKey) iter.Seq2[EventKey, *Event] { return t.Find(pivot, nil) }
 
-// Find iterates over the events whose key is at least pivot and for which wanted returns true. Of the others it decodes
-// only type and subject, which costs a tenth. nil wants all.
+// Find iterates over the events whose key is at least pivot and for which wanted returns true. It decodes only the
+// first fields of the other events, which costs a tenth as much. If wanted is nil, it iterates over all events.
 func (t EventTable) Find(pivot EventKey, wanted func(model.EventType, string) bool) iter.Seq2[EventKey, *Event] {
 	return func(yield func(EventKey, *Event) bool) {
 		for key, p := range t.rows.From(pivot) {
@@ -69,7 +69,7 @@ func (t EventTable) Max() (key EventKey, e *Event, ok bool) {
 	return key, p.event(), ok
 }
 
-// oldest returns the key of the oldest event and when it happened.
+// oldest returns the key of the oldest event and the cluster time at which the event happened.
 func (t EventTable) oldest() (key EventKey, at model.Time, ok bool) {
 	key, p, ok := t.rows.Min()
 	var e Event
@@ -91,8 +91,8 @@ func (t *EventTable) put(key EventKey, e *Event) {
 	t.putPacked(key, p)
 }
 
-// putPacked writes a row and updates the sum. The undo log does not cover the sum; applyGroup restores it together with
-// the State.
+// putPacked writes a row and updates t.bytes. The undo log does not cover t.bytes; applyGroup restores that sum
+// together with the State.
 func (t *EventTable) putPacked(key EventKey, p packedEvent) {
 	before, _ := t.rows.Get(key)
 	t.rows.put(key, p)

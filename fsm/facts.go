@@ -9,14 +9,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of the facts of one member; the rest is left out.
+// Bounds of the facts of one instance. A fact that exceeds them is left out.
 const (
 	maxFacts     = 16
-	maxFactValue = 64
+	maxFactValue = 64 // bytes
 )
 
-// CleanFacts returns the reported facts that are kept: at most 16, with names of a-z, 0-9, '_' and '.', and values of
-// at most 64 printable bytes. It returns nil if none is left, and does not change its argument.
+// CleanFacts returns those of the reported facts that are kept: the first 16 by name that have a valid name (see
+// model.ValidFact) and a value of 1 to 64 printable ASCII characters. It returns nil if no fact is kept. It does not
+// change its argument.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Sorted(maps.Keys(facts)) {
@@ -37,8 +38,9 @@ func validValue(value string) bool {
 	})
 }
 
-// responds reports whether an instance can be asked: it runs, and its node is online. Its facts hold only as long as it
-// responds. After a restore it does not respond until its agent has sent its inventory, because the facts are older.
+// responds reports whether the facts of an instance can be current: the instance is booting, ready or unready, and its
+// node is online. The node's agent must also have sent its inventory since it last registered and since the last
+// restore, because facts from before may be outdated.
 func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.InventoryOwed {
@@ -51,8 +53,9 @@ func (s *fleet) responds(inst *Instance) bool {
 	return false
 }
 
-// OwnFacts returns the facts that an instance reports of itself. It returns nil if nothing is known: the instance
-// doesn't run, its node isn't online, or its role check was not answered.
+// OwnFacts returns the facts that an instance reports of itself. It returns nil if no fact is known: the instance
+// doesn't run, its node isn't online, the agent has not sent its inventory yet, or the role check was not answered. The
+// map belongs to a row and must not be changed.
 func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil
@@ -60,9 +63,9 @@ func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	return inst.Status.Facts
 }
 
-// FactsOf returns what is known of an instance: its own facts, or if it has none, what its peers report of its slot
-// ("slot.2.leads_shards"). A fact on which peers disagree is left out. The returned map may belong to a row and must
-// not be changed.
+// FactsOf returns what is known of an instance: its own facts, or if it has none, what instances in other slots of the
+// group report about its slot (such as "slot.2.leads_shards"). A fact on which they disagree is left out. The returned
+// map may belong to a row and must not be changed.
 func (s *State) FactsOf(inst *Instance) map[string]string {
 	if own := s.OwnFacts(inst); own != nil {
 		return own
@@ -70,7 +73,7 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
 	said, disputed := map[string]string{}, map[string]bool{}
 	for peer := range s.InstancesOf(inst.Group) {
-		if peer.ID == inst.ID || peer.Slot == inst.Slot { // an instance that takes over the slot reports its own facts
+		if peer.ID == inst.ID || peer.Slot == inst.Slot { // what a successor says of the slot is about itself
 			continue
 		}
 		facts := s.OwnFacts(peer)
@@ -90,8 +93,8 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	return said
 }
 
-// FactsRefs lists the nodes whose facts the gates of an instance may depend on, with the generation of those facts in
-// the state.
+// FactsRefs lists the nodes on whose facts the gates of an instance may depend, each with the generation of its facts
+// in the state.
 func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	var refs []FactsRef
 	for member := range s.InstancesOf(inst.Group) {
@@ -104,7 +107,7 @@ func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	return refs
 }
 
-// freshFacts refuses a command if the facts of a node that it depends on have changed.
+// freshFacts returns nil if the nodes in refs exist and their facts have not changed since refs was made. Code: stale.
 func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	for _, r := range refs {
 		n, ok := s.Nodes.Get(r.Node)
@@ -115,14 +118,15 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status only brings back the facts that a registration dropped. The agent was running
-// all the time, so the status has the same generation as the known one.
+// restoresFacts reports whether a status of the same generation as the known one only brings back the facts that a
+// registration dropped. An agent that registers again without a restart reports such a status.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
 		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// dropFacts forgets the facts of a node's instances, because its agent reports them again.
+// dropFacts forgets the facts of a node's instances. It is called when the agent registers, because the agent then
+// reports them again.
 func (s *State) dropFacts(id model.NodeID) {
 	var spoke []*Instance
 	for inst := range s.InstancesOn(id) {
@@ -143,11 +147,12 @@ type GateChoice int
 // The choices.
 const (
 	EveryGate GateChoice = iota
-	NotOfSelf            // leave out those of the member itself, because a hook may change what they check
+	NotOfSelf            // not the gates on the instance's own facts, because a hook may change those facts
 )
 
-// CheckGates returns nil if every gate of a list holds for an instance. Otherwise it returns why the first one fails; a
-// gate that certainly fails comes before one whose facts are unknown (facts_unknown).
+// CheckGates returns nil if every chosen gate of the list holds for an instance. Otherwise it returns why the first
+// gate that certainly fails does not hold. If gates fail only because facts are unknown, it returns facts_unknown for
+// the last of them.
 func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *model.Error {
 	var unknown *model.Error
 	for _, text := range when {
@@ -191,7 +196,7 @@ func (s *State) checkGate(inst *Instance, gate model.Gate) *model.Error {
 	return s.checkQuorum(inst, gate)
 }
 
-// gateHint says what makes a gate of the member itself hold.
+// gateHint says what makes a gate on the instance's own facts hold.
 func gateHint(g model.Gate, inst *Instance) string {
 	switch g.Code() {
 	case model.CodeIsLeader:
@@ -204,14 +209,15 @@ func gateHint(g model.Gate, inst *Instance) string {
 	return "it holds once the role check of " + string(inst.ID) + " says so"
 }
 
-// memberCounts counts the members of a group by their facts.
+// memberCounts counts the instances of a group that should run. Those that are ready and report whether they lead are
+// also counted by their facts.
 type memberCounts struct {
-	wanted, ready   int // wanted: desired running; ready: those of them that are ready and report facts
+	wanted, ready   int // instances that should run; those of them that are ready and report whether they lead
 	leaders         int
-	followers       int // other than the instance that the gate is checked for
-	silent          int // running on an online node, with unknown facts
+	followers       int // without the instance that the gate is checked for
+	silent          int // instances that respond, but don't report whether they lead
 	names, indexes  map[string]int
-	named, numbered int
+	named, numbered int // instances that report a leader's name; instances that report an index
 }
 
 func (s *State) countMembers(inst *Instance) memberCounts {
@@ -245,8 +251,8 @@ func (s *State) countMembers(inst *Instance) memberCounts {
 	return c
 }
 
-// checkQuorum checks the gates about the other members. Members that run without known facts make the answer unknown if
-// the gate fails; members that are down count as not responding.
+// checkQuorum checks a gate on the other members of an instance's group. If the gate fails, and members run whose facts
+// are not known, the code is facts_unknown. Members that are down count as not responding.
 func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	c := s.countMembers(inst)
 	g, ok := s.Groups.Get(inst.Group)
@@ -273,8 +279,8 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 		WithHint("it holds when the group is whole again")
 }
 
-// sick says why a group is not healthy, or returns "". A healthy group has one leader on which all agree, equal
-// indexes, and no member missing.
+// sick says why a group is not healthy, or returns "". In a healthy group, all members are ready and answer, exactly
+// one leads, all name the same leader, and all have the same index. known is false if the group has no row.
 func (c *memberCounts) sick(known bool, g *Group) string {
 	switch {
 	case !known || c.ready < c.wanted || c.ready < g.Count:

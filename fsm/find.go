@@ -7,11 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// There are two ways to name things. Find is for reads and takes the beginning of a name or id if only one thing begins
-// like that. Named is for writes and takes whole names, so that a command for `api` never reaches `api-prod`. Only ids
-// of instances may be shortened in writes too, because nobody chooses them.
+// There are two ways to look up a row by its name or id. The Find methods are for reads, and also accept the beginning
+// of a name or id if it is unique. The Named methods are for writes and accept only whole names and ids, so that a
+// command for `api` never reaches `api-prod`. Only the id of an instance may be shortened in a write too, because
+// nobody chooses it: NamedInstance accepts a unique beginning of at least 6 characters.
 
-// FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
+// FindNode finds a node by its id, its name, or a unique prefix of its id. Codes: not_found, ambiguous.
 func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
@@ -20,8 +21,8 @@ func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	return n, s.suggest("node", nameOrID, refusal)
 }
 
-// FindInstance finds an instance by id or unique id prefix. For one that runs but that a restored state does not know,
-// the refusal says where it runs. Codes: not_found, ambiguous.
+// FindInstance finds an instance by id or unique id prefix. If prefix is the whole id of an instance that an agent runs
+// and the state does not know, the refusal says on which node it runs. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
 	if refusal == nil || refusal.Code != model.CodeNotFound {
@@ -67,7 +68,7 @@ func (s *State) FindBackup(prefix string) (*Backup, *model.Error) {
 	return orSimilar(s, findExactOrPrefix, s.Backups, model.BackupID(prefix), "backup")
 }
 
-// NamedNode is the node with this name or id. Code: not_found.
+// NamedNode returns the node with this name or id. Code: not_found.
 func (s *State) NamedNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
@@ -80,41 +81,41 @@ func (s *State) NamedNode(nameOrID string) (*Node, *model.Error) {
 	return nil, s.suggest("node", nameOrID, model.NoSuch("node", nameOrID, near))
 }
 
-// NamedJob is the job with this name. Code: not_found.
+// NamedJob returns the job with this name. Code: not_found.
 func (s *State) NamedJob(name string) (*Job, *model.Error) {
 	return orSimilar(s, named, s.Jobs, model.JobName(name), "job")
 }
 
-// NamedDrain is the drain with this id. Code: not_found.
+// NamedDrain returns the drain with this id. Code: not_found.
 func (s *State) NamedDrain(id string) (*Drain, *model.Error) {
 	return orSimilar(s, named, s.Drains, model.DrainID(id), "drain")
 }
 
-// NamedDeployment is the deployment with this id. Code: not_found.
+// NamedDeployment returns the deployment with this id. Code: not_found.
 func (s *State) NamedDeployment(id string) (*Deployment, *model.Error) {
 	return orSimilar(s, named, s.Deployments, model.DeploymentID(id), "deployment")
 }
 
-// NamedVolume is the volume with this id. Code: not_found.
+// NamedVolume returns the volume with this id. Code: not_found.
 func (s *State) NamedVolume(id string) (*Volume, *model.Error) {
 	return orSimilar(s, named, s.Volumes, model.VolumeID(id), "volume")
 }
 
-// NamedTransfer is the transfer with this id. Code: not_found.
+// NamedTransfer returns the transfer with this id. Code: not_found.
 func (s *State) NamedTransfer(id string) (*Transfer, *model.Error) {
 	return orSimilar(s, named, s.Transfers, model.TransferID(id), "transfer")
 }
 
-// NamedBackup is the backup with this id. Code: not_found.
+// NamedBackup returns the backup with this id. Code: not_found.
 func (s *State) NamedBackup(id string) (*Backup, *model.Error) {
 	return orSimilar(s, named, s.Backups, model.BackupID(id), "backup")
 }
 
-// minInstancePrefix is the number of characters of an instance's id that a write accepts for the whole.
+// minInstancePrefix is how many characters of an instance's id a write needs, unless it gives the whole id.
 const minInstancePrefix = 6
 
-// NamedInstance is the instance with this id, or the only one whose id begins with it if it has at least 6 characters.
-// Codes: not_found, ambiguous.
+// NamedInstance returns the instance with this id. If id has at least 6 characters, it also accepts id as a unique
+// prefix. Codes: not_found, ambiguous.
 func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
 		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")
@@ -152,7 +153,7 @@ func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *model
 // maxNear is the largest number of names that a refusal lists.
 const maxNear = 3
 
-// beginning returns the first keys that begin with prefix, at most three.
+// beginning returns the first keys that begin with prefix, at most maxNear. It returns nil if prefix is empty.
 func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
 	var found []string
 	if prefix == "" {
@@ -174,7 +175,7 @@ func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, 
 	return findPrefix(t, key, noun)
 }
 
-// findPrefix returns the only row whose key begins with prefix.
+// findPrefix returns the only row whose key begins with prefix. Codes: not_found, ambiguous.
 func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *model.Error) {
 	near := beginning(t, prefix)
 	switch len(near) {

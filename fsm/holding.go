@@ -8,14 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NodeRestore is what a restore has left open on a node.
+// NodeRestore is what the servers remember of a node because of restores: whether its agent still owes its inventory,
+// and which instances of the node the state does not know.
 type NodeRestore struct {
-	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // its agent owes its inventory since the last restore
-	Raised        bool            `cbor:"2,keyasint,omitempty"` // its agent raised the incarnation after the last restore
+	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // the agent owes its inventory since the last restore
+	Raised        bool            `cbor:"2,keyasint,omitempty"` // the agent raised the incarnation after the last restore
 	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
-	// its agent knew only an older incarnation when it registered, and has not sent its inventory since
+	// the agent knew only older incarnations when it registered, and has not sent its whole inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
-	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
+	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when the agent last sent a whole inventory
 }
 
 func equalHoldings(h model.Holding, o model.Holding) bool {
@@ -24,18 +25,18 @@ func equalHoldings(h model.Holding, o model.Holding) bool {
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
-// maxHoldings bounds the number of unknown instances of a node.
+// maxHoldings is how many unknown instances of a node are kept at most.
 const maxHoldings = 1024
 
-// maxHoldingName bounds the texts of a holding: "job/group" has at most 127 bytes.
+// maxHoldingName bounds each string of a holding, in bytes. The longest, "job/group", has at most 127.
 const maxHoldingName = 128
 
-// maxHoldingParts bounds the ports and volumes of a holding.
+// maxHoldingParts bounds the ports and volumes of a holding together.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the agent has, but the state does not, must stop. It must if a person has
-// decided so. It also must if the agent has followed this state: then the state itself removed the row, and no restore
-// lost it.
+// Ends reports whether an instance that the agent has, but the state does not, must stop. For an instance in r.Unknown,
+// this was decided earlier. Another instance must stop unless the agent owes its inventory or is Behind: the agent has
+// followed this state, so the state itself removed the row, and no restore lost it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -43,15 +44,15 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether a restored state says that the node is online, although its agent has not reported since the
-// restore what runs there.
+// unheard reports whether a restored state does not count the node as offline, although the node's agent has not
+// reported since the restore what runs there. It returns false if n is nil.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }
 
-// late returns Holding.Late for an instance that an agent reports now. A known instance keeps its value. A new one is
-// late, with two exceptions: its node owes an inventory since a restore; or, after a restore, an agent whose Behind is
-// set reports it with its group.
+// late returns Holding.Late for an unknown instance that an agent reports now. An instance that is in Restore.Unknown
+// already keeps its value. Any other instance is late, except in two cases: the node owes its inventory since a
+// restore; or the state was once restored, the node is Behind, and the report names the instance's group.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
 		return n.Restore.Unknown[i].Late
@@ -60,18 +61,18 @@ func (n *Node) late(s *State, h model.Holding) bool {
 	return !n.Restore.InventoryOwed && !(n.Restore.Behind && restored && h.Group != "")
 }
 
-// pending reports whether a restore has left something open on the node.
+// pending reports whether the node owes its inventory since a restore, or has instances that the state does not know.
 func (r *NodeRestore) pending() bool { return r.InventoryOwed || len(r.Unknown) > 0 }
 
-// holdsSlot reports whether instances of a group hold their slot although a restored state does not know them. They do
-// if the slot has one holder, if its instance is never replaced, or if they have data.
+// holdsSlot reports whether an instance of a group holds its slot even if the state does not know the instance. It does
+// if the group's slots have one holder, if the group has volumes, or if its instances are never replaced.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
 
-// SlotUnsettled returns nil if no instance that a restore lost can hold a slot, or why that isn't known. Until then the
-// slot gets no instance, and the instance that it has is not started. Codes: restore_unconfirmed, slot_taken,
-// inventory_missing.
+// SlotUnsettled returns nil if no instance that the state does not know can hold a slot. Otherwise it returns a
+// refusal. As long as it does, no instance is placed in the slot, and an instance that was placed there is not started.
+// Codes: restore_unconfirmed, slot_taken, inventory_missing.
 func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if !holdsSlot(spec) {
 		return nil
@@ -95,7 +96,7 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		return nil
 	case silent == nil:
 		return holder
-	case holder != nil: // the holder is adopted once it is known to be the only one
+	case holder != nil: // the holder can't be adopted until all agents have sent their inventories
 		holder.Message += fmt.Sprintf(
 			"; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
 		return holder.WithHint(owingHint, silent.Name)
@@ -107,9 +108,9 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 }
 
 // blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the instance
-// whose id is but. While a restore is open on the node, the agent's report counts even for groups that are not on it,
-// because the state can't know better. Later it counts only for a group that has or had an instance or data on the
-// node: one agent alone can't block the slots of the cluster.
+// with the id but. An instance that is not late counts for any group that its agent names, because the restored state
+// can't know better. A late instance counts only if the state has an instance or a volume of the group on the node, so
+// that an agent can't block slots of groups that were never on its node.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -127,8 +128,8 @@ func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.Instan
 	return n.Restore.Unknown[late], true
 }
 
-// mayBlock reports whether a slot of a group may be held on a node: a restore is open there, or the node has instances
-// that the state doesn't know.
+// mayBlock reports whether an instance that the state does not know may hold a slot of a group on a node. That is so if
+// the node owes its inventory, or if it has such an instance that blocker would count for the group.
 func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
@@ -177,8 +178,8 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
 
-// firstOwingInventory returns the first node whose agent has not reported since the last restore what runs there; nil
-// if all have.
+// firstOwingInventory returns the first node whose agent has not reported since the last restore what runs there. It
+// returns nil if all agents have.
 func (s *fleet) firstOwingInventory() *Node {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); n.Restore.InventoryOwed {
@@ -188,7 +189,8 @@ func (s *fleet) firstOwingInventory() *Node {
 	return nil
 }
 
-// unknownLeft returns a refusal that says what happens to the instances on a node that a restore has lost.
+// unknownLeft returns a refusal to end a drain of a node on which instances run that the state does not know. Its hint
+// says what has to happen to them.
 func (s *State) unknownLeft(n *Node) *model.Error {
 	list := n.Restore.Unknown
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
@@ -206,8 +208,8 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 }
 
 // Keeps reports whether an instance that the state does not know goes on running after the restore is confirmed. It
-// does if it holds its slot and no person has decided otherwise. It ends if the state has a row with its id, or if its
-// slot was filled after the confirmation, when nobody knew of it.
+// goes on if its group holds slots (see holdsSlot) and still has this slot, unless the instance must stop (h.Ends). It
+// also stops if the state has a row with its id, or if its slot got another instance after the confirmation.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -220,8 +222,8 @@ func (s *State) Keeps(h model.Holding) bool {
 	return ok && holdsSlot(spec)
 }
 
-// filledSince reports whether a slot got an instance after the last restore was confirmed, and that instance may still
-// run.
+// filledSince reports whether a slot has an instance that was created after the last restore was confirmed and that may
+// still run.
 func (s *State) filledSince(group model.GroupID, slot int) bool {
 	if s.Unconfirmed || s.Confirmed == 0 {
 		return false
@@ -234,14 +236,14 @@ func (s *State) filledSince(group model.GroupID, slot int) bool {
 	return false
 }
 
-// SlotFilled reports whether an instance of the state may run in a slot.
+// SlotFilled reports whether a slot has an instance that is not confirmed stopped. It counts only instances with a row.
 func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	_, busy := s.slotBusy(group, slot)
 	return busy
 }
 
-// unknownHoldings returns the holdings of a full report that have no row. whole reports that they include all that can
-// hold a slot. A node has room for maxHoldings; instances that go on running get it first.
+// unknownHoldings returns the holdings of a full report that have no row, but at most maxHoldings. A holding takes
+// precedence if Keeps returns true for it or its group is unknown. whole is false if such a holding had to be left out.
 func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	list = s.holdingsWithoutRow(c)
@@ -259,8 +261,8 @@ func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool
 	return list, whole
 }
 
-// holdingsWithoutRow returns the holdings of a report that have no row, in order of id. It drops holdings whose names
-// are too long. Of a holding with too many ports or copies, it keeps neither these nor the spec.
+// holdingsWithoutRow returns the holdings of a report that have no row, in order of id, each id once. It drops holdings
+// whose id, group or spec is too long. If boundedParts is false, it clears the holding's ports, copies and spec.
 func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.isUnknown(c, h.ID) {
@@ -275,8 +277,8 @@ func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
-// isUnknown reports whether the state has no such instance on the agent's node. An instance that the state considers
-// stopped counts as unknown if the agent reports something newer.
+// isUnknown reports whether the state has no such instance on the agent's node. A terminal instance counts as unknown
+// if the agent reports a newer status of it.
 func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
@@ -289,10 +291,11 @@ func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	return i >= 0 && (c.Epoch > inst.Status.Epoch || c.Instances[i].Generation > inst.Status.Generation)
 }
 
-// sameHistory reports whether the agent that sent a report follows this state, and not one from before a restore.
+// sameHistory reports whether the agent that sent a report follows this state, and not a state from before a restore.
 func (c *NodeReport) sameHistory(s *State) bool { return c.Incarnation == s.Incarnation }
 
-// takeHoldings records the instances of a full report that the state does not know.
+// takeHoldings records the instances of a full report that the state does not know. It ignores the report of an agent
+// that still follows a state from before a restore.
 func (s *State) takeHoldings(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.sameHistory(s) {
@@ -307,7 +310,7 @@ func (s *State) takeHoldings(c *NodeReport) {
 	s.setRestore(n, next)
 }
 
-// newHoldings reports whether a full report changes what takeHoldings recorded.
+// newHoldings reports whether takeHoldings may change the node's row.
 func (s *State) newHoldings(c *NodeReport) bool {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.sameHistory(s) {
@@ -336,12 +339,12 @@ func (c *NodeReport) stopped(id model.InstanceID) bool {
 	})
 }
 
-// setRestore writes what a restore has left open on a node. If that settles something, it makes agents ask again
-// whether their waiting instances may start.
+// setRestore replaces n.Restore by r. If instances may have to start or stop because of that, it makes the agents
+// concerned read their assignments again.
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
 	if len(r.Unknown) == 0 {
-		r.Unknown = nil // as it is decoded
+		r.Unknown = nil // an empty list is decoded as nil
 	}
 	if was.InventoryOwed == r.InventoryOwed && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
 		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
@@ -361,7 +364,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	}
 }
 
-// endHolding makes an unknown instance stop, as a person asked. Code: not_found.
+// endHolding decides that an unknown instance must stop. Code: not_found.
 func (s *State) endHolding(id model.InstanceID) error {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -378,7 +381,8 @@ func (s *State) endHolding(id model.InstanceID) error {
 	return model.Refuse(model.CodeNotFound, "there is no instance %s", id)
 }
 
-// UnknownOn returns the node that has an instance without a row, and what is known of that instance.
+// UnknownOn returns the node that has an instance which the state does not know, and what the node's agent reported of
+// that instance.
 func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -391,8 +395,8 @@ func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	return nil, model.Holding{}, false
 }
 
-// beginRestore notes that no agent has reported since the restore what runs on its node. It also clears ConfirmedDead:
-// a node may have come back in the entries that are lost.
+// beginRestore records on each node that its agent owes an inventory. It also clears Raised, which is about one
+// restore, and ConfirmedDead, because the node may have come back in the entries that are lost.
 func (s *State) beginRestore() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

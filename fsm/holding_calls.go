@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// callConcerned makes agents ask again after the unknown instances of a node changed, because their instances may start
-// or stop now. It calls the agent of the node, and those that have an instance in a slot that a changed unknown
-// instance may hold.
+// callConcerned makes agents read their assignments again after the unknown instances of a node changed. The parameters
+// was and now list these before and after the change. It calls the agent of the node, and the agents with an instance
+// in a slot that a changed unknown instance may hold, because their instances may have to start or stop.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	// an unknown instance without a group may hold any slot
+	// an unknown instance may hold any slot if it isn't late and the agent does not know its group
 	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return
@@ -30,7 +30,9 @@ func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	}
 }
 
-// nodesConcerned lists the nodes with an instance in a slot that an unknown instance of a node may hold.
+// nodesConcerned lists the nodes with an instance in a slot that the unknown instance h of a node may hold. If the
+// group of h is unknown, these are the slots of all groups that have an instance on the node. The list may contain a
+// node twice.
 func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []model.NodeID) {
 	if h.Group != "" {
 		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
@@ -51,7 +53,8 @@ func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []
 	return nodes
 }
 
-// holdingsWithout returns the holdings of a list that another list lacks. Both are in order of id.
+// holdingsWithout returns the holdings in list that other lacks or has with other contents. Both lists are in order of
+// id.
 func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
 		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int {

@@ -8,14 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Rows that are not settled have their own indexes, so that a decision visits only them. With 100,000 instances at rest
-// it takes microseconds instead of tens of milliseconds. The drawer of a row updates its index with each write; Check
-// compares each index with the rows.
+// Rows that are not settled have their own indexes, so that a decision visits only those rows. With 100,000 instances
+// at rest, a decision takes microseconds instead of tens of milliseconds. The drawer of a row updates the index with
+// each write. Check compares each index with the rows.
 
-// present is the row of an index that is only a set.
+// present is the value in an index that is only a set of keys.
 type present struct{}
 
-// mark adds a key to a set, or removes it, if its row has just entered or left the set.
+// mark updates a set after a row was written. The parameters was and is say whether the row's key belonged to the set
+// before the write, and whether it belongs to the set now.
 func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	switch {
 	case is && !was:
@@ -25,13 +26,14 @@ func mark[K ~string](set Table[K, present], key K, was, is bool) {
 	}
 }
 
-// departs reports whether the instance is stopping or asked to stop, and is not confirmed stopped.
+// departs reports whether the instance is stopping or has an eviction request, and is not terminal.
 func (i *Instance) departs() bool {
 	return i != nil && !i.Terminal() && (i.Desired != model.DesiredRunning || i.Eviction.Requested)
 }
 
-// unsettled reports whether the group's sums differ from what it wants: an instance is missing, not ready, or stopping.
-// The sums of a system group can't show that, so it always counts as unsettled.
+// unsettled reports whether the group's sums differ from its count: an instance is missing, not ready, stopping, or too
+// many. The sums of a system group can't show that, so a system group counts as unsettled until its job is stopped or
+// the group is removed.
 func (g *Group) unsettled() bool {
 	if g == nil {
 		return false
@@ -42,14 +44,14 @@ func (g *Group) unsettled() bool {
 // free reports whether the instance is ready and its stop is not being prepared.
 func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 
-// putNode writes a node's row. If the node becomes unheard, or stops being so, the counts of its ready instances change
-// with it.
+// putNode writes a node's row, and updates the counts of unheard ready instances.
 func (s *State) putNode(n *Node) { s.recountUnheard(s.fleet.putNode(n), n) }
 
-// delNode removes a node's row.
+// delNode removes a node's row, and updates the same counts as putNode.
 func (s *State) delNode(id model.NodeID) { s.recountUnheard(s.fleet.delNode(id), nil) }
 
-// recountUnheard updates the counts of unheard instances after the row of a node was replaced.
+// recountUnheard updates the counts of unheard ready instances after a node's row was replaced. before or after may be
+// nil.
 func (s *instances) recountUnheard(before, after *Node) {
 	was, is := before.unheard(), after.unheard()
 	if was == is {
@@ -62,8 +64,8 @@ func (s *instances) recountUnheard(before, after *Node) {
 	}
 }
 
-// ApplyNaming is Apply, and also returns each instance whose row the entry wrote: its new row, or its last one if it
-// was removed. An instance may be listed more than once.
+// ApplyNaming does what Apply does, and also returns the instances whose rows the entry wrote. For an instance whose
+// row was removed, it returns the last row. An instance may be listed more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
 	f.entry.names, f.entry.written = true, nil
@@ -72,7 +74,7 @@ func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*
 	return f.publish(), results, written
 }
 
-// appendSlot appends a slot's number with leading zeros, so that keys sort as the numbers do.
+// appendSlot appends a slot's number, filled up to eight digits with zeros, so that keys sort as the numbers do.
 func appendSlot(key []byte, slot int) []byte {
 	for width := 10_000_000; width > 1 && slot < width; width /= 10 {
 		key = append(key, '0')
@@ -81,7 +83,7 @@ func appendSlot(key []byte, slot int) []byte {
 }
 
 func inGroupKey(i *Instance) string {
-	var buffer [128]byte // on the stack: the key is one allocation, where Sprintf made four
+	var buffer [128]byte // on the stack: making the key allocates once, and Sprintf would allocate four times
 	key := append(append(buffer[:0], i.Group...), '/')
 	key = append(appendSlot(key, i.Slot), '/')
 	return string(append(key, i.ID...))

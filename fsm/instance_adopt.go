@@ -8,13 +8,15 @@ import (
 )
 
 // InstanceAdopt creates the row of an instance that a restore has lost and that alone holds its slot. The instance goes
-// on, and its data becomes the newest of its volumes. Codes: not_found, stale if anything else fills the slot or may
-// fill it, anti_affinity_unsatisfied, restore_unconfirmed, inventory_missing, and those of a node without room.
+// on, and its data counts as the newest of its volumes. Codes: not_found, restore_unconfirmed, inventory_missing,
+// slot_taken (another instance holds the slot, or may hold it), volume_in_use (a transfer works on its volumes), stale
+// (the instance must stop, its node is offline, its data is older than that of the volumes or newer than the state, or
+// no kept version has its spec), anti_affinity_unsatisfied, no_capacity_memory, no_capacity_ports.
 type InstanceAdopt struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
 
-// Kept lists the instances that the state does not know and that hold their slots, in order of node and id.
+// Kept lists the instances that the state does not know and that go on running (see Keeps), in order of node and id.
 func (s *State) Kept() []model.InstanceID {
 	var list []model.InstanceID
 	for id := range s.restoring.All() {
@@ -28,7 +30,8 @@ func (s *State) Kept() []model.InstanceID {
 	return list
 }
 
-// adoption returns the placement that gives an unknown instance its row.
+// adoption returns the placement that gives an unknown instance its row. Codes: those of InstanceAdopt, except for the
+// room on the node.
 func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	node, h, ok := s.UnknownOn(id)
 	switch {
@@ -78,15 +81,15 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an instance runs on volumes that a transfer has attached. The state is then older than
-// the instance, and still waits for the end of the transfer. The instance was started on the attached data, or on newer
-// data after the transfer had ended. newest refuses older data.
+// usesTransfer reports whether an unknown instance runs on a volume that transfer t has attached. The restored state
+// still waits for the end of t, but the instance was started in the entries that the restore lost: on the attached
+// data, or after t had ended, on newer data. newest refuses an instance with older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
-// newest refuses an instance that runs on older data of a volume than the state knows, or on data of the same epoch at
-// another home. Code: stale.
+// newest refuses an unknown instance on a node if the state knows newer data of one of its volumes, or data of the same
+// epoch on another node. Code: stale.
 func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID) *model.Error {
 	for _, v := range spec.Volumes {
 		row, known := s.Volumes.Get(volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v))
@@ -107,13 +110,14 @@ func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID
 	return nil
 }
 
-// versionOf returns the newest version of a group whose spec is the one that an unknown instance runs.
+// versionOf returns the newest version of a group whose spec is the one that an unknown instance runs. ok is false if
+// no kept version has that spec, or if the ports of the instance don't match the spec.
 func (s *jobs) versionOf(h model.Holding) (version uint64, ok bool) {
 	g, _ := s.Groups.Get(h.Group)
 	for v := g.Version; v > 0 && h.Spec != ""; v-- {
 		spec, known := s.Spec(h.Group, v)
 		if !known {
-			break // older ones are pruned
+			break // older versions are dropped
 		}
 		if spec.Digest() == h.Spec {
 			return v, portsMatch(spec, h.Ports) == nil
@@ -134,7 +138,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
 	}
-	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // the state is from before the instance began
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // the restored state is from before the instance started
 		s.failTransfer(t, model.CodeVolumeInUse,
 			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
@@ -144,7 +148,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	// it runs, so its role and its gates count; see untold
+	// booting, not pending: the instance runs, so its role and its gates count; untold covers the time until its report
 	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting})
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
@@ -153,10 +157,10 @@ func (c *InstanceAdopt) apply(s *State) error {
 	return nil
 }
 
-// untold refuses a decision that depends on the status of an adopted instance before its agent has reported it. The
-// instance may be ready, lead, or have a hook. Code: inventory_missing.
+// untold refuses a decision that depends on the status of an adopted instance, until the agent has reported that
+// status: the instance may be ready, lead, or have a hook. Code: inventory_missing.
 func (i *Instance) untold() *model.Error {
-	// what an agent reports has the epoch of its node
+	// a status that an agent has reported has the epoch of its node, which is not 0
 	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 {
 		return nil
 	}

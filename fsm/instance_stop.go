@@ -32,12 +32,13 @@ func (c *InstanceStop) apply(s *State) error {
 	waited := inst.WaitsForRoom()
 	s.beginStop(inst, c)
 	if waited {
-		s.maybePurge(inst.Group) // its end needs no report of its agent
+		s.maybePurge(inst.Group) // an instance that waited for room is stopped now, without a report of its agent
 	}
 	return nil
 }
 
-// mayStop is the only place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
+// mayStop returns nil if a stop may begin. Only mayStop decides that (B14). It checks the preparation, the role, the
+// gates, the surge and the budgets.
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	if refusal := s.unprepared(inst, c); refusal != nil {
 		return refusal
@@ -45,7 +46,8 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkStop(inst, c, EveryGate)
 }
 
-// checkStop is mayStop without the check that the stop is prepared. A preparation begins under the same conditions.
+// checkStop is mayStop without the check that the stop is prepared, and with a choice of gates. A preparation may begin
+// under the same conditions.
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
@@ -69,7 +71,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	}
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed:
-		return nil // already down, so it costs nothing
+		return nil // the instance is down already, so its stop costs no budget
 	}
 	if s.Unconfirmed && s.entry.actor == model.ActorLeader {
 		return model.Refuse(model.CodeRestoreUnconfirmed,
@@ -88,14 +90,14 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	}
 	switch {
 	case c.Bypass && c.Cause == model.CauseNodeDraining:
-		// accepting downtime lifts the limit on how many are down, not the rate
+		// accepting downtime lifts the limit on how many instances are down, but not the rate
 		refusal, _ := s.checkRates(s.ledgersFor(inst, c.Cause), c.Cause)
 		return refusal
 	case c.Bypass:
 		return nil
 	}
 	if c.Cause == model.CauseNodeDisabled {
-		return nil // skips surge waits and budgets (P21)
+		return nil // a stop for a disabled node skips surges and budgets (P21)
 	}
 	if c.unordered() {
 		if refusal := s.checkRail(); refusal != nil {
@@ -135,26 +137,27 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
 	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
-		return s.surged(inst) // a person may stop it anyway
+		return s.surged(inst) // a person may stop the instance without waiting for that
 	}
 	return nil
 }
 
-// mayReplaceUnready checks that a running instance has been unready for longer than its group tolerates, and that its
-// replacement is there.
+// mayReplaceUnready checks that an instance has been unready for longer than its group tolerates, and, if its group
+// replaces first, that its replacement is ready.
 func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
 		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
 	}
 	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == model.DesiredRunning &&
 		holder.Links.ReplacedBy == inst.ID {
-		return nil // it was to replace a holder that still has the slot
+		return nil // inst is itself a replacement, and the instance that it should replace still has the slot
 	}
 	return s.surged(inst)
 }
 
-// mayDrain checks the conditions of a drain's stops: the drain runs, the role allows it, and a surge's replacement is
-// ready.
+// mayDrain checks the conditions of a stop by a drain: the drain acts on the node now, the role lets the instance
+// leave, and a surge's replacement is ready. A forced drain skips role and surge, and accepted downtime skips the
+// surge. For a member with copies, mayDrainMember takes the place of the check of the surge.
 func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {
@@ -175,7 +178,8 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	return s.surged(inst)
 }
 
-// mayForce checks the conditions of the stops of a drain that is past its deadline.
+// mayForce checks the conditions of a forced stop: the drain acts on the node now, may force at its deadline, and the
+// deadline has passed. Code: stale.
 func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	drain, part, refusal := s.drainAt(inst.Node, by)
 	if refusal == nil && (!drain.Options.ForceAtDeadline || s.Now < part.Deadline) {
@@ -184,7 +188,8 @@ func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	return refusal
 }
 
-// drainAt returns a drain that acts on a node now.
+// drainAt returns the drain with the id by, and its part for a node. It refuses if the drain does not act on the node
+// now, because it is paused, has ended there, or has not reached the node's turn. Code: stale.
 func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model.Error) {
 	drain, ok := s.Drains.Get(model.DrainID(by))
 	if !ok {
@@ -197,7 +202,8 @@ func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model
 	return drain, part, nil
 }
 
-// covers reports whether a replacement has reached the state that the surge waits for.
+// covers reports whether a replacement has reached the state that the surge waits for. It must be ready, or if wait is
+// WaitStarted, at least started.
 func (i *Instance) covers(wait model.SurgeWait) bool {
 	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
@@ -231,17 +237,17 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		s.countMoved(model.DrainID(c.By), inst)
 	case model.CauseStartTimeout, model.CauseCheckFailed:
 		if next, ok := s.Successor(inst); ok && c.Cause == model.CauseCheckFailed && next.Cause == model.CauseCheckFailed {
-			break // noted when its replacement was placed
+			break // the failure was noted when the replacement was placed
 		}
-		// otherwise it was noted at the failure, or nothing began to run
+		// a failed instance was noted when it failed; an instance that waits for room has run nothing
 		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() {
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
 }
 
-// checkGrace refuses a grace that a job file could not have, because the wait for the end of a lease includes it. Code:
-// invalid.
+// checkGrace refuses a grace that a job file could not have. It must be bounded, because LeaseEnd includes the grace.
+// Code: invalid.
 func checkGrace(grace *model.Duration) *model.Error {
 	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
 		return model.Refuse(model.CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, model.MaxGrace)
@@ -249,7 +255,8 @@ func checkGrace(grace *model.Duration) *model.Error {
 	return nil
 }
 
-// graceOf returns how long a stop may take: drain_delay, after readiness was withdrawn, and then the grace.
+// graceOf returns how long a stop of an instance may take: drain_delay and the grace. If override is not nil, it
+// replaces the group's grace.
 func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
@@ -261,13 +268,13 @@ func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration 
 	return spec.Stop.DrainDelay + spec.Stop.Grace
 }
 
-// wordOfStop is the time in which an online agent should learn of a stop. It is longer than a failover.
+// wordOfStop is how long an online agent may take to learn of a stop. It is longer than a failover.
 const wordOfStop = 10 * model.Second
 
 // StopDue returns when the servers mark a draining instance as stopped (P15): when its grace has passed since its agent
 // reported that the stop began. So a program keeps its whole grace even if the agent learns of the stop late, for
-// example because of a failover. For an agent that reports nothing wordOfStop is added; on an offline node nothing is
-// added (P16).
+// example because of a failover. If the agent has not reported that, the grace counts from the decision to stop, and
+// wordOfStop is added unless the node is offline (P16).
 func (s *fleet) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
@@ -298,9 +305,9 @@ func (c *InstanceKill) apply(s *State) error {
 	return nil
 }
 
-// InGrace reports whether an instance was replaced while its node was silent and may still run there. It may serve
-// clients, so its agent ends it with its grace. It has no such grace if its slot has one holder, or if its stop set the
-// grace to 0.
+// InGrace reports whether an instance was replaced while its node was offline, may still run there, and has a grace.
+// Such an instance may serve clients, so its agent stops it with its grace. It has no grace if its slot has one holder,
+// or if its stop set the grace to 0.
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
@@ -308,8 +315,8 @@ func (s *jobs) InGrace(inst *Instance) bool {
 		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor ends at once the grace of an instance for which InGrace is true, as a person asked. A shorter grace is
-// refused, because nobody knows how much is left. Code: stopping.
+// endGraceFor carries out a person's stop of an instance for which InGrace is true. It ends the grace at once if the
+// command sets the grace to 0. It refuses any other grace, because nobody knows how much is left. Code: stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping,
@@ -320,7 +327,7 @@ func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// endGrace makes the agent kill an instance for which InGrace is true.
+// endGrace makes the agent kill an instance for which InGrace is true at once.
 func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0
@@ -362,8 +369,8 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor sets or clears the request as a command asks. A person who asks for what a policy has already requested takes
-// the request over, without a flip (L8).
+// markFor sets or withdraws the eviction request as a command says. If a person requests an eviction that a policy has
+// requested already, the request becomes the person's, without an event (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
 	case c.Requested && c.Automatic:
@@ -388,15 +395,15 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction request if it changes between requested and not, with one event at each flip and none in
-// between (L15). message is for people.
+// flip replaces the eviction of an instance by to and emits one event, if that changes Eviction.Requested. Otherwise it
+// does nothing (L15). reason and message go into the event; message is for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return
 	}
 	next := *inst
 	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
-		next.Marks.GraceOverride = nil // it was for the stop that is canceled
+		next.Marks.GraceOverride = nil // the override was for the stop that is canceled
 		defer s.callAgent(inst.Node)
 	}
 	next.Eviction = to

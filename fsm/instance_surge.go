@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// markSurge requests that an instance is stopped once its replacement is ready, as a person asked. Requested again, it
-// adds the avoidance and the grace that it has.
+// markSurge records a person's request to stop an instance once its replacement is ready. If the same is requested
+// already, it only applies the avoidance and the grace of the new command.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
@@ -22,7 +22,8 @@ func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	return nil
 }
 
-// maySurge returns nil if an instance may be stopped once its replacement is ready.
+// maySurge returns nil if a person may request the stop of an instance once its replacement is ready. Codes: invalid,
+// conflict, and those of MayEvict.
 func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := checkGrace(c.Grace); refusal != nil {
 		return refusal
@@ -43,7 +44,7 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 }
 
 // ReplacesFirst reports whether a person may request that an instance is stopped once its replacement is ready. Its
-// group must replace first, and its slot must allow two instances.
+// group must replace first, its slot must allow two instances, and it must not be a replica.
 func (s *State) ReplacesFirst(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)
@@ -51,7 +52,8 @@ func (s *State) ReplacesFirst(inst *Instance) bool {
 }
 
 // surged refuses to stop an instance of a group that replaces first until the replacement has reached the state that
-// the surge waits for.
+// the surge waits for. It does not refuse if there is no replacement because the class's quota has no room for one.
+// Code: replacement_pending.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {
@@ -67,8 +69,9 @@ func (s *State) surged(inst *Instance) *model.Error {
 	return nil
 }
 
-// asAskedNow returns a leader's stop for an eviction that a person requested, with the message and the grace that the
-// eviction has now. The person may have withdrawn the one that the leader saw, and requested another.
+// asAskedNow returns the stop with By and Grace of the eviction that is requested now, if c is a leader's stop for an
+// eviction that a person requested (Asked). Since the leader decided, the person may have withdrawn that eviction and
+// requested another one. asAskedNow returns any other stop unchanged.
 func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
 	if !c.Asked {
 		return c

@@ -6,40 +6,40 @@ import (
 	"strings"
 )
 
-// Invariant is the id of a rule in the table of docs/proof.md. The empty one stands for rules without a number: sums,
-// indexes and references, on which the numbered rules rest.
+// Invariant is the id of a rule in the table of docs/proof.md. The empty id stands for the rules without a number: that
+// sums, indexes and references are right. The numbered rules rest on them.
 type Invariant string
 
 // The rules that always hold.
 const (
 	S1  Invariant = "S1"  // memory and ports of a machine are never given away twice
-	S2  Invariant = "S2"  // one holder of an exclusive volume at a time
+	S2  Invariant = "S2"  // an exclusive volume has one holder at a time
 	S3  Invariant = "S3"  // no voluntary stop goes past a budget or its rate
-	S4  Invariant = "S4"  // an acknowledged write is there exactly once, a refused one never
+	S4  Invariant = "S4"  // an acknowledged write is in the state exactly once, a refused one never
 	S5  Invariant = "S5"  // servers at the same index have the same state
 	S6  Invariant = "S6"  // no member with data is stopped without a reason that still holds
 	S7  Invariant = "S7"  // never more instances than the count and its surge, also when a machine returns
 	S8  Invariant = "S8"  // states move along declared edges; indexes, epochs and time never go back
 	S9  Invariant = "S9"  // what was deleted does not come back
 	S10 Invariant = "S10" // a decision counts only in its term
-	S11 Invariant = "S11" // preemption takes strictly lower classes, all or nothing
+	S11 Invariant = "S11" // preemption stops only instances of strictly lower classes, and all of its victims or none
 	S12 Invariant = "S12" // nothing involuntary begins during a HOLD
 	S13 Invariant = "S13" // a machine that a majority has just heard is never marked offline
 	S14 Invariant = "S14" // what should run runs, or says why not
 	S15 Invariant = "S15" // an agent's report changes only what the agent saw on its own node
 	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
-	S17 Invariant = "S17" // nothing that runs ends because servers can't be heard, unless it has a lease
+	S17 Invariant = "S17" // no instance is stopped because servers can't be heard, unless it has a lease
 	S18 Invariant = "S18" // a write changes only the object that it names
 )
 
-// The rules that hold once faults and requests have ended.
+// The rules that hold some time after the last fault and the last request.
 const (
 	L1 Invariant = "L1" // there is a leader soon after a majority is connected again
-	L2 Invariant = "L2" // drains end
+	L2 Invariant = "L2" // every drain ends
 	L3 Invariant = "L3" // a settled cluster writes nothing
 	L4 Invariant = "L4" // a dead machine is detected
 	L5 Invariant = "L5" // the log accepts every plan
-	L6 Invariant = "L6" // a version that works reaches every node that takes it
+	L6 Invariant = "L6" // a new version that works reaches every node on which it may run
 )
 
 // Invariants lists the numbered rules, in the order of docs/proof.md.
@@ -53,16 +53,16 @@ func Invariants() []Invariant {
 // Valid reports whether i is a numbered rule.
 func (i Invariant) Valid() bool { return slices.Contains(Invariants(), i) }
 
-// String is the id, "" for none.
+// String returns the id. It is empty for a rule without a number.
 func (i Invariant) String() string { return string(i) }
 
-// Finding is one thing that contradicts an invariant.
+// Finding is one violation of an invariant.
 type Finding struct {
 	Invariant Invariant
-	Text      string // without the id
+	Text      string // without the invariant's id
 }
 
-// String is the text after the id, if there is one.
+// String returns the text, after the id of the invariant if that has one.
 func (f Finding) String() string {
 	if f.Invariant == "" {
 		return f.Text
@@ -73,7 +73,7 @@ func (f Finding) String() string {
 // Findings is an error that lists at least one finding. Check and CheckStep return it.
 type Findings []Finding
 
-// Error has a line for each finding.
+// Error returns one line for each finding.
 func (f Findings) Error() string {
 	lines := make([]string, len(f))
 	for i, one := range f {
@@ -87,7 +87,7 @@ func (f *Findings) Add(rule Invariant, format string, args ...any) {
 	*f = append(*f, Finding{rule, fmt.Sprintf(format, args...)})
 }
 
-// Err returns the findings as an error, nil if there are none.
+// Err returns the findings as an error, or nil if there are none.
 func (f Findings) Err() error {
 	if len(f) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (f Findings) Err() error {
 	return f
 }
 
-// First returns the first numbered rule among the findings, "" if there is none.
+// First returns the first numbered rule among the findings, or "" if there is none.
 func (f Findings) First() Invariant {
 	for _, one := range f {
 		if one.Invariant != "" {

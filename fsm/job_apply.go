@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	keptVersions    = 10 // of a job's history, besides those still in use
-	keptDeployments = 5  // ended ones of a job
+	keptVersions    = 10 // the latest of a job; older versions are kept only while they are in use
+	keptDeployments = 5  // ended deployments of a job
 )
 
-// Policy returns the current spec of a group. Counts, budgets, roles and limits come from it, also for instances of
-// older versions.
+// Policy returns the current spec of a group, or the last spec of a group that was removed from its job. Counts,
+// budgets, roles and limits come from that spec, even for instances of older versions.
 func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
@@ -22,7 +22,7 @@ func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	if spec, ok := s.Spec(group, job.Version); ok {
 		return spec, true
 	}
-	if g, ok := s.Groups.Get(group); ok { // the group was removed from the job: its last spec holds
+	if g, ok := s.Groups.Get(group); ok { // the group was removed from the job
 		return s.Spec(group, g.Version)
 	}
 	return nil, false
@@ -57,15 +57,16 @@ func (c *JobSubmit) apply(s *State) error {
 	return nil
 }
 
-// submission says how a spec becomes the wanted state.
+// submission says how submit makes a spec the wanted state of its job.
 type submission struct {
 	message string
 	forced  bool   // make a new version even if nothing changes
-	restart string // a group to roll although its template is the same; "*": all
-	reverts uint64 // the version that spec is from; 0: it is no revert
+	restart string // if forced: the group to roll although its template is the same; "*" means all groups
+	reverts uint64 // for a revert, the version that the spec is from; otherwise 0
 }
 
-// submit makes spec the wanted state.
+// submit makes spec the wanted state of its job, as a new version. It does nothing if the job runs the same spec
+// already, unless how.forced is true.
 func (s *State) submit(spec model.JobSpec, how submission) {
 	old, exists := s.Jobs.Get(spec.Name)
 	job := Job{Name: spec.Name}
@@ -129,7 +130,7 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	}
 	g.Count, g.Role, g.Removed = spec.Count, spec.Role, false
 	if g.Role == model.RoleSystem {
-		g.Count = max(g.Count, 1) // it has one on each eligible node, whatever the count says
+		g.Count = max(g.Count, 1) // a system group has an instance on each eligible node, whatever the spec's count
 	}
 	if before != g.Version {
 		g.Failures = nil
@@ -140,9 +141,10 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	return before != g.Version
 }
 
-// templateVersion finds a version whose template of the group equals spec: the group's current one, or one that an
-// instance runs. Instances of that version need no replacement. After a revert, those that still run the old version
-// are current again.
+// templateVersion finds a version in which the group had the same template as in spec. It looks at the group's current
+// version, and at the versions, if lower than the parameter below, of instances that should run. Instances of the
+// version that it finds need no replacement. So after a revert, instances that still run the old version are current
+// again.
 func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.GroupSpec) (uint64, bool) {
 	g, ok := s.Groups.Get(id)
 	if !ok {
@@ -152,7 +154,7 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	if current, ok := s.Spec(id, g.Version); ok && sameEncoding(current.Template(), want) {
 		return g.Version, true
 	}
-	for inst := range s.InstancesOf(id) { // versions that an instance still runs
+	for inst := range s.InstancesOf(id) {
 		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == model.DesiredRunning &&
 			sameEncoding(old.Template(), want) {
 			return inst.Version, true
@@ -161,8 +163,8 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	return 0, false
 }
 
-// StableVersion returns the version of a group's instances in the last job version that succeeded. ok is false if none
-// did, or if the group is newer.
+// StableVersion returns the version of the instances that run a group as the job's stable version (Job.Stable) wants
+// it. ok is false if the job has no stable version, or if that version does not have the group.
 func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {
@@ -195,7 +197,7 @@ func (s *State) removeGroups(job *Job, spec *model.JobSpec) {
 	}
 }
 
-// groupsOf iterates over a job's groups.
+// groupsOf iterates over a job's groups, including removed ones.
 func (s *jobs) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id, g := range s.Groups.From(model.NewGroupID(job, "")) {
@@ -206,7 +208,7 @@ func (s *jobs) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool
 	}
 }
 
-// GroupsOf iterates over a job's groups, removed ones included.
+// GroupsOf iterates over a job's groups, including removed ones.
 func (s *jobs) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
 	return s.groupsOf(job)
 }
@@ -240,7 +242,7 @@ func (c *JobStop) apply(s *State) error {
 	return nil
 }
 
-// maybePurge removes a job that is to be purged once none of its instances is left.
+// maybePurge removes the job of a group if it is to be purged and all its instances are confirmed stopped.
 func (s *State) maybePurge(group model.GroupID) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok || !job.Purge {

@@ -2,35 +2,35 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are checked against: services, ports, nodes and the demand of other jobs.
-// Each part is read when it is first needed, and only once, however many groups, ports and versions are checked. The
-// state must not change meanwhile.
+// surroundings is what the specs of one job are checked against: the nodes, and the services, ports and demand of other
+// jobs. Each part is read when it is first needed, and only once, however many groups, ports and versions are checked.
+// The state must not change as long as these values are used.
 type surroundings struct {
 	s       *State
 	job     model.JobName
-	exposed map[int]*Service      // by port: the service of another job that exposes it
-	statics map[int]model.GroupID // by port: the group of another job whose instances have it as their static port
-	largest *int64                // the most memory that a node offers
-	full    map[rankedPort]bool   // whether a static port is taken on every node
-	free    model.NodeID          // the node on which the last port that was looked up is free
+	exposed map[int]*Service      // by port: the service of another job that exposes the port
+	statics map[int]model.GroupID // by port: a group of another job with this static port
+	largest *int64                // the most memory that a node offers; nil: not read yet
+	full    map[rankedPort]bool   // whether a static port is taken on every node, as takenEverywhere found
+	free    model.NodeID          // the last node on which freeSomewhere found a port free
 	wanted  map[model.ClassName]demand
 
-	read int // rows visited
+	read int // how many rows were visited, for a test
 }
 
 // rankedPort is a static port that a class with this rank asks for.
 type rankedPort struct{ port, rank int }
 
-// demand is what the jobs of a class ask for: the job that is checked, and all others.
+// demand is what the jobs of a class ask for: the job that is checked (mine), and all other jobs.
 type demand struct{ mine, others Usage }
 
-// around returns what specs of a job are checked against.
+// around returns the surroundings for checks of a job's specs.
 func (s *State) around(job model.JobName) *surroundings {
 	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]demand{}}
 }
 
-// check refuses a spec that can't work in this cluster: unknown classes, services of other jobs, memory or ports that
-// no node has.
+// check refuses a spec that can't work in this cluster. Codes: unknown_class, conflict, service_taken, unknown_budget,
+// invalid, no_capacity_memory, no_capacity_ports, quota_exceeded:<what>.
 func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	if _, _, ok := a.s.Class(spec.Class); !ok {
 		return model.Refuse(model.CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).
@@ -59,8 +59,8 @@ func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	return a.checkWanted(spec)
 }
 
-// checkExposed refuses services of other jobs, and ports on which both agents and instances of another job would
-// listen.
+// checkExposed refuses a group that has a service of another job, exposes a port that another job exposes, or would
+// make agents and instances of different jobs listen on the same port. Code: service_taken.
 func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, svc := range g.Services {
 		if row, ok := a.s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != a.job {
@@ -88,7 +88,8 @@ func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model
 	return nil
 }
 
-// exposes returns the service of another job that exposes a port; nil if none does. No service exposes port 0.
+// exposes returns the service of another job that exposes a port. It returns nil if there is none, and for port 0,
+// which stands for no port.
 func (a *surroundings) exposes(port int) *Service {
 	if port == 0 {
 		return nil
@@ -105,7 +106,8 @@ func (a *surroundings) exposes(port int) *Service {
 	return a.exposed[port]
 }
 
-// staticPort returns the group of another job whose instances use a static port.
+// staticPort returns a group of another job that is not stopped and that has the static port. It returns false if there
+// is none, and for port 0, which stands for no port.
 func (a *surroundings) staticPort(port int) (model.GroupID, bool) {
 	if port == 0 {
 		return "", false
@@ -134,8 +136,9 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if not even an empty node could run one of its instances, or if instances that it may
-// not preempt hold its static port on every node.
+// fitsSomewhere refuses a group if no node has the memory for one of its instances even when empty, or if instances
+// that the group may not preempt hold one of its static ports on every node. It refuses nothing if the cluster has no
+// nodes or the group wants no instances. Codes: no_capacity_memory, no_capacity_ports.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil
@@ -170,7 +173,7 @@ func (a *surroundings) largestNode() int64 {
 }
 
 // takenEverywhere reports whether instances that a class of this rank may not preempt hold a static port on every node.
-// It looks first at the node that had the last port free.
+// It looks at a.free first, because that node may have this port free too.
 func (a *surroundings) takenEverywhere(port, rank int) bool {
 	key := rankedPort{port, rank}
 	if full, known := a.full[key]; known {
@@ -190,7 +193,8 @@ func (a *surroundings) freeSomewhere(port, rank int) bool {
 	return false
 }
 
-// freeOn reports whether a port is free on a node, or held by an instance that a class of this rank may preempt.
+// freeOn reports whether a node exists and a port is free on it, held by an instance of the checked job, or held by an
+// instance that a class of this rank may preempt.
 func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	a.read++
 	owner, taken := a.s.PortOwner(node, port)
@@ -205,8 +209,8 @@ func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	return ok && (holder.Name == a.job || a.s.ClassRank(holder.Class) > rank)
 }
 
-// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. A spec that wants
-// no more than before is not refused. Code: quota_exceeded:<what>.
+// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota. It does not
+// refuse a spec that wants no more than the job wants now. Code: quota_exceeded:<what>.
 func (a *surroundings) checkWanted(spec *model.JobSpec) *model.Error {
 	class, _, ok := a.s.Class(spec.Class)
 	if !ok || class.Quota == (model.Quota{}) {

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what all jobs want and of what is kept of them. The product promises 100,000 instances. A job may have
-// twice that, and the cluster five times.
+// Bounds of what jobs want and of what is kept of them. The product promises 100,000 instances. A job may want twice
+// that, and all jobs together five times.
 const (
 	maxJobWanted = 200_000   // instances that one job wants
 	maxWanted    = 500_000   // instances that all jobs want
@@ -15,11 +15,11 @@ const (
 	maxJobsBytes = 128 << 20 // of all kept versions
 )
 
-// jobSum is what a job wants and how much is kept of it, or the sum over all jobs.
+// jobSum is what a job wants and how many bytes are kept of it, or the sum over all jobs.
 type jobSum struct {
-	counts  int // instances of its groups that have a count
-	systems int // groups that have an instance on each node
-	bytes   int // its kept versions, encoded
+	counts  int // sum of the counts of all groups other than system groups
+	systems int // number of system groups, which have an instance on each node
+	bytes   int // length of the kept versions, encoded
 }
 
 // everyJob is the key of the sum over all jobs. No job has this name.
@@ -33,8 +33,8 @@ func (a jobSum) minus(b jobSum) jobSum {
 	return jobSum{a.counts - b.counts, a.systems - b.systems, a.bytes - b.bytes}
 }
 
-// wanted returns how many instances the groups want in a cluster with this many nodes. A system group counts on every
-// node, whatever its constraints, because a new label may let it in.
+// wanted returns how many instances are wanted in a cluster with this many nodes. A system group counts for every node,
+// whatever its constraints, because a new label may let it run there.
 func (a jobSum) wanted(nodes int) int { return a.counts + a.systems*nodes }
 
 // sum returns what a group's row adds to the sum of its job.
@@ -61,7 +61,7 @@ func sumOf(j *model.JobSpec) jobSum {
 	return all
 }
 
-// keptBytes returns the length of the version's row in a snapshot.
+// keptBytes returns the length of the version's row in a snapshot. It returns 0 if v is nil.
 func (v *JobVersion) keptBytes() int {
 	var buf bytes.Buffer
 	if v == nil || wire.enc.MarshalToBuffer(v, &buf) != nil {
@@ -70,9 +70,9 @@ func (v *JobVersion) keptBytes() int {
 	return buf.Len()
 }
 
-// checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A change that
-// wants no more than before is never refused: the sums may be above their bounds already.
-// Codes: invalid, quota_exceeded:instances.
+// checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. It never refuses
+// a spec that wants no more than the job wants now, because the sums may be above their bounds already. Codes: invalid,
+// quota_exceeded:instances.
 func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	nodes := s.Nodes.Len()
 	before, after := s.jobSum(spec.Name).wanted(nodes), sumOf(spec).wanted(nodes)
@@ -91,9 +91,10 @@ func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	return nil
 }
 
-// checkBytes refuses a new version for which the kept versions of its job, or of all jobs, leave no room. It never
-// refuses a version that is no larger than the old ones that are dropped for it, nor one that would change nothing. It
-// is not called for a scale, which makes no version. Codes: too_large, quota_exceeded:job_bytes.
+// checkBytes refuses a spec whose new version would make the kept versions of its job, or of all jobs, too large. It
+// never refuses a version that is no larger than the old versions that are dropped for it. It does not refuse the spec
+// that the job runs already, unless forced is true, which makes a version even then. A scale makes no version and needs
+// no such check. Codes: too_large, quota_exceeded:job_bytes.
 func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *model.Error {
 	next := JobVersion{
 		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,

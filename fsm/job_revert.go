@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxRevertMessage bounds the message of a revert, with what is added to it, in bytes.
+// maxRevertMessage bounds the message that withOwnCounts makes, in bytes.
 const maxRevertMessage = 512
 
 func (c *JobRevert) apply(s *State) error {
@@ -49,7 +49,8 @@ func (c *JobRevert) apply(s *State) error {
 	if refusal := s.checkCounts(&spec); refusal != nil {
 		return refusal
 	}
-	// The leader goes back to a version that was accepted before, so this at most doubles what is kept.
+	// An automatic revert by the leader is not bounded. It repeats an accepted version, so at most it doubles what is
+	// kept.
 	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}
@@ -63,8 +64,9 @@ func withOwnCounts(message string, version uint64, why *model.Error) string {
 		maxRevertMessage)
 }
 
-// withCountsOf returns spec with the counts of the current version, for every group or only for those that were scaled.
-// If spec can't have them, it returns spec unchanged, and why.
+// withCountsOf returns spec with the counts that its groups have in the current version. If every is false, it changes
+// only the counts of groups that were scaled. If the cluster would refuse spec with these counts, it returns spec
+// unchanged, and the refusal.
 func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) (model.JobSpec, *model.Error) {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
@@ -86,11 +88,11 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 	return counted, nil
 }
 
-// RevertTarget returns the version to which a job goes back: the newest one before the current that completed its
-// rollout, that no revert has abandoned, and that differs from the current one in more than counts. It refuses if the
-// current spec comes from a revert. The versions before it were then chosen or abandoned already, so a person has to
-// name one. For a stopped job there is no such refusal, and the version may have the same spec. Codes: not_found,
-// conflict.
+// RevertTarget returns the version to which a job goes back if nobody names one. That is the newest earlier version
+// that completed its rollout, that no revert has abandoned, and that differs from the current version in more than
+// counts. If the current spec comes from a revert, RevertTarget refuses: earlier versions were chosen or abandoned
+// already, so a person has to name one. For a stopped job it does not refuse, and the version may have the current
+// spec. Codes: not_found, conflict.
 func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	none := model.Refuse(model.CodeNotFound,
 		"job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
@@ -121,7 +123,7 @@ func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	return 0, none
 }
 
-// furtherBack says how to go on from a version that is a revert.
+// furtherBack says how a person can go back from a version that is a revert itself.
 func (s *State) furtherBack(job *Job) string {
 	further := fmt.Sprintf("to go further back name the version: outspan job revert %s VERSION; outspan job "+
 		"history %s lists them", job.Name, job.Name)
@@ -131,9 +133,8 @@ func (s *State) furtherBack(job *Job) string {
 	return further
 }
 
-// RevertAdvice says what to do about a version that does not come up: a command that goes back to the last version that
-// worked. The command names the version, because the current one may be a revert. If there is none, it says to repair
-// the job file.
+// RevertAdvice says what to do about a version that does not come up. It gives the command of BackToStable. If there is
+// none, it says to repair the job file.
 func (s *State) RevertAdvice(job *Job) string {
 	if back, ok := s.BackToStable(job); ok {
 		return back
@@ -141,8 +142,9 @@ func (s *State) RevertAdvice(job *Job) string {
 	return "mend the job file, then: outspan job run FILE"
 }
 
-// BackToStable returns the command that goes back to the last version that worked. It returns false if there is none,
-// if it is gone, or if it differs from the current one only in counts.
+// BackToStable returns the command that goes back to the job's stable version. The command names that version, because
+// RevertTarget refuses if the current version is a revert. BackToStable returns false if the job has no stable version,
+// or if the current version is the stable one or differs from it only in counts.
 func (s *State) BackToStable(job *Job) (string, bool) {
 	stable, ok := s.JobVersion(job.Name, job.Stable)
 	current, known := s.JobVersion(job.Name, job.Version)
@@ -152,13 +154,13 @@ func (s *State) BackToStable(job *Job) (string, bool) {
 	return fmt.Sprintf("to go back to version %d: outspan job revert %s %d", job.Stable, job.Name, job.Stable), true
 }
 
-// differsInCounts reports whether a version differs from the current one in counts at most.
+// differsInCounts reports whether a version differs from the current version in nothing but counts, or not at all.
 func (a *surroundings) differsInCounts(v, current *JobVersion) bool {
 	spec, _ := a.withCountsOf(v.Spec, current, true)
 	return sameEncoding(spec, current.Spec)
 }
 
-// keptBefore lists the kept versions of a job that are older than version, the newest first.
+// keptBefore lists the kept versions of a job that are lower than version, the newest first.
 func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	var kept []*JobVersion
 	for _, v := range s.Versions.From(versionKey(job, 0)) {
@@ -171,7 +173,7 @@ func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	return kept
 }
 
-// complete records that the rollout of a version completed.
+// complete records that the rollout of a version has completed.
 func (s *jobs) complete(job model.JobName, version uint64) {
 	if v, ok := s.JobVersion(job, version); ok && !v.Completed {
 		next := *v

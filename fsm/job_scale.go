@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// countOf returns a group's count; ok is false if the job has no such group.
+// countOf returns a group's count. ok is false if the job has no such group.
 func countOf(j *model.JobSpec, group string) (n int, ok bool) {
 	for i := range j.Groups {
 		if j.Groups[i].Name == group {
@@ -83,8 +83,8 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses the spec next, which differs from now only in counts, if its counts are invalid. If now itself
-// fails a check, only the counts are checked: the job runs that spec, and a program without the check accepted it.
+// checkScaled refuses next, a spec that differs from the spec now only in counts, if it is invalid. If now is invalid
+// too, only the counts of next are checked: an older program without the failing check accepted the rest of the spec.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {
@@ -106,7 +106,7 @@ func scaleCause(before, after int) model.Cause {
 	return model.CauseScaleUp
 }
 
-// groupNamesOf lists the groups of a job for people.
+// groupNamesOf lists the names of a job's groups for people.
 func groupNamesOf(j *model.JobSpec) string {
 	var names []string
 	for i := range j.Groups {

@@ -4,7 +4,8 @@ import (
 	"bytes"
 )
 
-// sameEncoding reports whether two values would be stored as the same bytes. Nil and empty are the same.
+// sameEncoding reports whether two values would be stored as the same bytes. Fields that are nil or empty count as
+// equal.
 func sameEncoding(a, b any) bool {
 	var left, right bytes.Buffer
 	if wire.enc.MarshalToBuffer(a, &left) != nil || wire.enc.MarshalToBuffer(b, &right) != nil {

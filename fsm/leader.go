@@ -6,16 +6,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Leader is the server that last wrote that it leads.
+// Leader is the server that last wrote a LeaderBegin.
 type Leader struct {
 	Term   uint64         `cbor:"1,keyasint"`
 	Server model.ServerID `cbor:"2,keyasint"`
 	Name   string         `cbor:"3,keyasint"`
 }
 
-// LeaderBegin is what a server writes when it begins to lead a term, so that events show who leads. Written again in
-// the same term it changes nothing. Codes: forbidden for anybody but a leader, stale_term if it is logged in another
-// term, invalid.
+// LeaderBegin records that a server has begun to lead a term, so that events show who leads. The same LeaderBegin again
+// changes nothing. Codes: forbidden if the actor is not the leader, stale_term if it is logged in another term,
+// invalid.
 type LeaderBegin struct {
 	Term   uint64         `cbor:"1,keyasint"`
 	Server model.ServerID `cbor:"2,keyasint"`

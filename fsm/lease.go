@@ -2,19 +2,20 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// leaseMargin is added to lease and grace before an instance counts as ended by its lease. It covers late timers, a
-// slow kill and small differences between clocks.
+// leaseMargin is the time added to lease and grace before an instance counts as stopped by its lease. It covers late
+// timers, a slow kill and small differences between clocks.
 const leaseMargin = 5 * model.Second
 
-// HeartbeatInterval returns H, the interval between an agent's heartbeats to every server, for a setting of
-// offline_after. It is a sixth of that, between 300 ms and 10 s.
+// HeartbeatInterval returns the interval at which an agent sends a heartbeat to every server. It is a sixth of the
+// setting offline_after, but at least 300 ms and at most 10 s.
 func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 	return min(max(offlineAfter/6, 300*model.Millisecond), 10*model.Second)
 }
 
-// LeaseEnd returns when the lease has certainly ended a lost instance, whatever the network does: lease, grace and a
-// margin after the offline entry. Before that entry, a majority agreed to stop answering the node. It returns Never for
-// an instance without a lease, because no time makes sure that it has ended.
+// LeaseEnd returns the time by which a lost instance has certainly been stopped by its lease, whatever the network
+// does: lease, grace and leaseMargin after the entry that marked the node offline. Before that entry, a majority agreed
+// to stop answering the node. LeaseEnd returns Never if the instance has no lease or its node is not offline, because
+// then no time makes sure that the instance has stopped.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -24,8 +25,9 @@ func (s *State) LeaseEnd(inst *Instance) model.Time {
 	return n.Return.OfflineSince.Add(spec.Exclusive.Lease).Add(s.graceOf(inst, inst.Marks.GraceOverride)).Add(leaseMargin)
 }
 
-// InstanceFenced marks a lost instance as stopped because its lease has ended it. Codes: not_found, stale (its node is
-// not offline, or it is not lost), lease_held; mass_offline_hold during a hold; inventory_missing after a restore.
+// InstanceFenced marks a lost instance as stopped because its lease has expired. Codes: not_found, stale (the instance
+// is not lost, its node is not offline, or it has no lease), lease_held until LeaseEnd, mass_offline_hold during a
+// hold, inventory_missing while its node owes an inventory since a restore.
 type InstanceFenced struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
@@ -42,7 +44,7 @@ func (c *InstanceFenced) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
-	case n.Restore.InventoryOwed: // it may have been heard in the entries that a restore lost
+	case n.Restore.InventoryOwed: // in the entries that a restore lost, the node may have renewed the lease
 		return model.Refuse(model.CodeInventoryMissing,
 			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
@@ -54,7 +56,8 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to treat everything on an offline node as stopped while the only holder of a slot may run there.
+// mayStillRun refuses to treat all instances on an offline node as stopped, as long as the only holder of a slot may
+// still run there. Codes: node_offline_unconfirmed_stop, lease_held.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ledger is one budget that applies to instances of a group, and the numbers that it is compared with. All but Stops is
-// derived from rows, so the numbers can't drift.
+// Ledger is one budget that applies to instances of a group, with the numbers that the budget limits. These are taken
+// from the rows each time, so they can't drift.
 type Ledger struct {
 	Name   string // of the group or the shared budget
 	Shared bool
@@ -18,12 +18,13 @@ type Ledger struct {
 	Held   int // ready instances whose stop is being prepared
 	Stops  []model.Time
 
-	// Unheard is how many of Ready are ready only by the restored state, because their agents have not reported yet. It
-	// leaves out held ones.
+	// Unheard is how many of the Ready instances count as ready only because a restored state says so: their agents have
+	// not reported since. It leaves out instances that Held counts.
 	Unheard int
 }
 
-// Ledgers lists the budgets of a group: its own first, then the shared ones that it names.
+// Ledgers lists the budgets of a group: its own first, then the shared budgets that it names. It returns nil if there
+// is no such group.
 func (s *State) Ledgers(id model.GroupID) []Ledger {
 	g, ok := s.Groups.Get(id)
 	if !ok {
@@ -36,7 +37,7 @@ func (s *State) Ledgers(id model.GroupID) []Ledger {
 	return all
 }
 
-// Unheard reports whether a budget of a group counts fewer instances than the state calls ready, because agents have
+// Unheard reports whether a budget of a group counts fewer instances as ready than the state does, because agents have
 // not reported since a restore what runs on their nodes.
 func (s *State) Unheard(id model.GroupID) bool {
 	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
@@ -64,7 +65,7 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 	return l
 }
 
-// Allowed returns how many stops of ready members may begin now.
+// Allowed returns how many stops of ready instances the budget lets begin now.
 func (l *Ledger) Allowed(now model.Time) int {
 	n := max(0, l.Ready-l.Held-l.Unheard-l.Budget.MinReady)
 	if l.Budget.RateMax > 0 {
@@ -73,12 +74,12 @@ func (l *Ledger) Allowed(now model.Time) int {
 	return n
 }
 
-// AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
+// AllowsNone reports whether the budget never lets an instance be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
-// BlockingBudget returns the name of a budget of a group that never lets an instance be stopped before its replacement
-// is ready, and whether it was declared with blocking. Only the forced deadline of a drain overrides it (R26). The name
-// is empty if there is none.
+// BlockingBudget returns the name of a budget of a group for which AllowsNone is true, and whether that budget was
+// declared with blocking. Of several budgets, it prefers one that was. Only the forced deadline of a drain overrides
+// such a budget (R26). The name is empty if there is no such budget.
 func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
@@ -96,10 +97,11 @@ func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	return name, declared
 }
 
-// Used returns how many stops have begun within the rate's window.
+// Used returns how many stops have begun within the rate's window before now.
 func (l *Ledger) Used(now model.Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
 
-// Next returns the earliest time at which the rate allows another stop to begin. It may be in the past.
+// Next returns the earliest time at which the rate allows another stop to begin. That time may be in the past. It is 0
+// if there is no rate or the rate is not used up.
 func (l *Ledger) Next() model.Time { return nextOf(l.Stops, l.Budget.RateMax, l.Budget.Window) }
 
 func usedOf(stops []model.Time, window model.Duration, now model.Time) int {
@@ -117,7 +119,8 @@ func nextOf(stops []model.Time, most int, window model.Duration) model.Time {
 	return stops[len(stops)-most].Add(window)
 }
 
-// noteStop adds a stop that begins now, and forgets those that have left the window.
+// noteStop returns stops and one more that begins now. It drops stops that have left the window. If more than the
+// number most remain, it keeps the newest.
 func noteStop(stops []model.Time, most int, window model.Duration, now model.Time) []model.Time {
 	kept := slices.DeleteFunc(slices.Clone(stops), func(t model.Time) bool { return t.Add(window) <= now })
 	kept = append(kept, now)
@@ -125,13 +128,13 @@ func noteStop(stops []model.Time, most int, window model.Duration, now model.Tim
 }
 
 // CheckBudget returns nil if budgets and rates allow a voluntary stop of inst to begin now. It is the only place that
-// checks them: the group's own budget and every shared one (R20, R21), and the rate of the actor that wants the stop
-// (R27). Codes: budget_min_ready with what it waits for; budget_rate and actor_rate. The time is when all rates allow
-// the stop again; it is Never with budget_min_ready, as only a change can help. All of it is derived from rows at
-// Apply, so two leaders, two clients or a stale plan can't overshoot.
+// checks them: the group's own budget and every shared budget (R20, R21), and the rate of the actor that wants the stop
+// (R27). With a refusal by a rate (budget_rate, actor_rate), it returns the time at which all rates allow the stop.
+// With a refusal by a budget (budget_min_ready), that time is Never. The numbers are taken from the rows when the stop
+// is applied, so two leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
 	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
-		return nil, 0 // it has failed, which is a loss that no budget blocks
+		return nil, 0 // an instance that did not start in time is a loss, and no budget blocks its stop
 	}
 	ledgers := s.ledgersFor(inst, cause)
 	for i := range ledgers {
@@ -142,10 +145,10 @@ func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, mo
 	return s.checkRates(ledgers, cause)
 }
 
-// RetryThen begins the hint of a stop that a rate refuses: the caller has to ask again.
+// RetryThen is the beginning of the hint in a refusal by a rate. It tells the caller to request the stop again.
 const RetryThen = "try again then"
 
-// checkRates is CheckBudget for the rates only.
+// checkRates is CheckBudget for the rates only. A scale-down has no rate.
 func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.Error, latest model.Time) {
 	if cause == model.CauseScaleDown {
 		return nil, 0
@@ -174,7 +177,7 @@ func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.
 	return refusal, latest
 }
 
-// ledgersFor lists the budgets that count the stop of an instance.
+// ledgersFor lists the ledgers of the budgets that apply to a stop of an instance.
 func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 	if s.goesWithNode(inst, cause) {
 		return nil
@@ -182,8 +185,8 @@ func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 	return s.Ledgers(inst.Group)
 }
 
-// goesWithNode reports whether an instance of a system group leaves because its node does. The group lacks nothing
-// then, so no budget counts the stop.
+// goesWithNode reports whether an instance of a system group is stopped because its node is drained. The group then
+// wants no instance on the node, so no budget counts the stop.
 func (s *jobs) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
@@ -195,8 +198,9 @@ func (s *State) until(t model.Time) model.Duration {
 	return (t.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
 }
 
-// checkReady checks inst against one budget. A unit that inst holds itself is not counted against it. Instances that
-// are ready only according to a restored state don't count as ready.
+// checkReady checks a stop of inst against one budget. If inst itself holds a unit of the budget, that unit does not
+// count against the stop. Instances that are ready only according to a restored state (Ledger.Unheard) don't count as
+// ready. Code: budget_min_ready.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
@@ -208,7 +212,7 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	}
 	stay := l.Ready - held - l.Unheard
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
-		stay-- // inst is one of them
+		stay-- // stay counts inst
 	}
 	refused := func(format string, wait int) *model.Error {
 		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
@@ -232,8 +236,8 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 // holdsUnit reports whether the instance is ready and its stop is being prepared. Group.Held counts it.
 func (i *Instance) holdsUnit() bool { return i.Eviction.Preparing && i.Ready() }
 
-// unreadyLong reports whether an instance has been unready for longer than its group tolerates. The budget no longer
-// protects it then.
+// unreadyLong reports whether an instance has been unready for longer than its group tolerates. Budgets don't protect
+// such an instance. If the group's spec has no toleration.not_ready, it returns true.
 func (s *State) unreadyLong(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Toleration.NotReady == nil {
@@ -248,7 +252,8 @@ func (s *State) startOverdue(inst *Instance) bool {
 	return starting && s.Now >= max(inst.Marks.Created, inst.Marks.UnreadySince).Add(s.Settings.StartTimeout)
 }
 
-// spendRate counts a stop in every rate that applies to it, in the entry that begins the stop.
+// spendRate counts a voluntary stop, which begins now, in every rate that applies to it. A stop of an instance that is
+// pending, failed or lost does not count.
 func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 	if !c.Cause.Voluntary() {
 		return

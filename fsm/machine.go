@@ -13,17 +13,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Machine holds the published State of one server. One goroutine at a time applies the log here; reading is safe for
-// many goroutines and never blocks. A Machine decides when a state is seen, never what is in it.
+// Machine holds the published State of one server. One goroutine at a time applies entries of the log to it. Reading
+// the state is safe for many goroutines and never blocks. A Machine decides when readers see a state, never what is in
+// the state.
 type Machine struct {
 	current atomic.Pointer[publication]
 
 	write  sync.Mutex // one Apply or Restore at a time
-	failed error      // why nothing more may be applied; guarded by write
+	failed error      // why no more entries may be applied, or nil; guarded by write
 
 	wait    sync.Mutex // guards the fields below
 	topics  map[Topic]*waiter
-	indexes Table[uint64, *waiter] // by the index to wait for
+	indexes Table[uint64, *waiter] // by the index that the callers wait for
 }
 
 // publication is a State and the channel that is closed when the next one is published.
@@ -32,7 +33,7 @@ type publication struct {
 	next  chan struct{}
 }
 
-// waiter is the channel that wakes all callers that wait for the same thing.
+// waiter is the channel that wakes all callers that wait for the same topic or index, and the number of these callers.
 type waiter struct {
 	woken chan struct{}
 	users int
@@ -52,7 +53,7 @@ type Logged struct {
 	Data        []byte
 }
 
-// Apply applies one entry of the log and publishes the result; see ApplyBatch.
+// Apply applies one entry of the log and publishes the new state. Its results and errors are those of ApplyBatch.
 func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 	results, err := m.ApplyBatch([]Logged{{index, term, data}})
 	if err != nil {
@@ -61,12 +62,14 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 	return results[0], nil
 }
 
-// ApplyBatch applies entries of the log in order and publishes the state after the last one; no reader sees a state
-// between them. The results are in the order of the entries and contain the refusals. The error is for input that a
-// healthy log can't hold: an entry that can't be decoded (codes needs_format, invalid) or an index that does not grow
-// (internal). The caller must then end the server, because a skipped entry would make this replica differ from the
-// others. Entries before the bad one are published. Every further call returns the same error until a Restore. A panic
-// is not caught, for the same reason.
+// ApplyBatch applies entries of the log in order and publishes the state after the last entry. No reader sees a state
+// between the entries. The results are in the order of the entries and contain the refusals.
+//
+// ApplyBatch returns an error for an entry that a healthy log can't hold: the entry can't be decoded (codes
+// needs_format, invalid), or its index is not higher than that of the state (internal). The entries before it are
+// applied and published. The caller must then stop the server, because a skipped entry would make this replica differ
+// from the others. Every later call returns the same error until a Restore or Replace. For the same reason, ApplyBatch
+// does not recover from a panic.
 func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -74,7 +77,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	// later calls return this if applying panics
+	// if applying panics, later calls return this error
 	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied",
 		entries[0].Index, entries[0].Term)
 	results, err := next.applyLogged(entries)
@@ -106,8 +109,8 @@ func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
 	return results, nil
 }
 
-// Restore replaces the whole state by that of a snapshot and wakes everybody who waits. On an error, which comes from
-// ReadSnapshot or r, nothing changes.
+// Restore replaces the whole state by that of a snapshot and wakes all callers that wait for a topic. If ReadSnapshot
+// fails, Restore returns its error and changes nothing.
 func (m *Machine) Restore(r io.Reader) error {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -119,14 +122,14 @@ func (m *Machine) Restore(r io.Reader) error {
 	return nil
 }
 
-// Replace is a Restore of a snapshot whose state the caller already has.
+// Replace does what Restore does with a state that the caller has already read.
 func (m *Machine) Replace(s State) {
 	m.write.Lock()
 	defer m.write.Unlock()
 	m.replace(s)
 }
 
-// replace publishes a state that was not made from the one before. m.write is held.
+// replace publishes a state that was not made by applying entries to the published state. m.write must be held.
 func (m *Machine) replace(s State) {
 	m.failed = nil
 	m.publish(s, touchedTopics{}, true)
@@ -135,23 +138,23 @@ func (m *Machine) replace(s State) {
 // State returns the published state. It doesn't block.
 func (m *Machine) State() State { return m.current.Load().state }
 
-// Current returns a pointer to the published state, for callers that read little of a struct of 3 kB. Nobody may change
-// it. It doesn't block.
+// Current returns a pointer to the published state. It saves callers that read only a little of the state from copying
+// a struct of 3 kB. Callers must not change the state. Current doesn't block.
 func (m *Machine) Current() *State { return &m.current.Load().state }
 
-// Snapshot returns the state to write with WriteSnapshot, which needs no lock and may take as long as it needs.
+// Snapshot returns the state to write with WriteSnapshot. Writing it needs no lock and may take any time.
 func (m *Machine) Snapshot() State { return m.State() }
 
-// Watch returns the published state and a channel that is closed once there is a newer one. It doesn't block.
+// Watch returns the published state and a channel that is closed once a newer state is published. It doesn't block.
 func (m *Machine) Watch() (State, <-chan struct{}) {
 	p := m.current.Load()
 	return p.state, p.next
 }
 
 // WatchTopic returns a channel that is closed after the next entry that touches t was published, or a snapshot was
-// restored. Call it BEFORE reading the state that you judge, so that no change is missed in between. It wakes once.
-// cancel must be called in any case, and may be called earlier to give up. A wake-up only means that it is worth
-// looking again.
+// restored. The object of the topic may be unchanged even so. To miss no change, callers must call WatchTopic BEFORE
+// they read the state, and again for each further wait. They must call cancel in any case, whether or not the channel
+// was closed.
 func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -170,8 +173,8 @@ func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	})
 }
 
-// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil. If ctx ends first, it
-// returns the cause.
+// WaitIndex blocks until the published state is at index or later, and returns nil. If ctx is done first, it returns
+// the cause of ctx.
 func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	w := m.awaitIndex(index)
 	if w == nil {
@@ -186,8 +189,9 @@ func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// awaitIndex adds a waiter for index, or returns nil if it is published. It reads the state under the lock that publish
-// takes after it stored a newer one. So either it sees the newer state here, or publish sees the waiter.
+// awaitIndex adds a waiter for index, or returns nil if the published state is at index already. It reads the state
+// while it holds m.wait, which publish takes after it has stored a newer state. So either awaitIndex sees the newer
+// state, or publish sees the waiter.
 func (m *Machine) awaitIndex(index uint64) *waiter {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -214,7 +218,8 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 	}
 }
 
-// publish makes s the state that readers see, then wakes those who wait for a touched topic, or all.
+// publish makes s the state that readers see. Then it wakes the callers that wait for a touched topic, or for any topic
+// if all is true, and those that wait for an index up to that of s.
 func (m *Machine) publish(s State, touched touchedTopics, all bool) {
 	old := m.current.Swap(&publication{s, make(chan struct{})})
 	m.wait.Lock()
@@ -234,7 +239,7 @@ func (m *Machine) publish(s State, touched touchedTopics, all bool) {
 	close(old.next)
 }
 
-// wake wakes those who wait for a touched topic. m.wait is held.
+// wake wakes the callers that wait for a touched topic. m.wait must be held.
 func (m *Machine) wake(touched touchedTopics) {
 	for _, t := range touched.tables {
 		m.wakeTopic(t)

@@ -7,19 +7,20 @@ import (
 )
 
 // InstanceMove marks a ready instance for a move to a better node. It must be in one group of commands with the
-// InstancePlace of its replacement, so that the room is taken before anything stops. It is refused if anything since
-// the planning makes the move pointless or harmful. Codes: not_found, stopping, stale (a node, the group or the
-// instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible, budget_min_ready,
-// budget_rate, actor_rate (cool-down, age, or the cycle has had its moves), mass_offline_hold, invalid.
+// InstancePlace of its replacement, so that the room is taken before anything stops. Codes: not_found, invalid,
+// stopping, stale (a node, the group or the instance changed since the move was planned), conflict (an eviction is
+// requested already), role_never, volume_local, the code of a gate, node_not_eligible, replacement_pending (the group
+// is not at rest), budget_min_ready, budget_rate, actor_rate (cool-down, age, or the cycle has had its moves),
+// mass_offline_hold.
 type InstanceMove struct {
 	ID            model.InstanceID `cbor:"1,keyasint"`
 	Cause         model.Cause      `cbor:"2,keyasint"` // rebalance or affinity
-	SourceVersion uint64           `cbor:"3,keyasint"` // of its present node
+	SourceVersion uint64           `cbor:"3,keyasint"` // version of the node that the instance is on
 	Target        model.NodeID     `cbor:"4,keyasint"`
 	TargetVersion uint64           `cbor:"5,keyasint"`
 	GroupVersion  uint64           `cbor:"6,keyasint"`
 	Gain          int              `cbor:"7,keyasint"` // in points, for people
-	// requested by an operator: it does not wait for the next cycle
+	// the move was requested by an operator, so it does not wait for the next cycle
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -48,8 +49,8 @@ func (c *InstanceMove) apply(s *State) error {
 	return nil
 }
 
-// unchanged refuses a move if its nodes or its group changed since it was planned, or if the target can't take the
-// instance.
+// unchanged refuses a move if one of its nodes or its group changed since the move was planned, or if the target can't
+// take the instance.
 func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	source, there := s.Nodes.Get(inst.Node)
 	target, ok := s.Nodes.Get(c.Target)
@@ -76,8 +77,8 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 }
 
 // MayMove returns nil if an instance may be moved only because another node is better. Otherwise it returns what
-// forbids it: its role, its data, its budget, or a group that is not at rest. Limits that only time lifts are up to
-// MoveWaits.
+// forbids the move: a hold, a group that is not at rest, or the role, data, gates or budgets of the group. MoveWaits
+// checks the limits that time alone lifts.
 func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	group, ok := s.Groups.Get(inst.Group)
 	policy, known := s.Policy(inst.Group)
@@ -108,9 +109,10 @@ func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	return s.checkReserve(group)
 }
 
-// checkReserve refuses a move that would use the reserve of a budget, which is for unplanned losses (R57), or the last
-// stop of its rate, which is for a drain. A move costs no unit while the successor is ready too, so only instances that
-// are down already count.
+// checkReserve refuses a move if instances that are down already use the reserve of the group's budget, which is for
+// unplanned losses (R57). The move itself costs no unit of the budget, because the successor is ready before the
+// instance stops. checkReserve also refuses a move that would use the reserve of a rate, which is at least one stop and
+// is for drains. Codes: budget_min_ready, budget_rate.
 func (s *State) checkReserve(g *Group) *model.Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
@@ -130,9 +132,9 @@ func (s *State) checkReserve(g *Group) *model.Error {
 	return nil
 }
 
-// MoveWaits returns nil if no limit of time forbids a move now. Otherwise it returns actor_rate, and when the move is
-// allowed. The limits are the instance's age, its group's cool-down, and, unless an operator asked, the moves of this
-// cycle.
+// MoveWaits returns nil if no limit in time forbids a move now. Otherwise it returns a refusal with actor_rate, and the
+// time at which the move is allowed. The limits are the instance's age, its group's cool-down, and, unless asked is
+// true, how many moves may begin in a cycle.
 func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time) {
 	r := s.Settings.Rescheduling()
 	group, ok := s.Groups.Get(inst.Group)
@@ -156,7 +158,8 @@ func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time)
 	return nil, 0
 }
 
-// MoveRoom returns how many moves may begin now without an order. If that is none, next is when the next one may.
+// MoveRoom returns how many moves that no operator requested may begin now. If room is 0, next is the time at which the
+// next such move may begin.
 func (s *State) MoveRoom() (room int, next model.Time) {
 	r := s.Settings.Rescheduling()
 	n, next := s.begun(RailMoves, r.Cycle)
@@ -175,8 +178,8 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 		fmt.Sprintf("the rescheduler moves it to node %s, gain %d", target.Name, c.Gain))
 }
 
-// mayFinishMove checks the conditions of the stop that ends a move: the instance was marked for it, its successor is
-// ready, and the budget's reserve allows it.
+// mayFinishMove checks the conditions of the stop that finishes a move: the instance is still marked for the move, its
+// successor is ready, its role lets it leave, and its stop leaves the reserve of the budget and the rate untouched.
 func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *model.Error {
 	if !inst.Eviction.Requested || inst.Eviction.Cause != c.Cause {
 		return model.Refuse(model.CodeStale, "instance %s is not to be moved any more", inst.ID)
@@ -197,7 +200,7 @@ func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkReserve(&after)
 }
 
-// Move is a move that the rescheduler would make, with what blocks it, if anything does.
+// Move is a move that the rescheduler would make.
 type Move struct {
 	Instance model.InstanceID `json:"instance" cbor:"1,keyasint"`
 	Group    model.GroupID    `json:"group" cbor:"2,keyasint"`
@@ -205,5 +208,5 @@ type Move struct {
 	To       model.NodeID     `json:"to" cbor:"4,keyasint"`
 	Cause    model.Cause      `json:"cause" cbor:"5,keyasint"`
 	Gain     int              `json:"gain" cbor:"6,keyasint"`                        // in points
-	Blocker  *model.Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
+	Blocker  *model.Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: the move begins now
 }

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Node is a worker machine, known by its agent.
+// Node is a worker machine, which its agent has registered.
 type Node struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Name   string       `cbor:"2,keyasint"` // unique in the cluster
@@ -11,31 +11,34 @@ type Node struct {
 
 	Agent  model.AgentInfo    `cbor:"5,keyasint"`
 	Shape  model.NodeShape    `cbor:"6,keyasint"`
-	Placed Usage              `cbor:"7,keyasint"` // sum of the instances here that are not confirmed stopped
+	Placed Usage              `cbor:"7,keyasint"` // of instances that are not confirmed stopped and don't wait for room
 	Return NodeReturn         `cbor:"8,keyasint"`
 	Drain  model.DrainID      `cbor:"9,keyasint,omitempty"`  // the last drain that named this node; it may have ended
-	Acked  []model.InstanceID `cbor:"10,keyasint,omitempty"` // blockers that the operator acknowledged
-	// Version grows with intent, health, epoch, capacity and labels, never with what is placed here.
+	Acked  []model.InstanceID `cbor:"10,keyasint,omitempty"` // instances that the operator acknowledged as blockers
+	// Version grows with changes of the node itself, such as intent, health, epoch, capacity and labels. It does not grow
+	// with what is placed here.
 	Version uint64 `cbor:"11,keyasint"`
 	// Assigned is the index of the last change to what the agent must run. The agent's long poll waits for it.
 	Assigned uint64 `cbor:"12,keyasint"`
-	// FactsGen is the generation of the facts that its agent last reported in this epoch.
+	// FactsGen is the generation of the facts that the agent last reported in this epoch.
 	FactsGen uint64 `cbor:"13,keyasint,omitempty"`
 	// Promised is the memory, in bytes, that preemptors here will take in addition to what their victims give back.
 	Promised int64 `cbor:"15,keyasint,omitempty"`
-	// Avoid lists the groups that failed here, at most 64 entries, in order of group.
+	// Avoid lists the groups that avoid this node for now, because they failed here or a person requested it. It has at
+	// most 64 entries, in order of group and version.
 	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
-	// Registrations counts how often its agent registered.
+	// Registrations counts how often the agent registered.
 	Registrations uint64      `cbor:"17,keyasint"`
 	Restore       NodeRestore `cbor:"18,keyasint,omitzero"`
 	Self          NodeSelf    `cbor:"19,keyasint,omitzero"`
 	Labels        NodeLabels  `cbor:"20,keyasint,omitzero"`
 }
 
-// NodeLabels says who set which of a node's labels. Shape.Labels has the result.
+// NodeLabels are a node's labels, by who set them. Shape.Labels has the labels that apply.
 type NodeLabels struct {
-	Agent map[string]string `cbor:"1,keyasint,omitempty"` // from its agent's configuration
-	// People are the labels that operators set, which win. An empty value removes the agent's label.
+	Agent map[string]string `cbor:"1,keyasint,omitempty"` // from the agent's configuration
+	// People are the labels that operators set. They override the agent's labels. An empty value removes the agent's
+	// label.
 	People map[string]string `cbor:"2,keyasint,omitempty"`
 }
 
@@ -46,18 +49,18 @@ type Usage struct {
 	Instances   int   `cbor:"3,keyasint"`
 }
 
-// NodeReturn is what is remembered of a node's outages.
+// NodeReturn is what the state remembers of a node's outages and returns.
 type NodeReturn struct {
-	Recovering    bool           `cbor:"1,keyasint,omitempty"` // registered, its full inventory isn't in yet
-	OfflineSince  model.Time     `cbor:"2,keyasint,omitempty"` // of the last outage, also after it ended
-	HeldUntil     model.Time     `cbor:"3,keyasint,omitempty"` // no new placements before that, after flapping
-	Hold          model.Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
-	LastReturn    model.Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
-	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
+	Recovering    bool           `cbor:"1,keyasint,omitempty"` // registered, and the full inventory has not arrived yet
+	OfflineSince  model.Time     `cbor:"2,keyasint,omitempty"` // when the last outage began; kept after the outage
+	HeldUntil     model.Time     `cbor:"3,keyasint,omitempty"` // no placements here before this time, because of flapping
+	Hold          model.Duration `cbor:"4,keyasint,omitempty"` // how long HeldUntil was set ahead; doubled at each flap
+	LastReturn    model.Time     `cbor:"6,keyasint,omitempty"` // when the node last returned from an outage
+	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs here any more
 }
 
-// State returns the state to show: the first that applies of disabled, offline, draining, cordoned, unreachable,
-// degraded, active.
+// State returns the state to show: the first of disabled, offline, draining, cordoned, unreachable, degraded and active
+// that applies.
 func (n *Node) State() model.NodeState {
 	switch {
 	case n.Intent == model.IntentDisabled:
@@ -82,25 +85,26 @@ func (n *Node) Allocatable() model.Resources {
 		MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
 }
 
-// NodeRegister adds a node, or registers a known one again, with a new epoch. An offline node comes back and is
-// recovering until its inventory is in. Codes: name_taken, invalid, needs_format, node_taken; conflict if the agent has
-// seen a newer state than this one.
+// NodeRegister adds a node, or registers a known node again, with a new epoch. The node is then online, and recovering
+// until its agent has sent its inventory. Codes: name_taken, invalid, needs_format, node_taken; conflict if the agent
+// has seen a newer state than this one.
 type NodeRegister struct {
 	ID    model.NodeID    `cbor:"1,keyasint"`
 	Name  string          `cbor:"2,keyasint"`
 	Agent model.AgentInfo `cbor:"3,keyasint"` // Epoch is ignored
 	Shape model.NodeShape `cbor:"4,keyasint"`
-	// Seen is the newest state whose assignments the agent acted on. The agent ignores older ones.
+	// Seen is the newest state whose assignments the agent acted on. The agent ignores assignments of older states.
 	Seen model.Seen `cbor:"5,keyasint,omitempty"`
 	// Refused says that the agent was refused because of another agent of its node (node_taken), and has not been accepted
 	// since.
 	Refused bool `cbor:"6,keyasint,omitempty"`
 }
 
-// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if the
-// boot id or epoch changed, because the silence was that of an earlier registration. Other changes of the node, like a
-// label, say nothing about its health. It changes the health between online, degraded and unreachable, and from these
-// to offline; only NodeRegister ends offline.
+// NodeHealth changes a node's health to what the leader found. It changes between online, degraded and unreachable, and
+// from each of these to offline, which makes the node's instances lost. Only NodeRegister makes an offline node online
+// again. If the node has that health already, nothing changes. Codes: not_found, invalid, conflict (the node is
+// offline), mass_offline_hold, and stale if the boot id or epoch changed, because the leader then judged an earlier
+// registration.
 type NodeHealth struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Health model.Health `cbor:"2,keyasint"`
@@ -109,9 +113,10 @@ type NodeHealth struct {
 	Reason string       `cbor:"5,keyasint,omitempty"`
 }
 
-// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: an instance that the state
-// has there, and the inventory lacks, is gone. It is idempotent by epoch and each instance's generation. Code: stale
-// for an older epoch.
+// NodeReport is a batch of what an agent observed. If Full is true, it is the whole inventory: an instance that the
+// state has on the node and that the inventory lacks is gone, unless it is pending. A repeated report changes nothing,
+// because of the epoch and each instance's generation. Codes: not_found, stale if the node is offline or at another
+// epoch.
 type NodeReport struct {
 	ID        model.NodeID           `cbor:"1,keyasint"`
 	Epoch     uint64                 `cbor:"2,keyasint"`
@@ -119,47 +124,52 @@ type NodeReport struct {
 	Instances []model.InstanceStatus `cbor:"4,keyasint,omitempty"`
 	FactsGen  uint64                 `cbor:"5,keyasint,omitempty"`
 	Transfers []model.TransferReport `cbor:"6,keyasint,omitempty"`
-	// Holds, in a full report, lists all instances that the agent has and that are not known to have stopped.
+	// Holds is set in a full report. It lists all instances that the agent has and that are not known to have stopped.
 	Holds []model.Holding `cbor:"7,keyasint,omitempty"`
-	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore, a full report with an
-	// older incarnation proves nothing.
+	// Incarnation is that of the newest state whose assignments the agent acted on. If it is not the current one, Holds is
+	// ignored, because the report is about a state from before a restore.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
-	// Self is the agent's report on its own machine. nil: unchanged, or in a full report, that the agent makes none.
+	// Self is the agent's report on its own machine. In a full report, nil means that the agent does not check its
+	// machine. In any other report, nil means that nothing changed.
 	Self *model.SelfReport `cbor:"9,keyasint,omitempty"`
 }
 
-// NodeIntent cordons, uncordons, disables or enables a node. Each change ends a running drain of the node. Codes:
-// not_found; conflict if docs/model.md, "Nodes", has no such change of intent; needs_format.
+// NodeIntent cordons, uncordons, disables or enables a node. A change cancels a running drain of the node. If the node
+// has that intent already, nothing changes. Codes: not_found; conflict if docs/model.md, "Nodes", has no such change of
+// intent; needs_format if the node is disabled and its agent is too old to be enabled.
 type NodeIntent struct {
 	ID     model.NodeID `cbor:"1,keyasint"`
 	Intent model.Intent `cbor:"2,keyasint"`
 	Reason string       `cbor:"3,keyasint,omitempty"`
 }
 
-// NodeLabel sets labels, or removes those with an empty value. They win over those of the agent's configuration.
+// NodeLabel sets labels of a node for an operator. They override the labels of the agent's configuration. An empty
+// value removes a label, even one of the agent's configuration. Codes: not_found, invalid.
 type NodeLabel struct {
 	ID     model.NodeID      `cbor:"1,keyasint"`
 	Labels map[string]string `cbor:"2,keyasint"`
 }
 
-// NodeAck acknowledges instances that stay running on a draining node, so that its drain can end. Empty Instances means
-// all that block now.
+// NodeAck acknowledges instances that stay running on a draining or disabled node, so that its drain can end. If
+// Instances is empty, it acknowledges all instances that should run there and may not leave the node (see
+// State.Movable). Codes: not_found, conflict if the node is neither draining nor disabled.
 type NodeAck struct {
 	ID        model.NodeID       `cbor:"1,keyasint"`
 	Instances []model.InstanceID `cbor:"2,keyasint,omitempty"`
 }
 
-// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped.
-// Codes: not_found, conflict (it is not offline). Without Force also lease_held (the only holder of a slot may still
-// run there under its lease) and node_offline_unconfirmed_stop (it has no lease, so no time ends it).
+// NodeConfirmDead is the operator's confirmation that nothing runs on an offline node any more. The node's instances
+// then count as stopped. Codes: not_found, conflict (the node is not offline). Without Force, the command is also
+// refused while the only holder of a slot may still run there: with lease_held until its lease is over, and with
+// node_offline_unconfirmed_stop if it has no lease, or if a restore has lost from the state what runs there.
 type NodeConfirmDead struct {
 	ID    model.NodeID `cbor:"1,keyasint"`
-	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
+	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; the stops record this
 }
 
-// NodeForget removes an offline node on which nothing runs. It is refused while the node is the home of local volumes
-// or has the last copy of one, unless LoseData names their groups. Their volumes are then lost, and their slots may
-// start empty elsewhere. Codes: not_found, conflict.
+// NodeForget removes an offline node that holds no instances. It is refused if data would be lost with the node, such
+// as local volumes or a last copy, unless LoseData names the groups of that data. These volumes are then lost, and
+// their slots may start empty elsewhere. LoseData must not name other groups. Codes: not_found, conflict.
 type NodeForget struct {
 	ID       model.NodeID    `cbor:"1,keyasint"`
 	LoseData []model.GroupID `cbor:"2,keyasint,omitempty"`
