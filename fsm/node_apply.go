@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Limits of the time in which a node that keeps going offline gets no new placements.
+// A node that keeps going offline is flapping. After a return it is held back: it gets no new placements for a while.
 const (
-	flapWindow = 10 * model.Minute // a node that returns again within this time after its last return is flapping
-	flapHold   = 30 * model.Second
-	flapMax    = 30 * model.Minute
+	flapWindow = 10 * model.Minute // a return within this time after the last one counts as flapping
+	flapHold   = 30 * model.Second // how long the first time
+	flapMax    = 30 * model.Minute // how long at most
 )
 
 // setNode replaces a node's row, raises its version, and emits an event if the node's state changes. It wakes the
@@ -97,7 +97,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // if its inventory is in, Behind is not set again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // with the inventory in, Behind is not set again
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {

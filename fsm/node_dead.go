@@ -37,7 +37,7 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// an earlier stop may have changed the row: an instance that waits for room gets it when the instances before it stop
+		// an earlier stop may have changed the row: an instance that waits for room gets it when those that it waits for stop
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -43,8 +43,8 @@ func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	return toldDisk(r)
 }
 
-// toldDisk returns the disk uses of a report that the state keeps: valid ones above their limit, each instance once, in
-// order of id, at most MaxDiskUses. It returns nil if the agent has not measured.
+// toldDisk returns those disk uses of a report that the state keeps: valid ones above their limit, each instance once,
+// in order of id, at most MaxDiskUses. It returns nil if the agent has not measured.
 func toldDisk(r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return nil

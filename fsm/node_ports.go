@@ -13,7 +13,7 @@ func comparePorts(a, b model.PortProblem) int {
 	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
 }
 
-// keptPorts returns the port problems of a report that the state keeps: valid ones, each port and service once, in
+// keptPorts returns those port problems of a report that the state keeps: valid ones, each port and service once, in
 // order, at most MaxPortProblems.
 func keptPorts(r *model.SelfReport) []model.PortProblem {
 	kept := slices.DeleteFunc(slices.Clone(r.Ports), func(p model.PortProblem) bool {
@@ -34,9 +34,9 @@ func keptPorts(r *model.SelfReport) []model.PortProblem {
 // eventPorts is the largest number of ports that a list in an event names.
 const eventPorts = 16
 
-// tellPorts emits one event if other ports can't be opened than before, or the same ones for other reasons. The event
-// lists the ports that changed: those closed now, and those that are open again or no longer wanted. next is the row
-// that is about to be written.
+// tellPorts emits one event if the ports that can't be opened have changed, or the code of one of them. The event lists
+// the ports that are closed now or have another code, and the ports that are open again or no longer wanted. next is
+// the row that is about to be written.
 func (s *State) tellPorts(n, next *Node) {
 	now := next.Self.Ports
 	if slices.Equal(n.Self.Ports, now) {

@@ -52,7 +52,7 @@ func (x *NodeSelf) checks() string {
 	return cmp.Or(strings.Join(names, ", "), "ok")
 }
 
-// keptTroubles returns the troubles of a report that the state keeps: those of known checks, each check once, in order.
+// keptTroubles returns those troubles of a report that the state keeps: known checks, each check once, in order.
 func keptTroubles(r *model.SelfReport) []model.Trouble {
 	var kept []model.Trouble
 	for _, check := range model.SelfChecks() {
@@ -74,7 +74,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	}
 	defer s.boundSelfEvents(n)()
 	next := *n
-	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // keep Gen: an older, late report changes nothing
+	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // Gen stays, so an older, late report is ignored
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
@@ -101,8 +101,8 @@ func (n *Node) checksEvent(before string) Event {
 		Data: map[string]string{"name": n.Name, "reason": n.Self.Words()}}
 }
 
-// newsOfSelf reports whether a report has news of the agent's own machine: a newer part about it, or if the report is
-// full, no such part although something is recorded.
+// newsOfSelf reports whether a report changes what is recorded of the agent's own machine. That is so if its part about
+// the machine is newer, or if it is a full report without such a part and something is recorded.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
 		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0)
@@ -145,7 +145,7 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	return nil
 }
 
-// mayStopTroubled checks the same as mayLeaveTroubled, and also that the replacement is there first if it must be.
+// mayStopTroubled checks the same as mayLeaveTroubled. If the replacement must be there first, it also checks that.
 func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal

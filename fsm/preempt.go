@@ -42,7 +42,7 @@ func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 
 // MayTakeFrom returns nil if an instance of the group taker may preempt one of the group owner. The class of taker's
 // job must be higher. If both jobs have the same class, the class must allow it, the jobs must differ, and fair must
-// agree. Codes: not_found, conflict.
+// return nil. Codes: not_found, conflict.
 func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))

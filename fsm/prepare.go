@@ -69,8 +69,8 @@ func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) 
 	return model.HookSpec{}, false
 }
 
-// NeedsPreparing reports whether a stop must be prepared first. It must if it is planned, the instance is ready or
-// unready, and there is a before_stop hook, or there are gates that the agent checks once more. A forced stop isn't
+// NeedsPreparing reports whether a stop must be prepared first. A stop must be prepared if it is planned, the instance
+// is ready or unready, and there is a before_stop hook or a gate that the agent checks once more. A forced stop isn't
 // prepared.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
 	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready ||
@@ -97,8 +97,8 @@ func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	return s.evictionGates(inst)
 }
 
-// evictionGates returns the gates that the instance's group has for evictions. It returns nil if its mode is not
-// "when".
+// evictionGates returns the gates that an instance's group has for evictions. It returns nil unless the group's
+// eviction mode is "when".
 func (s *jobs) evictionGates(inst *Instance) []string {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeWhen {

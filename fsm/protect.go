@@ -23,7 +23,7 @@ type Member struct {
 	Group    model.GroupID
 	Slot     int
 	Node     model.NodeID
-	Volume   model.VolumeID // the first of its volumes
+	Volume   model.VolumeID // its copy of the first replicated volume
 	Held     bool           // it was in sync at least once, so it has data
 	Instance *Instance      // the instance that uses the copy and is not confirmed stopped; nil if there is only the copy
 }
@@ -205,7 +205,7 @@ func (s *State) AutoEvicting(node model.NodeID) bool {
 }
 
 // mayLoseCopy refuses to stop a running member that has the last reliable copy, whatever the cause. It allows the stop
-// if a person decided it (a bypass, a drain with force, the end of the job, a count of 0), if the policy of the drain
+// if a person decided it (a bypass, a drain with force, a stop of the job, a count of 0), if the policy of the drain
 // lets that copy go, or if the replacement is protected. Code: last_copy.
 func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
@@ -261,7 +261,7 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 }
 
 // covers reports whether a replacement has reached the state that a surge of its group waits for. A replica must be in
-// sync. If the instance that it replaces never held data, it must only be ready.
+// sync. If the instance that it replaces never held data, it is enough that the replica is ready.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -287,9 +287,9 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	return g.Eviction.SurgeWait
 }
 
-// keepsApart refuses to place a member on a node where a member of its group, of whatever slot, has not stopped, or may
-// run unknown to a restored state. Each copy needs its own machine, and two programs must never share a directory.
-// Code: anti_affinity_unsatisfied.
+// keepsApart refuses to place a member on a node where another member of its group, of whatever slot, has not stopped.
+// It also refuses if the node reports a member that a restore has lost from the state. Each copy needs its own machine,
+// and two programs must never share a directory. Code: anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil

@@ -23,7 +23,7 @@ const (
 // ByPolicy is the value of By in evictions and stops of a policy that a cordon triggered.
 const ByPolicy = "policy-cordon"
 
-// Rail lists what began within a window of cluster time.
+// Rail lists the stops or moves that began within a window of cluster time.
 type Rail struct {
 	Name  RailName `cbor:"1,keyasint"`
 	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first

@@ -83,7 +83,7 @@ func trimStatus(status *model.InstanceStatus) {
 	}
 }
 
-// newestStatuses keeps the newest status of each instance, at the position of its first one. It reuses list.
+// newestStatuses keeps the newest status of each instance, in the place of the instance's first one. It reuses list.
 func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	kept, at := list[:0], map[model.InstanceID]int{}
 	for _, status := range list {
@@ -99,7 +99,7 @@ func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	return kept
 }
 
-// lastReports keeps the last report of each transfer, at the position of its first one. It reuses list.
+// lastReports keeps the last report of each transfer, in the place of the transfer's first one. It reuses list.
 func lastReports(list []model.TransferReport) []model.TransferReport {
 	kept, at := list[:0], map[model.TransferID]int{}
 	for _, r := range list {
@@ -145,7 +145,7 @@ func boundedParts(h model.Holding) bool {
 	return len(h.Ports)+len(h.Copies) <= maxHoldingParts
 }
 
-// concerns reports whether a node takes part in a transfer.
+// concerns reports whether a node takes part in a transfer or keeps the old copy that the transfer left.
 func (t *Transfer) concerns(node model.NodeID) bool {
 	return node == t.From || node == t.To || node == t.Left.Old
 }

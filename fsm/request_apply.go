@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // the most requests stored for all actors
-	// the most requests stored for one actor; while more than this are stored in all, those older than requestMinimum are
-	// forgotten
+	maxRequests = 100_000 // stored requests of all actors at which more are refused
+	// stored requests of one actor at which more are refused; while more than this are stored in all, those older than
+	// requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
 	// an actor with fewer stored requests is never refused; from this number on, the texts of its refusals are not stored
 	minRequestsOfActor = 1_000

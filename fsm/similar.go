@@ -23,8 +23,8 @@ func (s *State) Similar(word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// similar returns at most three keys of a table: those nearest to word. At most a third of its letters may differ, and
-// at most three letters.
+// similar returns at most three keys of a table: those nearest to word. At most a third of the letters of word may
+// differ, and at most three letters.
 func similar[K ~string, V any](t Table[K, V], word K) []string {
 	var found []string
 	least := min(len(word)/3, 3)

@@ -89,14 +89,14 @@ func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	return Table[K, V]{header.Copy(), undo}
 }
 
-// put writes a row and returns the one that it replaced.
+// put writes a row. It returns the row that it replaced, if there was one.
 func (t Table[K, V]) put(key K, row V) (before V, had bool) {
 	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
 	return before, had
 }
 
-// del removes a row and returns it.
+// del removes a row and returns it, if there was one.
 func (t Table[K, V]) del(key K) (before V, had bool) {
 	if before, had = t.tree.Delete(key); had {
 		t.note(key, before, true)

@@ -46,8 +46,8 @@ type TransferOptions struct {
 // TransferSide is what one agent reported of its part.
 type TransferSide struct {
 	State model.TransferState `cbor:"1,keyasint,omitempty"`
-	Bytes int64               `cbor:"2,keyasint,omitempty"` // done
-	Total int64               `cbor:"3,keyasint,omitempty"` // to do; 0: not known yet
+	Bytes int64               `cbor:"2,keyasint,omitempty"` // done so far
+	Total int64               `cbor:"3,keyasint,omitempty"` // to do in all; 0 means not known yet
 	Sum   string              `cbor:"4,keyasint,omitempty"` // SHA-256 of the whole, once it is verified
 }
 
@@ -62,7 +62,7 @@ type TransferFailure struct {
 type TransferLeft struct {
 	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // the node that keeps the replaced copy
 	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when that copy is kept
-	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove it
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove the copy
 	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // the node on which a restored copy waits to be attached
 	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }

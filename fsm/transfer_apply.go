@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	keptTransfers = 200    // so many ended transfers that left nothing on a disk are kept
-	keptBackups   = 10_000 // with so many on record, no more are made
+	keptTransfers = 200    // the most ended transfers, of those that left nothing on a disk
+	keptBackups   = 10_000 // the most backups on record
 )
 
 // TransferOf returns the running transfer of a slot's volumes, if there is one.
@@ -129,7 +129,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		// the state may know only an old copy of the volume
+		// after a restore, the state may know only an old copy of the volume
 		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
@@ -154,7 +154,8 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// namesOf lists the names of all local volumes of first's slot, that of first at the beginning.
+// namesOf lists the names of the local volumes of the slot that first belongs to. The name of first is first in the
+// list.
 func (s *moves) namesOf(first *Volume) []string {
 	names := []string{first.Name}
 	for _, v := range s.slotVolumes(first.Group, first.Slot) {
@@ -378,7 +379,7 @@ func (s *State) callAgent(id model.NodeID) {
 	}
 }
 
-// bindVolumes records in the volumes in use which transfer works on them. If by is "", none does.
+// bindVolumes records in the volumes in use which transfer works on them. If by is "", no transfer does.
 func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return

@@ -71,7 +71,8 @@ func asError(refusal *model.Error) error {
 }
 
 // mayStep checks the conditions of a phase on the state to which the entry is applied, whatever the leader believed.
-// Data is copied only while nothing can write it, and replaces the old copy only after it was verified.
+// Data is copied only while nothing can write it, except by a live backup. It replaces the old copy only after it was
+// verified.
 func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
@@ -144,7 +145,7 @@ func (s *State) mayEnd(t *Transfer) *model.Error {
 	return model.Refuse(model.CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
 }
 
-// step moves a transfer to a phase. The caller has checked that it may.
+// step moves a transfer to a phase whose conditions mayStep has checked.
 func (s *State) step(t *Transfer, to model.TransferPhase) {
 	next := *t
 	next.Phase, next.Marks.Moved = to, s.Now
@@ -181,7 +182,7 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
-		// the found data is the volume's own, which was put aside, so it replaces nothing
+		// back: the found data is the volume's own data, which was put aside, so it replaces nothing
 		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i]
 		if next.Home != "" {
 			t.From = next.Home
@@ -319,7 +320,7 @@ func (c *BackupForget) apply(s *State) error {
 	return nil
 }
 
-// reportTransfer takes an agent's report about its part of a transfer.
+// reportTransfer records an agent's report about its part of a transfer.
 func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {

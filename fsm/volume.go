@@ -184,8 +184,8 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 	return epochs, held
 }
 
-// noteCopies updates the rows of copies when an instance's status changes. When a copy gets in sync, it is recorded
-// that it holds data, and the older copies of its slot are forgotten.
+// noteCopies updates the rows of copies when an instance's status changes. It records that a copy in sync holds data.
+// If the instance is in sync or has stopped, it also forgets the copies of the slot that nothing needs any more.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {

@@ -12,7 +12,7 @@ import (
 const namedVolumes = 10 // the most volumes that a refusal lists
 
 // LostWith lists, in order of id, the volumes whose data would be lost with a node. They have their home there, have
-// left data behind there, or have their last copy there as an old copy.
+// left data behind there, or have an old copy there that may be their last.
 func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {

@@ -6,7 +6,7 @@ import "github.com/outspan/outspan/model"
 // entries have carried it for wallProof.
 const (
 	wallSlack  = 5 * model.Second     // how much the clocks of servers may differ
-	wallGap    = 30 * 24 * model.Hour // for the first entry of a new leader, as all servers may have been down so long
+	wallGap    = 30 * 24 * model.Hour // for the first entry of a new leader: all servers may have been down that long
 	wallProof  = model.Minute
 	latestWall = 253_402_300_799_999 // the end of the year 9999; later times can't be formatted
 )
@@ -17,8 +17,9 @@ type WallDoubt struct {
 	Wall  int64      `cbor:"2,keyasint,omitempty"` // the wall clock of that entry
 }
 
-// tellTime takes over the clocks of an entry. Cluster time only grows. If the wall clock jumps, the jump is not
-// believed at first: s.Wall goes on with cluster time. How long rows are kept depends on cluster time alone.
+// tellTime takes over the clocks of an entry. Cluster time only grows. If the wall clock jumps beyond the limits above,
+// the jump is not believed at first: s.Wall goes on with cluster time. How long rows are kept depends on cluster time
+// alone.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)

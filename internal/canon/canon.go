@@ -1,5 +1,5 @@
-// Package canon writes and reads canonical CBOR without reflection. Writing allocates nothing but the output, and a
-// reader that needs one field allocates nothing.
+// Package canon writes and reads canonical CBOR without reflection. Writing allocates nothing but the output, except
+// for maps of more than eight keys. A reader that needs one field allocates nothing.
 package canon
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The major types of CBOR items.
+// Major types of CBOR items.
 const (
 	Uint     = 0
 	Negative = 1
@@ -16,7 +16,7 @@ const (
 	Map      = 5
 )
 
-// AppendHead writes the head of an item: its type, and its value or length in as few bytes as possible.
+// AppendHead appends the head of an item: its type, and its value or length in as few bytes as possible.
 func AppendHead(b []byte, major byte, n uint64) []byte {
 	major <<= 5
 	switch {
@@ -33,7 +33,7 @@ func AppendHead(b []byte, major byte, n uint64) []byte {
 		byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendInt writes a signed integer.
+// AppendInt appends a signed integer.
 func AppendInt(b []byte, n int64) []byte {
 	if n < 0 {
 		return AppendHead(b, Negative, uint64(-1-n))
@@ -41,12 +41,12 @@ func AppendInt(b []byte, n int64) []byte {
 	return AppendHead(b, Uint, uint64(n))
 }
 
-// AppendText writes a text string.
+// AppendText appends a text string.
 func AppendText(b []byte, text string) []byte {
 	return append(AppendHead(b, Text, uint64(len(text))), text...)
 }
 
-// AppendTexts writes a map of text strings, with its keys in the order of Compare.
+// AppendTexts appends a map of text strings, with its keys in the order of Compare.
 func AppendTexts(b []byte, m map[string]string) []byte {
 	var few [8]string
 	keys := few[:0]
@@ -76,7 +76,7 @@ type Reader struct {
 	failed bool
 }
 
-// NewReader returns a Reader of the CBOR in text. The results of Text and Texts share the memory of text.
+// NewReader returns a Reader of the CBOR in text. Strings that the reader returns share the memory of text.
 func NewReader(text string) Reader { return Reader{rest: text} }
 
 // Done reports whether everything was read without a failure.
