@@ -111,9 +111,9 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 }
 
 // Tolerated returns until when an instance stays on a node whose own agent reports troubles. leaves is false if the
-// troubles don't make the instance leave: the node has none; its group tolerates them forever or never leaves a node;
-// or instances may be placed on degraded nodes. It is also false if something else decides: the node is unreachable,
-// offline, draining or disabled, or a restore is not confirmed.
+// troubles don't make the instance leave: the node has none; the instance's group tolerates them forever or never
+// leaves a node; or instances may be placed on degraded nodes. leaves is also false if something else decides: the node
+// is unreachable, offline, draining or disabled, or a restore is not confirmed.
 func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)

@@ -115,7 +115,8 @@ func lastReports(list []model.TransferReport) []model.TransferReport {
 }
 
 // trimHoldings returns the holdings that the state will take from a full report. It returns at most one more than a
-// node has room for, so that the state learns that there are more. Those that hold a slot come first then.
+// node has room for, so that the state learns that there are more. If it must drop some, it keeps those that hold a
+// slot.
 func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil

@@ -14,7 +14,7 @@ type Transfer struct {
 	Kind  model.TransferKind `cbor:"2,keyasint"`
 	Group model.GroupID      `cbor:"3,keyasint"`
 	Slot  int                `cbor:"4,keyasint"`
-	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is the one that the request named
+	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is that of Volume
 	// where the volumes are; for a restore and an attach, where the volumes are that it replaces
 	From    model.NodeID    `cbor:"6,keyasint,omitempty"`
 	To      model.NodeID    `cbor:"7,keyasint,omitempty"` // empty for a backup
@@ -92,7 +92,8 @@ type Backup struct {
 	Index uint64         `cbor:"11,keyasint"`
 }
 
-// Volume returns the id of the volume that the request of the transfer named.
+// Volume returns the id of the transfer's first volume. For a migration and a backup, that is the volume that the
+// request named.
 func (t *Transfer) Volume() model.VolumeID { return model.NewVolumeID(t.Group, t.Slot, t.Names[0]) }
 
 // Volumes returns the ids of all the volumes of the transfer.
@@ -176,8 +177,8 @@ type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`
 }
 
-// BackupForget removes the record of a backup; the archive stays where it is. Codes: not_found; in_use if a running
-// transfer restores the backup.
+// BackupForget removes the record of a backup; the archive stays where it is. Codes: not_found; in_use while a transfer
+// restores the backup or attaches what was restored from it.
 type BackupForget struct {
 	ID model.BackupID `cbor:"1,keyasint"`
 }
