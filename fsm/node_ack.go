@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const eventInstances = 16 // instances that one event names
+const eventInstances = 16 // the most instances that one event lists
 
 func (c *NodeAck) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
@@ -47,7 +47,7 @@ func (c *NodeAck) apply(s *State) error {
 	return nil
 }
 
-// instanceNames lists instances for an event.
+// instanceNames joins ids for an event: the first eventInstances of them, and the number of the others.
 func instanceNames(ids []model.InstanceID) string {
 	var names []string
 	for _, id := range ids[:min(len(ids), eventInstances)] {
@@ -59,7 +59,7 @@ func instanceNames(ids []model.InstanceID) string {
 	return strings.Join(names, ", ")
 }
 
-// Acknowledged counts the instances on a node that can't be moved and that stay running because somebody acknowledged
+// Acknowledged counts the instances that stay running on a node because they can't be moved and somebody acknowledged
 // them.
 func (s *State) Acknowledged(n *Node) (total int) {
 	for _, id := range n.Acked {

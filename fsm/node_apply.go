@@ -8,14 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a node that keeps going offline gets no new placements.
+// A node that keeps going offline is flapping. After a return it is held back: it gets no new placements for a while.
 const (
-	flapWindow = 10 * model.Minute // outages closer together than this are flapping
-	flapHold   = 30 * model.Second
-	flapMax    = 30 * model.Minute
+	flapWindow = 10 * model.Minute // a return within this time after the last one counts as flapping
+	flapHold   = 30 * model.Second // how long the first time
+	flapMax    = 30 * model.Minute // how long at most
 )
 
-// setNode replaces a node's row and raises its version.
+// setNode replaces a node's row, raises its version, and emits an event if the node's state changes. It wakes the
+// agent's poll if the change concerns the agent.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	changed := before != nil && before.State() != after.State()
@@ -32,7 +33,7 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 }
 
-// stateEvent returns the event of a change of the node's state.
+// stateEvent returns the event for a change of the node's state from before to the present one.
 func (n *Node) stateEvent(before string) Event {
 	data := map[string]string{"name": n.Name}
 	if n.State() == model.NodeDegraded && n.Troubled() {
@@ -42,9 +43,9 @@ func (n *Node) stateEvent(before string) Event {
 		After: string(n.State()), Data: data}
 }
 
-// assignedAnew reports whether a change of the node's own row changes what its agent must run or know. The agent's
-// pending poll must then be answered. A new label does not count: waking the agent for it would cost a request for each
-// write.
+// assignedAnew reports whether a change of the node's own row changes what its agent must run or know. If so, the
+// agent's pending poll must be answered. A new label does not count: waking the agent for it would cost a request for
+// each write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
@@ -96,7 +97,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // its inventory is in, so Behind is not set again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // with the inventory in, Behind is not set again
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
@@ -119,8 +120,8 @@ func (c *NodeRegister) apply(s *State) error {
 	return nil
 }
 
-// flapHold returns how long a node that returns now is held back. That is 0 unless the last outage was recent; then it
-// is 30 s, doubled with each outage.
+// flapHold returns how long a node that returns now is held back, and until when. That is 0 unless the node's last
+// return was recent. Otherwise it is 30 s, doubled each time, up to 30 min.
 func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0
@@ -170,7 +171,8 @@ func (s *State) markLost(inst *Instance) {
 	s.observe(inst, status)
 }
 
-// TakesReport returns nil if a report of an agent with this epoch counts, or why not. Code: stale.
+// TakesReport returns nil if a report of an agent with this epoch counts. It refuses the report if the node is at
+// another epoch or is offline. Code: stale.
 func (n *Node) TakesReport(epoch uint64) *model.Error {
 	if n.Agent.Epoch == epoch && n.Health != model.HealthOffline {
 		return nil
@@ -208,7 +210,7 @@ func (c *NodeReport) apply(s *State) error {
 	return nil
 }
 
-// takeFactsGen records which generation of a node's facts the state has now.
+// takeFactsGen records the generation of the node's facts that c reports, if it is newer than the known one.
 func (s *State) takeFactsGen(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if c.FactsGen <= n.FactsGen {
@@ -220,8 +222,9 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. If it can't, it changes no later state either, so it needs no entry. A
-// report counts as news if the rows of s can't decide that, because s may be older than what the agent has seen.
+// News reports whether a report may change s. A report that can't change s can't change a later state either, so it
+// needs no entry. A report counts as news if s lacks a row that it names or would refuse it, because s may be older
+// than what the agent has seen.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {
@@ -239,8 +242,8 @@ func (c *NodeReport) News(s *State) bool {
 	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
 }
 
-// missing lists the instances that should be on a node and are not in its full report. It leaves out pending ones,
-// which were placed after the agent looked.
+// missing lists the instances that should be on a node but are not in its full report. It leaves out pending instances,
+// because the agent may not have known of them when it made the report.
 func (s *instances) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {
@@ -252,7 +255,8 @@ func (s *instances) missing(c *NodeReport) []*Instance {
 	return gone
 }
 
-// takeInventory ends a node's recovery: an instance that the full report lacks is gone.
+// takeInventory applies a full report: the instances that the report lacks are marked as failed, the node's recovery
+// ends, and what the agent runs without a row is recorded.
 func (s *State) takeInventory(c *NodeReport) {
 	for _, inst := range s.missing(c) {
 		status := inst.Status
@@ -291,7 +295,7 @@ func (c *NodeIntent) apply(s *State) error {
 	over := n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 	if over {
 		s.endDrainOf(n, model.PhaseCanceled, "node is "+string(c.Intent)+" now")
-		n, _ = s.Nodes.Get(c.ID) // the end of the drain may have written the row
+		n, _ = s.Nodes.Get(c.ID) // endDrainOf may have written the row
 	}
 	next := *n
 	next.Intent = c.Intent
@@ -302,7 +306,8 @@ func (c *NodeIntent) apply(s *State) error {
 	return nil
 }
 
-// intentEdge reports whether an operator may change the intent like this. Draining begins only by DrainStart.
+// intentEdge reports whether an operator may change the intent from one value to the other. Only DrainStart begins to
+// drain a node.
 func intentEdge(from, to model.Intent) bool {
 	switch to {
 	case model.IntentDisabled:

@@ -8,14 +8,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The two sides of a disk limit, in events.
+// Values of before and after in events about disk limits.
 const (
 	diskWithin = "within_limit"
 	diskAbove  = "above_limit"
 )
 
 // DiskUse returns how far an instance is above its disk limit. It returns false if the agent has reported no excess, if
-// the instance has ended, or if its node is offline.
+// the instance is terminal, or if its node is offline or unknown.
 func (s *fleet) DiskUse(inst *Instance) (model.DiskUse, bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health == model.HealthOffline || inst.Terminal() {
@@ -34,7 +34,8 @@ func diskUse(list []model.DiskUse, id model.InstanceID) (model.DiskUse, bool) {
 	return list[i], true
 }
 
-// keptDisk returns the disk uses known after a report. They stay as they were until the agent has measured.
+// keptDisk returns the disk uses to store after a report: those of the report if the agent has measured, otherwise the
+// stored ones.
 func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return n.Self.Disk
@@ -42,8 +43,8 @@ func keptDisk(n *Node, r *model.SelfReport) []model.DiskUse {
 	return toldDisk(r)
 }
 
-// toldDisk returns the disk uses of a report that are kept: each instance once, in order of id. A report without a
-// measurement has none.
+// toldDisk returns those disk uses of a report that the state keeps: valid ones above their limit, each instance once,
+// in order of id, at most MaxDiskUses. It returns nil if the agent has not measured.
 func toldDisk(r *model.SelfReport) []model.DiskUse {
 	if !r.Measured {
 		return nil
@@ -63,8 +64,8 @@ func toldDisk(r *model.SelfReport) []model.DiskUse {
 	return slices.Clip(kept)
 }
 
-// tellDisk emits an event for each instance that went above its disk limit, or below it again. It touches instances
-// whose numbers changed.
+// tellDisk emits an event for each instance that went above its disk limit, or back below it. It also touches the
+// instances whose numbers changed.
 func (s *State) tellDisk(n *Node, now []model.DiskUse) {
 	for _, u := range now {
 		before, above := diskUse(n.Self.Disk, u.ID)

@@ -2,13 +2,13 @@ package fsm
 
 import "maps"
 
-// withAgent returns l with the labels of the agent's configuration. What operators removed stays removed.
+// withAgent returns l with the labels of the agent's configuration. Labels that operators removed stay removed.
 func (l NodeLabels) withAgent(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)
 	return l.normal()
 }
 
-// set returns l after operators set labels, or removed those with an empty value.
+// set returns l after operators have set labels. An empty value removes a label.
 func (l NodeLabels) set(labels map[string]string) NodeLabels {
 	people := map[string]string{}
 	maps.Copy(people, l.People)
@@ -18,7 +18,8 @@ func (l NodeLabels) set(labels map[string]string) NodeLabels {
 	return l.normal()
 }
 
-// all returns the resulting labels: those of the agent, overridden by those of operators; nil if there are none.
+// all returns the resulting labels: those of the agent, overridden by those of operators. It returns nil if nobody set
+// any.
 func (l NodeLabels) all() map[string]string {
 	if len(l.Agent) == 0 && len(l.People) == 0 {
 		return nil
@@ -30,7 +31,7 @@ func (l NodeLabels) all() map[string]string {
 	return all
 }
 
-// normal returns l as it is decoded: without empty maps.
+// normal returns l with nil instead of empty maps, as it would be decoded.
 func (l NodeLabels) normal() NodeLabels {
 	if len(l.Agent) == 0 {
 		l.Agent = nil

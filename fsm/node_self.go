@@ -10,23 +10,23 @@ import (
 )
 
 // NodeSelf is what an agent reports of its own machine. A node with troubles is degraded: it gets no new instances, and
-// those that it has leave after their group's toleration.not_ready.
+// its instances leave after their group's toleration.not_ready.
 type NodeSelf struct {
-	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first trouble was reported; 0 without troubles
+	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first trouble came up; 0 without troubles
 	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
-	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of that report, in this epoch
+	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the last report, in this epoch
 	// Disk lists the instances above their disk limit, in order of id. They don't make the node degraded.
 	Disk []model.DiskUse `cbor:"4,keyasint,omitempty"`
-	// Ports lists the ports that the agent can't listen on, in order. They don't make the node degraded either.
+	// Ports lists the ports that the agent can't listen on, in order of port. They don't make the node degraded either.
 	Ports []model.PortProblem `cbor:"5,keyasint,omitempty"`
-	// Events counts the events that the agent's reports on its machine made.
+	// Events counts the events that resulted from the agent's reports on its machine.
 	Events SelfEvents `cbor:"6,keyasint,omitzero"`
 }
 
-// Troubled reports whether the node's own agent reports troubles, which make it degraded.
+// Troubled reports whether the node's own agent reports troubles. They make the node degraded.
 func (n *Node) Troubled() bool { return len(n.Self.Troubles) > 0 }
 
-// Shown returns the health that people see: degraded also for a node that is online and has troubles.
+// Shown returns the health that people see: a node that is online but has troubles is shown as degraded.
 func (n *Node) Shown() model.Health {
 	if n.Health == model.HealthOnline && n.Troubled() {
 		return model.HealthDegraded
@@ -34,7 +34,7 @@ func (n *Node) Shown() model.Health {
 	return n.Health
 }
 
-// Words describes the troubles; empty without any.
+// Words joins the reasons of the troubles. It returns an empty string if there are none.
 func (x *NodeSelf) Words() string {
 	reasons := make([]string, 0, len(x.Troubles))
 	for _, t := range x.Troubles {
@@ -43,7 +43,7 @@ func (x *NodeSelf) Words() string {
 	return strings.Join(reasons, "; ")
 }
 
-// checks lists the failing checks for an event: "ok" if none fails.
+// checks lists the failing checks for an event. It returns "ok" if none fails.
 func (x *NodeSelf) checks() string {
 	names := make([]string, 0, len(x.Troubles))
 	for _, t := range x.Troubles {
@@ -52,7 +52,7 @@ func (x *NodeSelf) checks() string {
 	return cmp.Or(strings.Join(names, ", "), "ok")
 }
 
-// keptTroubles returns the troubles of a report that are kept: known checks, each once, in order.
+// keptTroubles returns those troubles of a report that the state keeps: known checks, each check once, in order.
 func keptTroubles(r *model.SelfReport) []model.Trouble {
 	var kept []model.Trouble
 	for _, check := range model.SelfChecks() {
@@ -66,7 +66,7 @@ func keptTroubles(r *model.SelfReport) []model.Trouble {
 }
 
 // takeSelf records what an agent reports of its own machine. A full report without that part comes from an agent that
-// checks nothing.
+// checks nothing, and clears what was recorded.
 func (s *State) takeSelf(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.newsOfSelf(n) {
@@ -74,7 +74,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	}
 	defer s.boundSelfEvents(n)()
 	next := *n
-	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // a late, older report then changes nothing
+	next.Self = NodeSelf{Gen: n.Self.Gen, Events: n.Self.Events} // Gen stays, so an older, late report is ignored
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
@@ -94,14 +94,15 @@ func (s *State) takeSelf(c *NodeReport) {
 	s.emit(next.checksEvent(n.Self.checks()))
 }
 
-// checksEvent returns the event of a change in the failing checks.
+// checksEvent returns the event for a change of the failing checks. before lists those from before the change.
 func (n *Node) checksEvent(before string) Event {
 	return Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
 		Before: before, After: n.Self.checks(),
 		Data: map[string]string{"name": n.Name, "reason": n.Self.Words()}}
 }
 
-// newsOfSelf reports whether a report changes what is known of the agent's own machine.
+// newsOfSelf reports whether a report changes what is recorded of the agent's own machine. That is so if its part about
+// the machine is newer, or if it is a full report without such a part and something is recorded.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
 		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0)
@@ -110,8 +111,9 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 }
 
 // Tolerated returns until when an instance stays on a node whose own agent reports troubles. leaves is false if the
-// instance stays however long they last: the node has none, its group tolerates them forever or never leaves a node, a
-// drain or the operator decides, or instances may be placed on degraded nodes.
+// troubles don't make the instance leave: the node has none; the instance's group tolerates them forever or never
+// leaves a node; or instances may be placed on degraded nodes. leaves is also false if something else decides: the node
+// is unreachable, offline, draining or disabled, or a restore is not confirmed.
 func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)
@@ -129,8 +131,8 @@ func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	return 0, false
 }
 
-// mayLeaveTroubled refuses a stop for node_not_ready if the node has recovered, if its group still tolerates the
-// trouble, or if too many nodes are degraded. Codes: stale, mass_offline_hold.
+// mayLeaveTroubled refuses a stop for node_not_ready if nothing makes the instance leave its node yet (see Tolerated),
+// or during a hold. Codes: stale, mass_offline_hold.
 func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	until, leaves := s.Tolerated(inst)
 	switch {
@@ -143,7 +145,7 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	return nil
 }
 
-// mayStopTroubled is mayLeaveTroubled, and also checks that the replacement comes first where it must.
+// mayStopTroubled checks the same as mayLeaveTroubled. If the replacement must be there first, it also checks that.
 func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PeerState returns the state of the instance as the others of its group see it; "" for nil.
+// PeerState returns the state of the instance as the other instances of its group see it. It returns "" if i is nil.
 func (i *Instance) PeerState() model.PeerState {
 	switch {
 	case i == nil:
@@ -26,7 +26,7 @@ func (i *Instance) PeerState() model.PeerState {
 // listed reports whether the other instances of the group see this one.
 func (i *Instance) listed() bool { return i.agentKnows() && i.holdsClaims() }
 
-// PeersOf iterates over the instances of a group that its other instances see, by slot.
+// PeersOf iterates over the instances of a group that the group's other instances see, in order of slot.
 func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for i := range s.InstancesOf(group) {
@@ -37,8 +37,8 @@ func (s *instances) PeersOf(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// movePeers records that a node's name or address changed, in the groups with instances there. Readers of their peers
-// wake up.
+// movePeers records a change of a node's name or address in each group that has instances on the node. It wakes the
+// readers of these groups' peers.
 func (s *State) movePeers(node model.NodeID) {
 	for i := range s.InstancesOn(node) {
 		if group, ok := s.Groups.Get(i.Group); ok && group.PeersAt != s.Index {

@@ -6,11 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mayPreempt checks a stop for the cause preempted by the rules of docs/model.md, "Preemption". The stop must be in one
-// group of commands with the placement that it makes room for. The class of the instance must be strictly lower (or
-// equal, where that is fair), and its role must allow the stop. The caller checks budgets. Only lower classes are ever
-// stopped, and equal ones only if the shares become more equal, so no chain of preemptions comes back to where it
-// began.
+// mayPreempt checks a stop with the cause "preempted" (docs/model.md, "Preemption"). The stop must be in the same group
+// of commands as the placement that it makes room for. The class of the instance must be lower, or equal if the shares
+// become more equal, so no chain of preemptions comes back to where it began. The role of the instance must allow the
+// stop. The caller checks budgets.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
@@ -30,7 +29,8 @@ func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	return s.Movable(inst)
 }
 
-// preemptor finds the placement in the current group of commands that awaits the instance.
+// preemptor finds the placement of the instance id in the current group of commands. It returns nil if there is none
+// that awaits the victim.
 func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	for _, c := range s.entry.group {
 		if place, ok := c.(*InstancePlace); ok && place.ID == id && slices.Contains(place.Awaits, victim) {
@@ -40,9 +40,9 @@ func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	return nil
 }
 
-// MayTakeFrom returns nil if an instance of one group may preempt one of another. Its class must be higher. An equal
-// class will do if that class allows it and the other job's share is greater than the taker's would become. Code:
-// conflict.
+// MayTakeFrom returns nil if an instance of the group taker may preempt one of the group owner. The class of taker's
+// job must be higher. If both jobs have the same class, the class must allow it, the jobs must differ, and fair must
+// return nil. Codes: not_found, conflict.
 func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))
@@ -65,9 +65,9 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	return s.fair(taker, a, b)
 }
 
-// fair returns nil if taking one instance from the owner's job strictly lowers the largest share of the class: the
-// owner has that share, and the taker's job stays below it with one more. The sorted shares then only ever go down, so
-// preemption ends.
+// fair returns nil if the job from has the largest share of its class, and the job to stays below that share with one
+// more instance of the group taker. Each such preemption lowers the list of shares, sorted from the largest, so
+// preemptions come to an end.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
@@ -94,7 +94,7 @@ func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
 	return shares
 }
 
-// shareOf returns the share of one instance of a group.
+// shareOf returns what one instance of a group adds to its job's share.
 func (s *State) shareOf(group model.GroupID) int64 {
 	spec, ok := s.Policy(group)
 	if !ok {
@@ -103,8 +103,9 @@ func (s *State) shareOf(group model.GroupID) int64 {
 	return s.ClaimsOf(spec, nil).Resources.MemoryBytes
 }
 
-// mayAwait checks what a placement awaits: instances of its node that begin to stop for it in the same group of
-// commands. The placement must not fit without them. Codes: stale, invalid.
+// mayAwait checks the instances that a placement awaits: they must be on its node and begin to stop for it in the same
+// group of commands. The placement must not fit without their room, and the node must not have changed since it was
+// chosen. Codes: stale, invalid.
 func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Error {
 	if c.NodeVersion != 0 && c.NodeVersion != node.Version || c.NodeVersion == 0 && len(c.Awaits) > 0 {
 		return model.Refuse(model.CodeStale, "node %s changed since it was chosen", node.Name)

@@ -7,34 +7,36 @@ import (
 )
 
 const (
-	prepareSlack   = 10 * model.Second // added to the hook's timeout, for the agent to report the result
-	firstRetry     = 5 * model.Second  // wait after an aborted preparation, doubled at each one in a row
+	prepareSlack   = 10 * model.Second // added to the hook's timeout, so that the agent can report the result
+	firstRetry     = 5 * model.Second  // wait after an aborted preparation, doubled after each further one in a row
 	longestRetry   = 5 * model.Minute
 	maxHookMessage = 400 // bytes
 )
 
 // InstancePrepare begins the preparation of a planned stop. The agent runs the before_stop hook and checks the member's
-// own gates while the instance still serves. The budget's unit is held from now on. Every check of the stop is made,
-// except those that the hook may change. Codes: those of InstanceStop, and conflict while a preparation goes on.
+// own gates while the instance still serves. A unit of the budget is held from now on. All checks of the stop are made,
+// except those of gates that the hook may change. Codes: those of InstanceStop, and conflict while a preparation goes
+// on.
 type InstancePrepare struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
 	By     string           `cbor:"3,keyasint,omitempty"`
 	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // of the stop that follows
-	Bypass bool             `cbor:"5,keyasint,omitempty"` // as with InstanceStop
+	Bypass bool             `cbor:"5,keyasint,omitempty"` // as in InstanceStop
 	Facts  []FactsRef       `cbor:"6,keyasint,omitempty"`
-	Asked  bool             `cbor:"7,keyasint,omitempty"` // as with InstanceStop
+	Asked  bool             `cbor:"7,keyasint,omitempty"` // as in InstanceStop
 }
 
-// InstanceRelease ends a preparation without a stop and gives the budget's unit back. Failure says that it was aborted;
-// the next one then waits, longer each time. Code: stale if that preparation is over.
+// InstanceRelease ends a preparation without a stop and gives the unit of the budget back. If Failure is not empty, the
+// preparation was aborted, and the next one waits, longer each time. Codes: not_found; stale if the preparation with
+// this Seq is over.
 type InstanceRelease struct {
 	ID      model.InstanceID `cbor:"1,keyasint"`
 	Seq     uint64           `cbor:"2,keyasint"`
 	Failure string           `cbor:"3,keyasint,omitempty"`
 }
 
-// outside reports whether a cause is from outside the job. Roles and gates apply to those causes.
+// outside reports whether a cause comes from outside the job. Roles and gates apply to such causes.
 func outside(c model.Cause) bool {
 	switch c {
 	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted,
@@ -45,7 +47,7 @@ func outside(c model.Cause) bool {
 }
 
 // gated reports whether roles and gates apply to a stop. They don't apply to the stop with which a transfer of the
-// instance's volumes begins: that is the planned way to move what must not be evicted.
+// instance's volumes begins: a transfer is the planned way to move what must not be evicted.
 func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
@@ -53,7 +55,7 @@ func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	return outside(cause)
 }
 
-// Hook returns the hook with this name in the instance's own spec.
+// Hook returns the hook with this name from the spec that the instance runs.
 func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
@@ -67,8 +69,9 @@ func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) 
 	return model.HookSpec{}, false
 }
 
-// NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a
-// hook, or there are gates that the agent checks once more. A forced stop isn't prepared.
+// NeedsPreparing reports whether a stop must be prepared first. A stop must be prepared if it is planned, the instance
+// is ready or unready, and there is a before_stop hook or a gate that the agent checks once more. A forced stop isn't
+// prepared.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
 	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready ||
 		s.forced(cause, by) {
@@ -86,7 +89,7 @@ func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) boo
 	return len(s.GatesOf(inst, cause)) > 0
 }
 
-// GatesOf returns the gates that a stop of an instance for a cause must pass; none for a cause of its own job.
+// GatesOf returns the gates that a stop of an instance for a cause must pass. It returns nil if gates don't apply.
 func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	if !s.gated(inst, cause) {
 		return nil
@@ -94,7 +97,8 @@ func (s *State) GatesOf(inst *Instance, cause model.Cause) []string {
 	return s.evictionGates(inst)
 }
 
-// evictionGates returns the gates of an instance's eviction, if it has any.
+// evictionGates returns the gates that an instance's group has for evictions. It returns nil unless the group's
+// eviction mode is "when".
 func (s *jobs) evictionGates(inst *Instance) []string {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -103,14 +107,15 @@ func (s *jobs) evictionGates(inst *Instance) []string {
 	return policy.Eviction.When
 }
 
-// forced reports whether a drain with force asks for a stop. Such a drain also stops instances whose role says that
-// they must stay.
+// forced reports whether a stop is requested by a drain with force. Such a drain also stops instances whose role says
+// that they must stay.
 func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
 }
 
-// Prepared reports whether an instance's preparation is done, so that its stop may begin.
+// Prepared reports whether an instance's preparation is done, so that its stop may begin. A failed hook counts as done
+// if its on_failure is "continue".
 func (s *jobs) Prepared(inst *Instance) bool {
 	result := inst.Status.Hook
 	if !inst.Eviction.Preparing || result == nil || result.Seq != inst.Eviction.Seq {
@@ -120,12 +125,13 @@ func (s *jobs) Prepared(inst *Instance) bool {
 	return result.OK || has && hook.OnFailure == model.HookContinue
 }
 
-// MayEvict returns nil if the role and the gates of an instance allow a stop for a cause, whatever budgets say. Codes:
-// volume_local, role_never, and the code of the gate.
+// MayEvict returns nil if the role and the gates of an instance allow a stop for a cause. It does not look at budgets.
+// It allows a forced stop, and the stop of an instance that is not known to run. Codes: volume_local, role_never, and
+// the code of the gate.
 func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice GateChoice) *model.Error {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending, model.ObservedStopped:
-		return nil // nothing runs
+		return nil // nothing is known to run
 	}
 	if !s.gated(inst, cause) || s.forced(cause, by) {
 		return nil
@@ -140,8 +146,8 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 	return s.CheckGates(inst, s.evictionGates(inst), choice)
 }
 
-// BeforeHook returns which gates count before an instance is prepared. Its own are left out if there is a hook, which
-// may change what they check.
+// BeforeHook returns which gates count before an instance is prepared. If there is a before_stop hook, the instance's
+// own gates don't count, because the hook may change what they check.
 func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
@@ -149,7 +155,8 @@ func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	return EveryGate
 }
 
-// unprepared refuses a stop that must be prepared and is not.
+// unprepared refuses a stop that must be prepared and is not. A person's stop with a bypass needs no preparation. Code:
+// stopping.
 func (s *State) unprepared(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Bypass && c.Cause == model.CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
 		return nil
@@ -184,9 +191,8 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// prepareFirst begins the preparation of a stop that a person asks for; the leader continues from there. With Avoid,
-// the group avoids the node from now on, as with a surge. An eviction that waits for something else becomes the
-// person's.
+// prepareFirst begins the preparation of a stop that a person requests; the leader continues from there. If c.Avoid is
+// set, the group avoids the node from now on, as with a surge.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
@@ -201,9 +207,9 @@ func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	return nil
 }
 
-// takeOver makes an earlier eviction request of an instance, of whatever cause, that of the person who stops it now. It
-// counts as the same request (L8). So the stop no longer waits for what the other one waited for, such
-// as a replacement. The eviction of a member stays as it is: it also decides where its copy goes.
+// takeOver turns an earlier eviction request of an instance, whatever its cause, into that of the person who stops it
+// now. It counts as the same request (L8). So the stop no longer waits for what the earlier request waited for, such as
+// a replacement. The eviction of a member does not change, because it also decides where the member's copy goes.
 func (c *InstanceStop) takeOver(s *State) {
 	inst, _ := s.Instances.Get(c.ID)
 	if _, member := s.MemberOf(inst); member || inst.Eviction.Cause == c.Cause && !inst.Eviction.Surge {
@@ -215,8 +221,8 @@ func (c *InstanceStop) takeOver(s *State) {
 	s.setInstance(inst, &next)
 }
 
-// soleOfRate allows one preparation at a time in a group whose stops have a rate. A second instance would be refused
-// when it is prepared.
+// soleOfRate allows one preparation at a time in a group whose stops have a rate. Otherwise a second instance could be
+// prepared and then be refused its stop. Code: budget_rate.
 func (s *State) soleOfRate(inst *Instance, cause model.Cause) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Budget.RateMax == 0 || !cause.Voluntary() {
@@ -245,13 +251,13 @@ func (s *State) prepare(inst *Instance, c *InstancePrepare) {
 	next.Eviction.Seq++
 	next.Eviction.RetryAt = s.Now.Add(s.prepareTime(inst) + prepareSlack)
 	next.Status.Hook = nil
-	if c.Grace != nil && !c.Asked { // an eviction that was requested before has its grace in the row
+	if c.Grace != nil && !c.Asked { // if Asked, the row already has the eviction's grace
 		next.Marks.GraceOverride = c.Grace
 	}
 	s.setInstance(inst, &next)
 }
 
-// prepareTime is how long an agent may take to prepare a stop.
+// prepareTime returns how long an agent may take to prepare a stop.
 func (s *jobs) prepareTime(inst *Instance) model.Duration {
 	if h, has := s.Hook(inst, model.HookBeforeStop); has {
 		return h.Timeout
@@ -289,21 +295,21 @@ func (c *InstanceRelease) apply(s *State) error {
 	return nil
 }
 
-// endPreparation gives up the preparation of an instance that no longer runs, or should not run any more. It is called
-// for every row that is written, so the held unit is given back in the same entry.
+// endPreparation ends the preparation of an instance that no longer runs, or should not run any more. It is called for
+// every row that is written, so the unit of the budget is given back in the same entry.
 func (i *Instance) endPreparation() {
 	if i.Eviction.Preparing && (i.Desired != model.DesiredRunning || !i.runs()) {
 		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
 	}
 }
 
-// runs reports whether the instance's program runs, as far as anybody knows.
+// runs reports whether the instance's program runs and is not draining, as far as is known.
 func (i *Instance) runs() bool {
 	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// keepReported bounds what an agent reported in a status. It keeps facts only while the instance runs. If the status
-// has no result of a preparation, the known one stays.
+// keepReported prepares a status from an agent for the row: it bounds the facts and the message of the hook. It keeps
+// facts only while the instance runs. If the status has no result of a preparation, the known result stays.
 func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
@@ -318,7 +324,8 @@ func keepReported(known, status *model.InstanceStatus) {
 	}
 }
 
-// overridden lists what a forced stop did not wait for, for its event. It is empty for any other stop.
+// overridden lists, for the event of a stop with force or a bypass, what the stop did not wait for. It returns an empty
+// string if there is nothing to list.
 func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 	if !(s.forced(c.Cause, c.By) || c.Bypass) || !inst.runs() {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ParseDrainPolicy reads a policy, by its name or its alias.
+// ParseDrainPolicy returns the policy with this name or alias. It returns false if there is none.
 func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	if text == model.PolicyEvictLastAlias {
 		return model.PolicyEvictLast, true
@@ -23,9 +23,9 @@ type Member struct {
 	Group    model.GroupID
 	Slot     int
 	Node     model.NodeID
-	Volume   model.VolumeID // the first of its volumes
+	Volume   model.VolumeID // its copy of the first replicated volume
 	Held     bool           // it was in sync at least once, so it has data
-	Instance *Instance      // one that is not confirmed stopped; nil if there is only the copy
+	Instance *Instance      // the instance that uses the copy and is not confirmed stopped; nil if there is only the copy
 }
 
 // running reports whether a program uses the copy.
@@ -34,7 +34,7 @@ func (m *Member) running() bool {
 		model.ObservedUnready, model.ObservedDraining)
 }
 
-// MemberOf returns the member that an instance is; false if its group isn't replicated.
+// MemberOf returns the member that an instance belongs to. It returns false if the instance has no replicated volume.
 func (s *State) MemberOf(inst *Instance) (Member, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
@@ -87,9 +87,9 @@ func (s *fleet) InSync(inst *Instance) bool {
 	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
-// Protected reports whether a member is a reliable copy: in sync now, not to be evicted, and on a known, online node
-// that is meant to stay. Together with Last it is the one rule for what is evicted, for what blocks, and for what Apply
-// refuses to stop (L16).
+// Protected reports whether a member is a reliable copy: it is in sync now, it is not to be evicted, and its node is
+// active, online and without troubles. Together with Last, this rule decides what is evicted, what blocks a drain, and
+// what Apply refuses to stop (L16).
 func (s *fleet) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
@@ -136,8 +136,8 @@ func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	return false
 }
 
-// MemberBlocks returns why a member keeps a drain from ending under a policy, or nil. Codes: replica_evicting while it
-// is to be evicted, replica_last_healthy otherwise.
+// MemberBlocks returns why a member keeps a drain from ending under a policy, or nil. Codes: replica_evicting if the
+// policy wants the member evicted, replica_last_healthy otherwise.
 func (s *State) MemberBlocks(m Member, p model.DrainPolicy) *model.Error {
 	last := s.Last(m)
 	switch {
@@ -157,7 +157,8 @@ func (m Member) String() string {
 	return fmt.Sprintf("the kept copy of slot %d of %s", m.Slot, m.Group)
 }
 
-// PolicyFor returns the policy of a drain: its own, or else the setting. With force it is always-allow.
+// PolicyFor returns the policy that applies to a drain: always-allow if the drain has force, else its own policy, else
+// the setting node_drain_policy.
 func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	if d.Options.Force {
 		return model.PolicyAlwaysAllow
@@ -169,9 +170,9 @@ func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	return p
 }
 
-// PolicyOn returns the policy of a node, in whose name it acts, and whether it acts now. That is the policy of the
-// node's running drain, which acts once the node's turn has come. Otherwise it is the setting, which acts on a cordoned
-// node if cordons trigger evictions (L7).
+// PolicyOn returns the policy of a node, in whose name it acts, and whether it acts now. If a drain of the node runs,
+// that is the drain's policy, which acts once the node's turn has come. Otherwise it is the setting, which acts on a
+// cordoned node if cordons trigger evictions (L7).
 func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	if d, running := s.RunningDrain(n); running {
 		part, _ := d.Node(n.ID)
@@ -181,9 +182,8 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. On an offline or
-// unknown node no policy acts. On a node that is not drained, it acts only if the node is cordoned and cordons trigger
-// evictions.
+// PolicyMarks reports whether the policy of an instance's node wants the instance evicted, and in whose name. Only
+// members that should run are evicted by a policy. No policy acts on an offline or unknown node.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
@@ -194,8 +194,7 @@ func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	return by, acts && m.Marked(p, s.Last(m))
 }
 
-// AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody
-// asked (L8).
+// AutoEvicting reports whether the policy, and not a person, has requested the eviction of a member on the node (L8).
 func (s *State) AutoEvicting(node model.NodeID) bool {
 	for m := range s.MembersOn(node) {
 		if m.Instance != nil && m.Instance.Eviction.Requested && m.Instance.Eviction.Automatic {
@@ -205,8 +204,9 @@ func (s *State) AutoEvicting(node model.NodeID) bool {
 	return false
 }
 
-// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless a person decided it (a bypass,
-// a drain with force, the end of the job, a count of 0) or the policy of the drain lets that copy go. Code: last_copy.
+// mayLoseCopy refuses to stop a running member that has the last reliable copy, whatever the cause. It allows the stop
+// if a person decided it (a bypass, a drain with force, a stop of the job, a count of 0), if the policy of the drain
+// lets that copy go, or if the replacement is protected. Code: last_copy.
 func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
 	if !ok || !m.Held || !m.running() || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
@@ -231,8 +231,9 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
-// mayDrainMember checks whether a drain may stop a member. A member that the policy wants evicted must have its copy
-// elsewhere first. One that the policy lets go may be stopped at once.
+// mayDrainMember checks whether a drain may stop a member. If the policy wants the member evicted, its copy must be
+// elsewhere first, unless the drain accepts downtime of the group. Any other member may be stopped at once. Code:
+// replica_evicting.
 func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error {
 	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
 		return nil
@@ -240,7 +241,8 @@ func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error 
 	return s.builtElsewhere(inst)
 }
 
-// mayPolicyStop checks whether the policy that a cordon triggered may stop an instance.
+// mayPolicyStop checks whether the policy that a cordon triggered may stop an instance: the policy must still want it
+// evicted, and its copy must be elsewhere. Codes: stale, replica_evicting.
 func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	if by, marks := s.PolicyMarks(inst); !marks || by != ByPolicy || !inst.Eviction.Requested {
 		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
@@ -248,8 +250,8 @@ func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	return s.builtElsewhere(inst)
 }
 
-// builtElsewhere refuses to stop a member before its replacement has its copy. A member of a slot that may never have
-// two instances stops first.
+// builtElsewhere refuses to stop a member before its replacement has its copy. A member whose slot may never have two
+// instances stops first, so it is not refused. Code: replica_evicting.
 func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
@@ -259,7 +261,7 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 }
 
 // covers reports whether a replacement has reached the state that a surge of its group waits for. A replica must be in
-// sync, unless the instance that it replaces never held data.
+// sync. If the instance that it replaces never held data, it is enough that the replica is ready.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -274,10 +276,10 @@ func (s *State) covers(next *Instance) bool {
 	return s.InSync(next)
 }
 
-// Covers is covers, for callers that plan stops.
+// Covers exports covers to callers that plan stops.
 func (s *State) Covers(next *Instance) bool { return s.covers(next) }
 
-// surgeWait returns what a surge waits for. g may be nil.
+// surgeWait returns what a surge waits for. It returns WaitReady if g is nil.
 func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	if g == nil {
 		return model.WaitReady
@@ -285,9 +287,9 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 	return g.Eviction.SurgeWait
 }
 
-// keepsApart refuses to place a member on a node that has another member of its group, or the last instance of the same
-// slot if that has not stopped. Each copy needs its own machine, and two programs never share a directory. Code:
-// anti_affinity_unsatisfied.
+// keepsApart refuses to place a member on a node where another member of its group, of whatever slot, has not stopped.
+// It also refuses if the node reports a member that a restore has lost from the state. Each copy needs its own machine,
+// and two programs must never share a directory. Code: anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil
@@ -308,7 +310,8 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 	return nil
 }
 
-// UnknownMember finds an instance of a group on a node that a restore has lost from the state, but that holds its slot.
+// UnknownMember finds an instance of a group that a restore has lost from the state, but that a node reports and that
+// holds its slot.
 func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {

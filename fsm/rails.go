@@ -9,21 +9,21 @@ import (
 // RailName names a rate that is counted across the whole cluster, whoever leads.
 type RailName string
 
-// The rates.
+// The names of the rates.
 const (
-	RailStops RailName = "stops" // stops without an order: by the rescheduler, and by the policy on a cordoned node
+	RailStops RailName = "stops" // stops that nobody ordered: by the rescheduler, and by the policy on a cordoned node
 	RailMoves RailName = "moves" // moves that the rescheduler began
 )
 
 const (
 	railWindow  = 60 * model.Second
-	railPercent = 5 // of all instances that should run may be stopped in a window, but always one
+	railPercent = 5 // % of the instances that should run may be stopped in a window, but at least one
 )
 
-// ByPolicy is the value of By in the marks and stops of a policy that a cordon triggered.
+// ByPolicy is the value of By in evictions and stops of a policy that a cordon triggered.
 const ByPolicy = "policy-cordon"
 
-// Rail lists what began within a window of cluster time.
+// Rail lists the stops or moves that began within a window of cluster time.
 type Rail struct {
 	Name  RailName `cbor:"1,keyasint"`
 	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first
@@ -36,7 +36,7 @@ type Tick struct {
 }
 
 // begun returns how many stops or moves began within the window before now, and when the oldest of them leaves the
-// window; Never if there is none.
+// window. next is Never if none began.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
@@ -65,12 +65,13 @@ func (s *State) spendRail(name RailName, window model.Duration) {
 	s.putRail(&next)
 }
 
-// unordered reports whether a stop is without an order; see RailStops.
+// unordered reports whether nobody ordered the stop: the rescheduler decided it, or the policy on a cordoned node.
 func (c *InstanceStop) unordered() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }
 
-// spendStop counts a stop without an order. An instance that is down already, or never began to run, costs nothing.
+// spendStop counts a stop that nobody ordered. The stop of an instance that is already down, or never began to run,
+// costs nothing.
 func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
@@ -81,8 +82,8 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// RailLimit returns how many instances may be stopped within a minute without an order: 5 % of those that should run,
-// but always one.
+// RailLimit returns how many instances may be stopped within a minute although nobody ordered it: 5 % of those that
+// should run, but at least one.
 func (s *jobs) RailLimit() int {
 	running := 0
 	for _, g := range s.Groups.All() {
@@ -91,13 +92,14 @@ func (s *jobs) RailLimit() int {
 	return max(1, running*railPercent/100)
 }
 
-// RailRoom returns how many more stops without an order may begin now. If that is none, next is when the next one may.
+// RailRoom returns how many more stops that nobody ordered may begin now, and when the oldest counted stop leaves the
+// window.
 func (s *State) RailRoom() (room int, next model.Time) {
 	n, next := s.begun(RailStops, railWindow)
 	return max(s.RailLimit()-n, 0), next
 }
 
-// checkRail returns nil if one more stop without an order may begin now. Code: actor_rate.
+// checkRail returns nil if one more stop that nobody ordered may begin now. Code: actor_rate.
 func (s *State) checkRail() *model.Error {
 	room, next := s.RailRoom()
 	if room > 0 {

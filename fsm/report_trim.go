@@ -19,8 +19,8 @@ func (c *NodeReport) CheckSize() *model.Error {
 	return nil
 }
 
-// NamesUnknown reports whether a report names something that s does not know, or not on this node. A state that is
-// older than what the agent has seen may not know it yet.
+// NamesUnknown reports whether a report names an instance or a transfer that s does not have on the report's node, or
+// lists holdings of another incarnation. If so, s may be older than what the agent has seen.
 func (c *NodeReport) NamesUnknown(s *State) bool {
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
@@ -35,8 +35,8 @@ func (c *NodeReport) NamesUnknown(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops the parts of a report that no state from s on would take: parts about other nodes, duplicates, and what
-// exceeds bounds. The log keeps the rest. s must not be older than what the agent has seen.
+// Trim drops the parts of a report that neither s nor a later state would take: parts about other nodes, duplicates,
+// and what exceeds bounds. So the log does not store them. s must not be older than what the agent has seen.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
@@ -72,7 +72,7 @@ func (c *NodeReport) Trim(s *State) {
 	}
 }
 
-// trimStatus cuts an agent's status of one instance to what a row keeps.
+// trimStatus cuts an agent's status of one instance to what a row can hold.
 func trimStatus(status *model.InstanceStatus) {
 	status.Reason = model.ClipText(status.Reason, maxAgentText)
 	status.Facts = CleanFacts(status.Facts)
@@ -83,7 +83,7 @@ func trimStatus(status *model.InstanceStatus) {
 	}
 }
 
-// newestStatuses keeps the newest status of each instance, at the position of its first one. It reuses list.
+// newestStatuses keeps the newest status of each instance, in the place of the instance's first one. It reuses list.
 func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	kept, at := list[:0], map[model.InstanceID]int{}
 	for _, status := range list {
@@ -99,7 +99,7 @@ func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	return kept
 }
 
-// lastReports keeps the last report of each transfer, at the position of its first one. It reuses list.
+// lastReports keeps the last report of each transfer, in the place of the transfer's first one. It reuses list.
 func lastReports(list []model.TransferReport) []model.TransferReport {
 	kept, at := list[:0], map[model.TransferID]int{}
 	for _, r := range list {
@@ -114,8 +114,9 @@ func lastReports(list []model.TransferReport) []model.TransferReport {
 	return kept
 }
 
-// trimHoldings returns the holdings of a report that count. It keeps one more than a node has room for, so that the
-// state learns that there are more.
+// trimHoldings returns the holdings that the state will take from a full report. It returns at most one more than a
+// node has room for, so that the state learns that there are more. If it must drop some, it keeps those that hold a
+// slot.
 func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
@@ -129,7 +130,8 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	return list
 }
 
-// boundedParts reports whether a holding has no more ports and volumes, and no longer names, than an instance can have.
+// boundedParts reports whether a holding has no more ports and volumes, and no longer names of them, than an instance
+// can have.
 func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {
@@ -144,7 +146,7 @@ func boundedParts(h model.Holding) bool {
 	return len(h.Ports)+len(h.Copies) <= maxHoldingParts
 }
 
-// concerns reports whether a node takes part in a transfer.
+// concerns reports whether a node takes part in a transfer or keeps the old copy that the transfer left.
 func (t *Transfer) concerns(node model.NodeID) bool {
 	return node == t.From || node == t.To || node == t.Left.Old
 }

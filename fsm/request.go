@@ -12,9 +12,9 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
-// Conflict refuses to answer an actor's request with the stored outcome of this one, unless both are the same request
-// of the same actor. Whoever learns another actor's request id must not learn what came of it. body is the hash of the
-// new request. Code: request_id_conflict.
+// Conflict refuses to answer a new request of an actor with the outcome that r stores, unless the request and the actor
+// are the same. An actor that learns another actor's request id must not learn the outcome of that request. body is the
+// hash of the new request's body. Code: request_id_conflict.
 func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 	how := "for another request"
 	switch {
@@ -27,7 +27,7 @@ func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 		WithHint("choose a new request id")
 }
 
-// Told returns the refusal that answers a repeated request; nil if the first was not refused.
+// Told returns the refusal that answers a repeated request. It returns nil if the first request was not refused.
 func (r *Request) Told() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal

@@ -7,16 +7,18 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // requests of all actors within requestMinimum
-	// of one actor; once more than this are kept for all actors, those older than requestMinimum are forgotten
+	maxRequests = 100_000 // stored requests of all actors at which more are refused
+	// stored requests of one actor at which more are refused; while more than this are stored in all, those older than
+	// requestMinimum are forgotten
 	maxRequestsOfActor = 50_000
-	// always allowed for each actor, however many others made; for an actor with more, texts of refusals are not kept
+	// an actor with fewer stored requests is never refused; from this number on, the texts of its refusals are not stored
 	minRequestsOfActor = 1_000
-	requestMinimum     = 10 * model.Minute // how long every request is remembered
+	requestMinimum     = 10 * model.Minute // how long every request is stored
 )
 
-// replay answers a request id that was seen before: the same request of the same actor gets the stored outcome, any
-// other one a conflict.
+// replay answers an entry without applying it if its request id was seen before: the same request of the same actor
+// gets the stored outcome, any other request a conflict. A new id is refused if RequestsFull says so. Otherwise replay
+// returns false.
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
@@ -35,8 +37,8 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id if the actor, or all actors together, made so many lately that none
-// may be forgotten yet. An actor that made few is not refused because of others. Code: busy.
+// RequestsFull refuses one more request with an id if the actor, or all actors together, have reached their limit and
+// no request is old enough to be forgotten. An actor that made few is not refused because of others. Code: busy.
 func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	own, _ := s.requestsOf.Get(actor)
 	switch {
@@ -52,7 +54,8 @@ func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	return nil
 }
 
-// remember stores the outcome of a request: its first refusal, or none.
+// remember stores the outcome of a request: its first refusal, or none. If many requests are stored, it forgets old
+// ones.
 func (s *State) remember(e Entry, results []Result) {
 	r := &Request{ID: e.Request, Body: e.Body, Index: s.Index, At: s.Now, Actor: e.Actor}
 	for _, result := range results {
@@ -71,14 +74,14 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 }
 
-// kept returns a refusal as the row of a request keeps it. For an actor with many rows that is only the code: 50,000 of
-// them take 17 MB in each server instead of 200.
+// kept returns a refusal as the row of a request stores it. For an actor with many rows that is only the code. So
+// 50,000 rows take 17 MB in each server instead of 200.
 func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
 		return &model.Error{Code: refusal.Code}
 	}
 	short := *refusal
-	// Cloned, because a part of a text keeps the whole text in memory.
+	// Cloned, because a substring keeps the whole string in memory.
 	short.Message, short.Hint = strings.Clone(model.ClipText(refusal.Message, maxRefusal)),
 		strings.Clone(model.ClipText(refusal.Hint, maxRefusal))
 	return &short

@@ -6,10 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that
-// confirms the last of them stopped. In between its row is pending, and its agent does not know of it. The memory that
-// it will take still belongs to the victims; what they don't cover is Node.Promised. So the placed memory never exceeds
-// what the node has, and no other instance gets the room (R46, R47).
+// A preemptor's room is promised in the entry that begins the stops of its victims. It is placed in the entry that
+// confirms the stop of the last victim. In between, the preemptor's row is pending, and its agent does not know of it.
+// The memory that it will take still belongs to the victims. Memory that it needs beyond theirs is counted in
+// Node.Promised. So the placed memory never exceeds what the node has, and no other instance gets the room (R46, R47).
 
 // WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know
 // of it yet.
@@ -21,8 +21,8 @@ func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom(
 // agentKnows reports whether the instance's agent should know of it.
 func (i *Instance) agentKnows() bool { return i != nil && !i.WaitsForRoom() }
 
-// FreeBytes returns the memory of a node that is neither placed nor promised. It is negative on a node that came back
-// smaller than what it holds.
+// FreeBytes returns the memory of a node that is neither placed nor promised. It is negative if the node came back with
+// less memory than its instances hold.
 func (n *Node) FreeBytes() int64 {
 	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
 }
@@ -39,7 +39,7 @@ func (s *instances) promisedOn(node model.NodeID) int64 {
 	return sum
 }
 
-// heldBy returns the memory of those of the instances that have not stopped yet.
+// heldBy returns the memory of those instances in ids that have not stopped yet.
 func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	sum := int64(0)
 	for _, id := range ids {
@@ -51,7 +51,7 @@ func (s *instances) heldBy(ids []model.InstanceID) int64 {
 }
 
 // roomCameFree removes an instance that has really stopped, or whose row is gone, from the lists of the preemptors that
-// await it. When a list becomes empty, the preemptor's claims are placed and its agent learns of it, in the same entry.
+// await it. If a preemptor's list becomes empty, its claims are placed and its agent learns of it, in the same entry.
 func (s *State) roomCameFree(gone *Instance) {
 	if gone.Marks.StopCause != model.CausePreempted {
 		return
@@ -90,8 +90,8 @@ func (s *State) emitLater() {
 	s.entry.later = nil
 }
 
-// endWaiting ends a preemptor before it got its room, and gives the promise back. Nothing has to be confirmed, because
-// its agent never knew of it. Its victims go on stopping.
+// endWaiting stops a preemptor that has not got its room yet, and gives up the promised room. The stop needs no
+// confirmation, because the agent never knew of the preemptor. The victims' stops go on.
 func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *Instance {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, "it never started"
@@ -112,8 +112,8 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises ends the preemptors that wait on a node that came back too small for what was promised to them. They are
-// placed again.
+// keepPromises stops all preemptors that wait on a node, if the node came back too small for what is placed and
+// promised there. Their slots are filled again.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {
@@ -131,7 +131,7 @@ func (s *State) keepPromises(id model.NodeID) {
 	}
 }
 
-// roomWith is Room as if the awaited instances had stopped.
+// roomWith checks the same as Room, as if the awaited instances had stopped.
 func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {

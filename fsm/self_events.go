@@ -9,23 +9,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How many events an agent's reports on its own machine may make, so that they don't push out the events of others. A
-// report that arrives below the limit still emits all of its events: at most three, and two for each instance above its
-// disk limit.
+// Limits of the events that an agent's reports on its own machine make, so that they don't push out the events of
+// others. A report that arrives below the limit still emits all of its events: at most three, and one for each instance
+// that went above its disk limit or back below it.
 const (
 	selfEvents = 128
 	selfWindow = model.Hour
 )
 
-// leftOutAnEntry is the largest number of nodes whose present state one entry reports after their hour.
+// leftOutAnEntry is the largest number of nodes whose present state one entry reports after their hour is over.
 const leftOutAnEntry = 16
 
-// SelfEvents counts the events that an agent's reports on its own machine made.
+// SelfEvents counts the events that resulted from an agent's reports on its own machine.
 type SelfEvents struct {
 	Since  model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Told counts
 	Told   int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
 	Untold int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
-	// what the last emitted events said, where newer ones were left out; nil: none were left out
+	// what the last emitted events said, if newer ones were left out; nil means that none were left out
 	Last *SelfTold `cbor:"4,keyasint,omitempty"`
 }
 
@@ -37,8 +37,9 @@ type SelfTold struct {
 	Ports  string `cbor:"3,keyasint,omitempty"`
 }
 
-// noteTold records in a node's row what the last emitted event of a kind said. It sets the field if the new event is
-// left out, and clears it if the new event is emitted.
+// noteTold records in e that an event of one kind is left out or emitted; field selects the kind. If the event is left
+// out, the field keeps what the last emitted event of the kind said. That is before, unless an earlier event was left
+// out, too. If the event is emitted, the field is cleared.
 func (s *State) noteTold(e *SelfEvents, field func(*SelfTold) *string, before string) {
 	var last SelfTold
 	if e.Last != nil {
@@ -59,9 +60,9 @@ func toldState(t *SelfTold) *string  { return &t.State }
 func toldChecks(t *SelfTold) *string { return &t.Checks }
 func toldPorts(t *SelfTold) *string  { return &t.Ports }
 
-// boundSelfEvents begins to count the events that an agent's report makes, and mutes them if there were too many
-// lately. The returned function ends that: it writes the count, and unless muted emits events for what was left out
-// before.
+// boundSelfEvents begins to count the events that an agent's report makes. It mutes them if the hour's limit is
+// reached. The returned function ends that and writes the count. Unless the events were muted, it first emits events
+// for what was left out before.
 func (s *State) boundSelfEvents(n *Node) (done func()) {
 	count, id := n.Self.Events, n.ID
 	if s.Now.Sub(count.Since) >= selfWindow {
@@ -90,8 +91,8 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 	}
 }
 
-// tellPresent emits at most three events with the present state of a node, where that differs from what the last events
-// said.
+// tellPresent emits at most three events with the present state of a node, if that differs from what the last emitted
+// events said.
 func (s *State) tellPresent(id model.NodeID) {
 	n, _ := s.Nodes.Get(id)
 	last := n.Self.Events.Last
@@ -107,13 +108,14 @@ func (s *State) tellPresent(id model.NodeID) {
 	if last.Checks != "" && last.Checks != n.Self.checks() {
 		s.emit(n.checksEvent(last.Checks))
 	}
-	// with the same codes, other ports may be closed
+	// other ports may be closed with the same codes
 	if now := portCodes(n.Self.Ports); last.Ports != "" && (last.Ports != now || len(n.Self.Ports) > 0) {
 		s.emit(n.portsEvent(last.Ports, n.Self.Ports, nil))
 	}
 }
 
-// tellHushed emits the present state of nodes whose hour is over, as part of an entry that is written anyway.
+// tellHushed emits the present state of at most leftOutAnEntry nodes whose hour is over, as part of an entry that is
+// written anyway.
 func (s *State) tellHushed() {
 	var due []model.NodeID
 	for key := range s.leftOutEvents.All() {
@@ -130,7 +132,7 @@ func (s *State) tellHushed() {
 	}
 }
 
-// leftOutKey orders the nodes with events that were left out by the beginning of their hour.
+// leftOutKey orders nodes that have left-out events, by the beginning of their hour.
 func leftOutKey(n *Node) string { return fmt.Sprintf("%020d/%s", n.Self.Events.Since, n.ID) }
 
 func leftOutNode(key string) model.NodeID {
@@ -138,7 +140,7 @@ func leftOutNode(key string) model.NodeID {
 	return model.NodeID(id)
 }
 
-// tellUntold adds to an event how many before it were left out.
+// tellUntold adds to an event how many events before it were left out.
 func (s *State) tellUntold(e *Event) {
 	if s.entry.untold == 0 {
 		return

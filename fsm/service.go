@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Service is a name that a group publishes. Its backends are derived: the group's instances that are ready and not
-// draining.
+// Service is a name under which a group publishes a port. Its backends are derived: the group's instances that are
+// ready and not draining.
 type Service struct {
 	Name       model.ServiceName `cbor:"1,keyasint"`
 	Group      model.GroupID     `cbor:"2,keyasint"`

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// publishServices makes the services in a spec the only ones of its job.
+// publishServices makes the services of a spec the only services of its job.
 func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 	want := map[model.ServiceName]*Service{}
 	for i := range spec.Groups {

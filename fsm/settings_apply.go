@@ -30,17 +30,14 @@ func (c *FormatRaise) apply(s *State) error {
 				"machine is gone: outspan node confirm-dead %s",
 				old.Name, old.Name, old.Name)
 	}
-	if c.Format > model.CurrentFormat { // DecodeEntry stops the server before that
+	if c.Format > model.CurrentFormat { // can't happen: DecodeEntry stops the server first
 		return needsFormat("the cluster", c.Format)
 	}
 	s.Format = c.Format
 	return nil
 }
 
-// CantRead returns a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a
-// field that it does not know, and with it the stops in that assignment. Nodes that get no assignments don't count:
-// those that are offline, and those that a person has disabled and that run nothing. A node counts as running something
-// while a restore is open there, because its agent must learn what happens to instances that the state does not know.
+// CantRead returns a node that holds back a format, or nil if there is none.
 func (s *fleet) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
@@ -50,7 +47,11 @@ func (s *fleet) CantRead(format uint16) *Node {
 	return nil
 }
 
-// HoldsBack reports whether a format can't be raised because of the node's agent.
+// HoldsBack reports whether a format can't be raised because the node's agent can't read it. An agent refuses an
+// assignment with a field that it does not know, and so misses the stops in that assignment. A node that gets no
+// assignments holds nothing back: it is offline, or a person has disabled it and it runs nothing. While a restore is
+// open on a node, it counts as running something, because its agent must learn what happens to instances that the state
+// does not know.
 func (n *Node) HoldsBack(format uint16) bool {
 	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled &&
 		n.Placed.Instances == 0 && !n.Restore.pending()
@@ -134,8 +135,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// noteCalm records since when the reason of the hold has been gone, so that the next leader goes on counting. If the
-// reason is back, it clears that time. It emits no event, because the hold goes on.
+// noteCalm records since when the reason of the hold has been gone, so that the next leader continues to count from
+// that time. If the reason is back, it clears that time. It emits no event, because the hold goes on. Code: stale.
 func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:

@@ -1,11 +1,11 @@
 package fsm
 
-// sharing makes equal texts share one piece of memory. Otherwise each decoded row has its own copy of the id of its
-// node, of its group and of every word of a closed set. A state of 100,000 instances is 20 MB smaller with it, and has
-// a million fewer objects for the garbage collector.
+// sharing makes equal strings share one piece of memory. Otherwise each decoded row has its own copy of its node's id,
+// its group's id and every enumerated value. Sharing makes a state of 100,000 instances 20 MB smaller and saves the
+// garbage collector a million objects.
 type sharing map[string]string
 
-// share replaces the text at p by the first one that was equal to it.
+// share replaces the string at p by the first equal one that was seen.
 func share[K ~string](texts sharing, p *K) {
 	if kept, ok := texts[string(*p)]; ok {
 		*p = K(kept)
@@ -14,10 +14,11 @@ func share[K ~string](texts sharing, p *K) {
 	}
 }
 
-// shareTexts shares the texts that many rows have in common. Texts that only this row has, such as its id, stay its
-// own.
+// shareTexts shares the strings that many rows have in common. Strings that only this row has, such as its id, are not
+// shared with other rows.
 func (i *Instance) shareTexts(texts sharing) {
 	if i.Status.ID == i.ID {
+		// equal, but now in the same memory
 		i.Status.ID = i.ID
 	}
 	share(texts, &i.Group)

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Similar returns the names of jobs and nodes, or with a slash the groups, that a mistyped word may have meant: at most
-// three.
+// Similar returns at most three names that a mistyped word may have meant: names of jobs and nodes, or of groups if the
+// word has a slash.
 func (s *State) Similar(word string) []string {
 	if strings.Contains(word, "/") {
 		return similar(s.Groups, model.GroupID(word))
@@ -23,8 +23,8 @@ func (s *State) Similar(word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// similar returns the keys of a table that resemble word most, at most three. At most a third of its letters may
-// differ, and at most three.
+// similar returns at most three keys of a table: those nearest to word. At most a third of the letters of word may
+// differ, and at most three letters.
 func similar[K ~string, V any](t Table[K, V], word K) []string {
 	var found []string
 	least := min(len(word)/3, 3)
@@ -42,7 +42,7 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 	return found
 }
 
-// orSimilar searches a table. If nothing has the name, the refusal lists similar names.
+// orSimilar searches a table with search. If nothing has the name, the refusal suggests similar names.
 func orSimilar[K ~string, V any](
 	s *State, search func(Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
 ) (V, *model.Error) {
@@ -60,12 +60,13 @@ func didYouMean(near []string, refusal *model.Error) *model.Error {
 	return refusal.WithHint("did you mean %s? %s", strings.Join(near, " or "), refusal.Hint)
 }
 
-// plain reports whether a refusal has nothing better to suggest than to list what there is.
+// plain reports whether a refusal says that nothing was found, and its hint is only the general one for the noun.
 func plain(noun, word string, refusal *model.Error) bool {
 	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == model.NoSuch(noun, word, nil).Hint
 }
 
-// suggest adds a hint to a refusal: what else has the name, and for a node which names resemble it.
+// suggest replaces the hint of a plain refusal, if it has a better one: that a job or a node has the name, or which
+// names of nodes are similar.
 func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal

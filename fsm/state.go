@@ -16,10 +16,10 @@ type State struct {
 	Wall        int64      // Unix ms of the latest entry, for people; it may go back
 	WallDoubt   WallDoubt
 	Format      uint16
-	Incarnation uint64     // raised when a snapshot is restored by an operator
+	Incarnation uint64     // raised by a restore, and when an agent registers that has seen a later state
 	Unconfirmed bool       // restored, and the operator has not confirmed yet
 	Restored    uint64     // the incarnation with which the last restore began
-	Confirmed   model.Time // when the operator confirmed the last restore; 0: there was none
+	Confirmed   model.Time // when an operator last confirmed a restore; 0 means never
 	Cluster     ClusterID
 	Hold        Hold
 	Leader      Leader
@@ -39,7 +39,7 @@ type State struct {
 type ClusterID struct {
 	ID   string `cbor:"1,keyasint"`
 	Name string `cbor:"2,keyasint"`
-	// Lineages are those of History, separated by commas. The servers keep their own; these are for a recovery from a
+	// Lineages are those of History, separated by commas. Servers store theirs on disk; these are for a recovery from a
 	// snapshot.
 	Lineages string `cbor:"3,keyasint,omitempty"`
 }
@@ -53,12 +53,12 @@ type entryContext struct {
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted after that group
 	draft   bool      // commands are only tried, in a Draft
-	made    int       // number of events, also of those that are not kept
+	made    int       // number of events, including those that are not kept
 	muted   bool      // events are not kept
-	untold  int       // number of events that the next one reports as left out; see SelfEvents
+	untold  int       // number of left-out events that the next event reports; see SelfEvents
 
-	names   bool        // fill in written
-	written []*Instance // a row of each instance whose row was written; an instance may be there more than once
+	names   bool        // whether written is filled in
+	written []*Instance // a row of each instance whose row was written; an instance may be listed more than once
 }
 
 // NewState returns the state before the first entry.

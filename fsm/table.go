@@ -32,7 +32,7 @@ func (t Table[K, V]) Has(key K) bool {
 	return ok
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (t Table[K, V]) Len() int {
 	if t.tree == nil {
 		return 0
@@ -89,14 +89,14 @@ func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	return Table[K, V]{header.Copy(), undo}
 }
 
-// put writes a row and returns the one that it replaced.
+// put writes a row. It returns the row that it replaced, if there was one.
 func (t Table[K, V]) put(key K, row V) (before V, had bool) {
 	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
 	return before, had
 }
 
-// del removes a row and returns it.
+// del removes a row and returns it, if there was one.
 func (t Table[K, V]) del(key K) (before V, had bool) {
 	if before, had = t.tree.Delete(key); had {
 		t.note(key, before, true)
@@ -104,7 +104,7 @@ func (t Table[K, V]) del(key K) (before V, had bool) {
 	return before, had
 }
 
-// note records how to undo a write, if an undo log is open.
+// note records how to undo a write, if the undo log is open.
 func (t Table[K, V]) note(key K, before V, had bool) {
 	if t.undo == nil || !t.undo.open {
 		return
@@ -118,8 +118,8 @@ func (t Table[K, V]) note(key K, before V, had bool) {
 	})
 }
 
-// undoLog takes back what the first commands of a group did when a later one is refused. A fork for each group would do
-// the same, but would copy every part of a tree that the group touches: 40 kB a group, where this takes 3 (measured).
+// undoLog takes back what the first commands of a group did when a later one is refused. A fork for each group could do
+// the same, but it would copy every part of a tree that the group touches: 40 kB a group instead of 3 (measured).
 type undoLog struct {
 	open  bool
 	steps []func() // undone last to first

@@ -7,14 +7,14 @@ import "slices"
 // "events", "settings", "deployments", "services", "volumes", "budgets".
 type Topic string
 
-// touchedTopics are the topics of what an entry changed. An object may be listed more than once.
+// touchedTopics are the topics of what an entry changed. A topic may be listed more than once among the objects.
 type touchedTopics struct {
 	tables  []Topic
 	objects []object
 }
 
-// object is a topic in two parts. Joining them would allocate a text for each changed row, and hardly anyone waits for
-// one.
+// object is a topic in two parts. Joining them would allocate a string for each changed row, although hardly any topic
+// has readers.
 type object struct{ noun, id string }
 
 // touchedAGroup is how many objects a group of commands usually touches. A placement touches an instance, its job, its
@@ -28,14 +28,14 @@ func (s *State) touch(topics ...Topic) {
 	}
 }
 
-// touchTable is touch for a topic that is a whole table.
+// touchTable records that readers of a whole table must look again. It lists the table only once.
 func (s *State) touchTable(t Topic) {
 	if !s.entry.draft && !slices.Contains(s.entry.touched.tables, t) {
 		s.entry.touched.tables = append(s.entry.touched.tables, t)
 	}
 }
 
-// touchObject is touch for the topic that begins with noun, such as "node/", and ends with id.
+// touchObject records that readers of the topic noun+id must look again. noun is a prefix such as "node/".
 func (s *State) touchObject(noun, id string) {
 	if !s.entry.draft {
 		s.entry.touched.objects = append(s.entry.touched.objects, object{noun, id})

@@ -7,15 +7,15 @@ import (
 // Actor returns the name under which the transfer stops the instance of its slot.
 func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + string(t.Kind) + ")" }
 
-// Transfer is work on the local volumes of one slot, which always stay together. It describes an operator's request,
-// its progress and what it left on disks, so it has more fields than other structs.
+// Transfer is work on the local volumes of one slot, which always stay together. Its row has the request, the progress,
+// and what the work left on disks.
 type Transfer struct {
 	ID    model.TransferID   `cbor:"1,keyasint"`
 	Kind  model.TransferKind `cbor:"2,keyasint"`
 	Group model.GroupID      `cbor:"3,keyasint"`
 	Slot  int                `cbor:"4,keyasint"`
-	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is the one that was asked for
-	// where the volumes are; for a restore, where the ones that it replaces are
+	Names []string           `cbor:"5,keyasint"` // of the volumes; the first is that of Volume
+	// where the volumes are; for a restore and an attach, where the volumes are that it replaces
 	From    model.NodeID    `cbor:"6,keyasint,omitempty"`
 	To      model.NodeID    `cbor:"7,keyasint,omitempty"` // empty for a backup
 	Backup  model.BackupID  `cbor:"8,keyasint,omitempty"` // the backup to restore
@@ -35,19 +35,19 @@ type Transfer struct {
 	Found []uint64 `cbor:"18,keyasint,omitempty"`
 }
 
-// TransferOptions are the choices made when a transfer was asked for.
+// TransferOptions are the choices in the request for a transfer.
 type TransferOptions struct {
-	Live    bool             `cbor:"1,keyasint,omitempty"` // of a running instance; the data is as after a power cut
+	Live    bool             `cbor:"1,keyasint,omitempty"` // backup of a running instance; data is as after a power cut
 	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore replaces the volume in use
-	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
+	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // attach: the transfer that made or left the copy
 	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // how long the replaced copy is kept
 }
 
 // TransferSide is what one agent reported of its part.
 type TransferSide struct {
 	State model.TransferState `cbor:"1,keyasint,omitempty"`
-	Bytes int64               `cbor:"2,keyasint,omitempty"` // done
-	Total int64               `cbor:"3,keyasint,omitempty"` // to do; 0: not known yet
+	Bytes int64               `cbor:"2,keyasint,omitempty"` // done so far
+	Total int64               `cbor:"3,keyasint,omitempty"` // to do in all; 0 means not known yet
 	Sum   string              `cbor:"4,keyasint,omitempty"` // SHA-256 of the whole, once it is verified
 }
 
@@ -60,10 +60,10 @@ type TransferFailure struct {
 // TransferLeft is what a transfer left on disks beside the volumes in use. The transfer's row stays until nothing is
 // left.
 type TransferLeft struct {
-	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
-	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when it is kept
-	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove it
-	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
+	Old      model.NodeID `cbor:"1,keyasint,omitempty"` // the node that keeps the replaced copy
+	Until    model.Time   `cbor:"2,keyasint,omitempty"` // until when that copy is kept
+	Drop     bool         `cbor:"3,keyasint,omitempty"` // the agent of Old should remove the copy
+	Detached model.NodeID `cbor:"4,keyasint,omitempty"` // the node on which a restored copy waits to be attached
 	Proven   bool         `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }
 
@@ -72,7 +72,7 @@ type TransferMarks struct {
 	Actor      model.Actor `cbor:"1,keyasint"`
 	Index      uint64      `cbor:"2,keyasint"`
 	Wall       int64       `cbor:"3,keyasint"`
-	Moved      model.Time  `cbor:"4,keyasint"` // of the last progress
+	Moved      model.Time  `cbor:"4,keyasint"` // time of the last progress
 	EndedIndex uint64      `cbor:"5,keyasint,omitempty"`
 	EndedWall  int64       `cbor:"6,keyasint,omitempty"`
 }
@@ -92,10 +92,11 @@ type Backup struct {
 	Index uint64         `cbor:"11,keyasint"`
 }
 
-// Volume is the id of the volume that the transfer was asked for.
+// Volume returns the id of the transfer's first volume. For a migration and a backup, that is the volume that the
+// request named.
 func (t *Transfer) Volume() model.VolumeID { return model.NewVolumeID(t.Group, t.Slot, t.Names[0]) }
 
-// Volumes are the ids of all the volumes that the transfer concerns.
+// Volumes returns the ids of all the volumes of the transfer.
 func (t *Transfer) Volumes() []model.VolumeID {
 	ids := make([]model.VolumeID, len(t.Names))
 	for i, name := range t.Names {
@@ -104,7 +105,7 @@ func (t *Transfer) Volumes() []model.VolumeID {
 	return ids
 }
 
-// Holds reports whether no instance may run in the transfer's slot now.
+// Holds reports whether the transfer keeps its slot empty now.
 func (t *Transfer) Holds() bool {
 	switch t.Phase {
 	case model.TransferStopping, model.TransferCopying, model.TransferVerifying, model.TransferAttaching:
@@ -130,20 +131,20 @@ func (t *Transfer) Worker() *TransferSide {
 	return &t.Target
 }
 
-// Leftover reports whether something of the transfer is on a disk beside the volume in use.
+// Leftover reports whether the transfer has left something on a disk beside the volume in use.
 func (t *Transfer) Leftover() bool { return t.Left.Old != "" || t.Left.Detached != "" }
 
-// DetachedID is the id of a restored volume that is not in use.
+// DetachedID returns the id of a volume that the transfer restored and that is not in use.
 func (t *Transfer) DetachedID(name string) model.VolumeID {
 	return model.NewVolumeID(t.Group, t.Slot, name) + "@" + model.VolumeID(t.ID)
 }
 
-// TransferStart begins work on the volumes of a slot. Volume names the volume in use, with exceptions. For an attach it
-// is the restored volume, or VOLUME@TRANSFER for an old copy. For a restore it is the volume that the backup becomes,
-// which need not exist. With Found, an attach takes data on the disk of To that the state does not know, as after a
-// restore; Volume is then what the data becomes. Codes: not_found, volume_in_use (another transfer, or an instance that
-// is not known to have stopped), volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched,
-// conflict, invalid, busy.
+// TransferStart begins work on the volumes of a slot. For a migration and a backup, Volume names the volume in use. For
+// a restore, it is the volume that the backup becomes, which need not exist. For an attach, it is the restored volume,
+// or VOLUME@TRANSFER for an old copy. With Found, an attach takes data on the disk of To that the state does not know,
+// as after a restore; Volume is then the volume that the data becomes. Codes: not_found, volume_in_use (another
+// transfer, or an instance that is not known to have stopped), volume_home_node_offline, node_not_eligible,
+// no_capacity_memory, constraint_unmatched, conflict, invalid, busy, and those of SlotUnsettled.
 type TransferStart struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Work    model.TransferKind  `cbor:"2,keyasint"`
@@ -156,9 +157,11 @@ type TransferStart struct {
 }
 
 // TransferStep moves a transfer to its next phase, or ends it. The step to attaching makes the target's copy the one in
-// use; it is refused unless that copy was verified and nothing can run on the old one. With Drop the agent instead
-// removes an old copy whose time is over and that is not needed any more. Codes: not_found, stale (the transfer is in
-// another phase by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
+// use. It is refused unless that copy was verified and nothing can run on the old one. If Drop is set, the phase stays;
+// the agent is told to remove an old copy whose time is over and that is not needed any more. Codes: not_found,
+// invalid, stale (the phase does not follow the present one, or an agent has not done its part), conflict (the old copy
+// is needed, or volumes would be on different nodes), volume_in_use, replacement_pending, node_not_eligible,
+// constraint_unmatched, no_capacity_memory, restore_unconfirmed, and those of SlotUnsettled.
 type TransferStep struct {
 	ID      model.TransferID    `cbor:"1,keyasint"`
 	Phase   model.TransferPhase `cbor:"2,keyasint,omitempty"`
@@ -168,13 +171,14 @@ type TransferStep struct {
 }
 
 // TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead. If the transfer has
-// ended, it removes what the transfer left: a restored copy that is not in use, or an old copy before its time. Codes:
-// not_found, conflict.
+// ended, TransferCancel removes what it left: a restored copy that is not in use, or an old copy before its time.
+// Codes: not_found, conflict.
 type TransferCancel struct {
 	ID model.TransferID `cbor:"1,keyasint"`
 }
 
-// BackupForget removes the record of a backup; the archive stays where it is. Code: not_found.
+// BackupForget removes the record of a backup; the archive stays where it is. Codes: not_found; in_use while a transfer
+// restores the backup or attaches what was restored from it.
 type BackupForget struct {
 	ID model.BackupID `cbor:"1,keyasint"`
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	keptTransfers = 200    // ended transfers without anything left on a disk
-	keptBackups   = 10_000 // no more are made until some are forgotten
+	keptTransfers = 200    // the most ended transfers, of those that left nothing on a disk
+	keptBackups   = 10_000 // the most backups on record
 )
 
 // TransferOf returns the running transfer of a slot's volumes, if there is one.
@@ -53,7 +53,7 @@ func (s *moves) leaving(inst *Instance) bool {
 	return ok
 }
 
-// slotHeld refuses a placement while a transfer works on the slot's volumes.
+// slotHeld refuses a placement while a transfer keeps the slot empty. Code: volume_in_use.
 func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if len(spec.Volumes) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		// the state may know only an old copy of the volume
+		// after a restore, the state may know only an old copy of the volume
 		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
@@ -154,7 +154,8 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// namesOf lists the volumes of the slot, the given one first.
+// namesOf lists the names of the local volumes of the slot that first belongs to. The name of first is first in the
+// list.
 func (s *moves) namesOf(first *Volume) []string {
 	names := []string{first.Name}
 	for _, v := range s.slotVolumes(first.Group, first.Slot) {
@@ -186,7 +187,7 @@ func (s *State) unbound(t *Transfer) *model.Error {
 	return nil
 }
 
-// planRestore fills in a restore. The volume that the backup becomes may have lost its home, or be gone.
+// planRestore fills in a restore. The volume that the backup becomes may be lost, or not exist.
 func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	b, ok := s.Backups.Get(c.Backup)
 	if !ok {
@@ -217,7 +218,8 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// restoreAs makes a backup become the volumes of another slot, which must have volumes with these names.
+// restoreAs makes a backup become the volumes of the slot in id. The backup must have a volume with the name in id.
+// Codes: invalid, conflict.
 func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	group, slot, name, refusal := splitVolumeID(id)
 	if refusal != nil {
@@ -231,7 +233,7 @@ func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	return nil
 }
 
-// planReplace checks that the copy at To may take the place of the volumes in use.
+// planReplace checks that the copy at To may take the place of the volumes in use, and fills in From.
 func (s *State) planReplace(t *Transfer) *model.Error {
 	if refusal := s.unbound(t); refusal != nil {
 		return refusal
@@ -259,7 +261,7 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// coversSlot refuses a transfer that would leave the volumes of a slot on different nodes.
+// coversSlot refuses a transfer that would leave the volumes of a slot on different nodes. Code: conflict.
 func (s *State) coversSlot(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
@@ -270,8 +272,8 @@ func (s *State) coversSlot(t *Transfer) *model.Error {
 	return nil
 }
 
-// transferNaming returns the running transfer that will fill a volume that did not exist until now; "" if there is
-// none.
+// transferNaming returns the running transfer that will fill a volume that did not exist until now. It returns "" if
+// there is none.
 func (s *moves) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
 		if !t.Phase.Ended() && (t.Kind != model.TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
@@ -305,7 +307,8 @@ func (s *moves) OldCopy(id model.VolumeID) (*Transfer, bool) {
 	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), model.VolumeID(volume))
 }
 
-// mayMoveTo checks the target node for the instance of the slot: eligible, constraints met, room.
+// mayMoveTo checks that the target node may take the instance of the slot: it is eligible, meets the group's
+// constraints, and has room.
 func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	n, ok := s.Nodes.Get(t.To)
 	if !ok {
@@ -332,7 +335,7 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	return s.Room(n, s.ClaimsOf(policy, nil))
 }
 
-// forgetTransfers drops ended transfers that left nothing, in order of id, beyond keptTransfers.
+// forgetTransfers removes ended transfers that left nothing, in order of id, until keptTransfers of them are left.
 func (s *moves) forgetTransfers() {
 	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
@@ -345,7 +348,8 @@ func (s *moves) forgetTransfers() {
 	}
 }
 
-// setTransfer replaces a row, makes both agents look again, and emits an event if the phase changed.
+// setTransfer replaces a row, makes the agents of From and To read their assignments again, and emits an event if the
+// phase changed.
 func (s *State) setTransfer(before, after *Transfer) {
 	s.putTransfer(after)
 	s.touch("volumes", Topic("transfer/"+after.ID))
@@ -375,7 +379,7 @@ func (s *State) callAgent(id model.NodeID) {
 	}
 }
 
-// bindVolumes records in the volumes in use which transfer works on them; "" = none.
+// bindVolumes records in the volumes in use which transfer works on them. If by is "", no transfer does.
 func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return

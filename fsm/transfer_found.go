@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// planFound fills in the attachment of data that is on a node's disk and that the state does not know: a restore has
-// lost it, or it was given up with a node that came back. The agent first checks that the data is there.
+// planFound fills in the attachment of data on a node's disk that the state does not know. Either a restore has lost it
+// from the state, or it was given up with a node that came back. When the transfer runs, the agent first checks that
+// the data is there.
 func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	group, slot, name, refusal := splitVolumeID(c.Volume)
 	if refusal != nil {
@@ -19,7 +20,7 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	}
 	t.Group, t.Slot = group, slot
 	found := slices.Clone(c.Found)
-	// the volume that was asked for comes first
+	// the volume that the request named comes first
 	slices.SortFunc(found, func(a, b model.VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) })
 	for _, v := range found {
 		if !model.ValidName(v.Name) || v.Epoch == 0 || slices.Contains(t.Names, v.Name) {
@@ -44,8 +45,8 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Otherwise
-// the data may have been put aside, as a restored state does not know that it was moved away.
+// slotRuns reports whether a program of a slot runs. If so, the data at the volumes' home is in its place. Otherwise
+// the data may have been put aside: a restored state may not know that the volumes were moved away.
 func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {
@@ -55,7 +56,7 @@ func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	return false
 }
 
-// foundElsewhere refuses to attach data that is in use already, or that is kept as an old copy.
+// foundElsewhere refuses to attach data that is in use already, or that is kept as an old copy. Code: conflict.
 func (s *State) foundElsewhere(t *Transfer) *model.Error {
 	for i, id := range t.Volumes() {
 		if v, ok := s.Volumes.Get(id); ok && v.Home == t.To && v.Made == t.Found[i] && s.slotRuns(t.Group, t.Slot) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// edges returns the changes of phase that a transfer of this kind may make, other than to failed.
+// edges returns the changes of phase that the transfer may make, other than to failed.
 func (t *Transfer) edges() [][2]model.TransferPhase {
 	tail := [][2]model.TransferPhase{{model.TransferStopping, model.TransferAttaching},
 		{model.TransferAttaching, model.TransferStarting}, {model.TransferStarting, model.TransferSucceeded}}
@@ -70,8 +70,9 @@ func asError(refusal *model.Error) error {
 	return refusal
 }
 
-// mayStep checks the conditions of a phase on the state that the entry applies to, whatever a leader believed. Data is
-// copied only while nothing can write it, and replaces the old copy only after it was verified.
+// mayStep checks the conditions of a phase on the state to which the entry is applied, whatever the leader believed.
+// Data is copied only while nothing can write it, except by a live backup. It replaces the old copy only after it was
+// verified.
 func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
@@ -103,7 +104,8 @@ func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	return nil
 }
 
-// mayTouch refuses to read or replace volumes that an instance may still write.
+// mayTouch refuses to copy, archive or replace volumes that an instance may still write. It allows a live backup. Code:
+// volume_in_use.
 func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 	live := to == model.TransferRunning && (t.Options.Live || t.Kind != model.TransferBackup)
 	if live || to != model.TransferCopying && to != model.TransferRunning && to != model.TransferAttaching {
@@ -117,8 +119,8 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 }
 
 // transferUnsettled refuses to stop an instance for a transfer, to copy volumes, and to replace them, while an instance
-// that a restore has lost may use newer volumes. A restored snapshot may contain a transfer that had ended. Codes:
-// those of SlotUnsettled.
+// that a restore has lost may use newer volumes. A restored snapshot may contain a transfer that has ended since.
+// Codes: those of SlotUnsettled.
 func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
 	backup := to == model.TransferRunning && t.Kind == model.TransferBackup && !t.Options.Live
@@ -128,7 +130,8 @@ func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Er
 	return s.SlotUnsettled(policy, t.Group, t.Slot)
 }
 
-// mayEnd keeps a transfer in starting until the slot's instance is ready, or the slot is not wanted.
+// mayEnd keeps a transfer in the phase starting until the slot's instance is ready, or the slot is not wanted. Code:
+// replacement_pending.
 func (s *State) mayEnd(t *Transfer) *model.Error {
 	g, ok := s.Groups.Get(t.Group)
 	if !ok || t.Slot >= g.Count {
@@ -142,13 +145,13 @@ func (s *State) mayEnd(t *Transfer) *model.Error {
 	return model.Refuse(model.CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
 }
 
-// step writes a phase after its checks.
+// step moves a transfer to a phase whose conditions mayStep has checked.
 func (s *State) step(t *Transfer, to model.TransferPhase) {
 	next := *t
 	next.Phase, next.Marks.Moved = to, s.Now
 	switch {
 	case to == model.TransferCopying, to == model.TransferRunning && t.Kind == model.TransferBackup:
-		// a newer version may have added volumes
+		// a newer version of the job may have added volumes
 		if v, ok := s.Volumes.Get(t.Volume()); ok {
 			next.Names = s.namesOf(v)
 			s.bindVolumes(&next, t.ID)
@@ -170,7 +173,7 @@ func (s *State) step(t *Transfer, to model.TransferPhase) {
 	s.touchJob(jobOf(t.Group))
 }
 
-// attach makes the target the home of the volumes, all in this entry, and records where the replaced copy is.
+// attach makes the target the home of all the volumes at once, and records where the replaced copy is.
 func (s *State) attach(t *Transfer) {
 	t.Epochs = make([]uint64, len(t.Names))
 	for i, name := range t.Names {
@@ -179,7 +182,7 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
-		// the found data is the volume's own, which was put aside, so it replaces nothing
+		// back: the found data is the volume's own data, which was put aside, so it replaces nothing
 		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i]
 		if next.Home != "" {
 			t.From = next.Home
@@ -220,7 +223,7 @@ func (s *moves) keepDetached(t *Transfer) {
 	}
 }
 
-// forgetLeft forgets a copy that was put to use or is not wanted: a restored one, or an old one.
+// forgetLeft forgets the restored or old copy that a transfer left, because it was put to use or is not wanted.
 func (s *State) forgetLeft(made *Transfer) {
 	for _, name := range made.Names {
 		s.delVolume(made.DetachedID(name))
@@ -230,8 +233,8 @@ func (s *State) forgetLeft(made *Transfer) {
 	s.setTransfer(made, &next)
 }
 
-// failTransfer ends a transfer as failed. It does not change which copy is in use: before the attachment it is the old
-// one, afterwards the new one.
+// failTransfer ends a transfer as failed. It does not change which copy is in use: the old one before the attachment,
+// the new one afterwards. It also withdraws a stop that the transfer requested and that has not begun.
 func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
 	next.Phase, next.Failure, next.Token = model.TransferFailed, TransferFailure{code, message}, ""
@@ -240,7 +243,6 @@ func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	s.setTransfer(t, &next)
 	s.touchJob(jobOf(t.Group))
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
-		// its stop was only in preparation
 		if inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() {
 			s.mark(inst, false, "", "")
 		}
@@ -318,7 +320,7 @@ func (c *BackupForget) apply(s *State) error {
 	return nil
 }
 
-// reportTransfer takes an agent's report about its part of a transfer.
+// reportTransfer records an agent's report about its part of a transfer.
 func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {
@@ -359,7 +361,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	}
 }
 
-// after returns d; if d has no numbers, with those that were reported before.
+// after returns d. If d has no numbers, it gets those that were reported before.
 func (d TransferSide) after(before TransferSide) TransferSide {
 	if d.Total == 0 {
 		d.Bytes, d.Total, d.Sum = before.Bytes, before.Total, before.Sum
@@ -367,8 +369,8 @@ func (d TransferSide) after(before TransferSide) TransferSide {
 	return d
 }
 
-// endTransfersOf fails the transfers that can't go on without a node that is being forgotten, and forgets what was left
-// there.
+// endTransfersOf fails the transfers that can't go on without a node that is being forgotten. It also forgets what
+// transfers left on that node.
 func (s *State) endTransfersOf(node model.NodeID, name string) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {
@@ -394,7 +396,8 @@ func (s *State) endTransfersOf(node model.NodeID, name string) {
 	}
 }
 
-// endTransfersOfJob fails the transfers of a job that is purged, and has agents remove what was left on disks.
+// endTransfersOfJob fails the transfers of a job that is purged, and has agents remove what the transfers left on
+// disks.
 func (s *State) endTransfersOfJob(job model.JobName) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {

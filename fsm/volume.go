@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Volume is per-instance data on a node. A local volume has a single copy, on its home node. Of a replicated volume,
-// each member has its own copy. Each copy has its own row, which outlives the instance that made it: a copy that was
-// kept where its instance stopped is still a member.
+// Volume is per-instance data on a node. A local volume has a single copy, on its home node. A replicated volume has a
+// copy for each member, and each copy has its own row. The row outlives the instance that made the copy: a copy that
+// was kept where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
@@ -17,9 +17,9 @@ type Volume struct {
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
 	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
-	// Made is the epoch of the data: the index at which it began, empty or as a verified copy. The bits above mintBits
-	// hold the incarnation, because indexes repeat after a restore. The agent uses it to see whether the data on its disk
-	// is current or older.
+	// Made is the epoch of the data: the index at which the data began, empty or as a verified copy. The bits above
+	// mintBits hold the incarnation, because indexes repeat after a restore. By the epoch, the agent sees whether the data
+	// on its disk is current or older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that there is data to lose: a replicated copy was in sync at least once, or a program ran on a local
 	// volume.
@@ -54,13 +54,13 @@ func splitVolumeID(id model.VolumeID) (group model.GroupID, slot int, name strin
 	return "", 0, "", model.Refuse(model.CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
 }
 
-// NewCopyID names the copy of a slot's replicated volume on a node.
+// NewCopyID returns the id of the copy of a slot's replicated volume on a node.
 func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) model.VolumeID {
 	return model.NewVolumeID(group, slot, name) + "@" + model.VolumeID(node)
 }
 
-// VolumeHome returns the node that holds a slot's local volumes; false if the slot never had any, or if they are lost.
-// Volumes that only another version of the group has count too, because all volumes of a slot stay together.
+// VolumeHome returns the node that holds a slot's local volumes. It returns false if the slot never had any, or if they
+// are lost. Volumes that only another version of the group has count too, because all volumes of a slot stay together.
 func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
 	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
@@ -73,8 +73,8 @@ func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int)
 	return "", false
 }
 
-// keepsKinds refuses a version that changes the kind of a volume: the data on the disks under that name is not what its
-// program would expect.
+// keepsKinds refuses a version that changes the kind of a volume. The data on the disks under that name would not be
+// what the new program expects. Code: conflict.
 func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, v := range g.Volumes {
 		kind := v.Kind
@@ -101,8 +101,9 @@ func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	return nil
 }
 
-// claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was
-// kept there is used again.
+// claimVolumes makes the node of an instance the home of those of its volumes that are new or lost. If the group
+// refills, volumes with another home are left behind and also start empty here. A copy that was kept on the node is
+// used again.
 func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	if spec.Refills() {
 		s.leaveBehind(inst)
@@ -123,7 +124,7 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	}
 }
 
-// volumeEpoch returns the epoch of data that begins in this entry. It is higher than all earlier ones.
+// volumeEpoch returns the epoch of data that begins in this entry. It is higher than all earlier epochs.
 func (s *State) volumeEpoch() uint64 { return s.mint() }
 
 // volumeOf returns the id of the volume that an instance uses for v.
@@ -162,8 +163,8 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed returns the epoch of the data of each volume of an instance. held names the local volumes that a program
-// has used: their directories must exist.
+// CopiesUsed returns the epoch of the data in each volume that an instance uses, by the name of the volume. held lists
+// the local volumes that a program has used: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes {
@@ -183,8 +184,8 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 	return epochs, held
 }
 
-// noteCopies updates the rows of copies when an instance's status changes. A copy that is in sync holds data from then
-// on, and replaces the older ones of its slot.
+// noteCopies updates the rows of copies when an instance's status changes. It records that a copy in sync holds data.
+// If the instance is in sync or has stopped, it also forgets the copies of the slot that nothing needs any more.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
@@ -211,7 +212,7 @@ func (s *State) noteUse(inst *Instance) {
 	}
 }
 
-// holdCopies records that an instance's volumes hold data.
+// holdCopies records that the volumes of an instance hold data.
 func (s *State) holdCopies(inst *Instance) {
 	spec, _ := s.Spec(inst.Group, inst.Version)
 	for _, v := range spec.Volumes {
@@ -224,9 +225,9 @@ func (s *State) holdCopies(inst *Instance) {
 	}
 }
 
-// settleCopies forgets the copies of a slot that nothing uses any more. Those are copies that another copy of the slot,
-// which is in sync, has replaced. If the group no longer has the slot, they are all of its copies, as long as another
-// member is protected. The agents delete nothing: the data stays on the disks until somebody removes it.
+// settleCopies forgets copies of a slot that no instance uses. These are the copies that another copy, which is in
+// sync, has replaced. If the group no longer has the slot, they are all copies for which another member is protected.
+// The agents delete nothing: the data stays on the disks until somebody removes it.
 func (s *State) settleCopies(group model.GroupID, slot int) {
 	g, ok := s.Groups.Get(group)
 	if !ok {

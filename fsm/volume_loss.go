@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const namedVolumes = 10 // volumes that a refusal lists
+const namedVolumes = 10 // the most volumes that a refusal lists
 
-// LostWith lists the volumes whose data would be lost with a node, in order: those with their home there, and those
-// whose last copy is an old one there.
+// LostWith lists, in order of id, the volumes whose data would be lost with a node. They have their home there, have
+// left data behind there, or have an old copy there that may be their last.
 func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {
@@ -30,8 +30,8 @@ func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	return slices.Compact(lost)
 }
 
-// homeMissing says why the copy in use of a transfer's volumes can't be relied on now: it is lost, or its home is not
-// online or has not reported yet what it has. It returns nil if the copy can be relied on.
+// homeMissing returns why the copy in use of a transfer's volumes can't be relied on now: it is lost, its home is not
+// online, or its home has not reported yet what it has. It returns nil if the copy can be relied on. Code: conflict.
 func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -56,8 +56,8 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 	return nil
 }
 
-// gaveUp reports whether the data that replaced a transfer's old copy was given up or left behind since. The copy in
-// use then began empty.
+// gaveUp reports whether the data that replaced a transfer's old copy has been given up or left behind since. If so,
+// the copy in use began empty.
 func (s *moves) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
 		i := slices.Index(t.Names, v.Name)
@@ -69,8 +69,10 @@ func (s *moves) gaveUp(t *Transfer) bool {
 	})
 }
 
-// NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the
-// copy that replaced it, the home of that copy can't be relied on, or its data was given up. nil: it may be removed.
+// NeedsOld returns why the old copy that a transfer left must be kept, however old it is: a restore is not confirmed,
+// the old copy is being attached, or the copy that replaced it is not reliable. A reliable copy has a home that can be
+// relied on and a ready instance, and its data was not given up. NeedsOld returns nil if the old copy may be removed.
+// Codes: restore_unconfirmed, conflict.
 func (s *State) NeedsOld(t *Transfer) *model.Error {
 	if plant.Is(plant.OldCopyByClock) {
 		return nil
@@ -97,7 +99,7 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 	return nil
 }
 
-// provenCopy reports whether an instance is ready on the volumes in use.
+// provenCopy reports whether an instance is ready on the volumes in use of the transfer's slot.
 func (s *State) provenCopy(t *Transfer) bool {
 	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
 		for _, v := range s.slotVolumes(t.Group, t.Slot) {
@@ -109,7 +111,8 @@ func (s *State) provenCopy(t *Transfer) bool {
 	return false
 }
 
-// mayLose refuses to forget a node whose data somebody may still want.
+// mayLose refuses to forget a node if data would be lost with it, unless given lists the groups of that data. It also
+// refuses if given lists a group that would lose nothing. Code: conflict.
 func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	var kept []model.VolumeID
 	var flags strings.Builder
@@ -156,8 +159,8 @@ func listVolumes(ids []model.VolumeID) string {
 	return text
 }
 
-// loseVolumes records that the data of the local volumes at home on a node is lost. The rows stay, so that a slot that
-// starts empty again differs from one that never had data.
+// loseVolumes records that the data of the local volumes whose home is a node is lost. The rows stay, so that a slot
+// that starts empty again can be distinguished from one that never had data.
 func (s *State) loseVolumes(n *Node) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {

@@ -2,24 +2,24 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// How far the wall clock of an entry may differ from what cluster time suggests: as much as the clocks of servers
-// differ, and with a new leader as long as all servers may have been away. A larger difference is believed once entries
-// have carried it for a while.
+// How far the wall clock of an entry may differ from what cluster time suggests. A larger difference is believed once
+// entries have carried it for wallProof.
 const (
-	wallSlack  = 5 * model.Second
-	wallGap    = 30 * 24 * model.Hour
+	wallSlack  = 5 * model.Second     // how much the clocks of servers may differ
+	wallGap    = 30 * 24 * model.Hour // for the first entry of a new leader: all servers may have been down that long
 	wallProof  = model.Minute
 	latestWall = 253_402_300_799_999 // the end of the year 9999; later times can't be formatted
 )
 
 // WallDoubt is a wall clock that entries carry and that is not believed yet.
 type WallDoubt struct {
-	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 = there is no doubt
+	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 means there is no doubt
 	Wall  int64      `cbor:"2,keyasint,omitempty"` // the wall clock of that entry
 }
 
-// tellTime takes the clocks of an entry. Cluster time only grows. Wall clocks are unreliable, so one that jumps does
-// not change what later entries show. How long rows are kept depends on cluster time alone.
+// tellTime takes over the clocks of an entry. Cluster time only grows. If the wall clock jumps beyond the limits above,
+// the jump is not believed at first: s.Wall goes on with cluster time. How long rows are kept depends on cluster time
+// alone.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)

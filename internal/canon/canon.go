@@ -1,5 +1,5 @@
-// Package canon writes and reads canonical CBOR without reflection. Writing allocates nothing but the output, and a
-// reader that needs one field allocates nothing.
+// Package canon writes and reads canonical CBOR without reflection. Writing allocates nothing but the output, except
+// for maps of more than eight keys. A reader that needs one field allocates nothing.
 package canon
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The major types of CBOR items.
+// Major types of CBOR items.
 const (
 	Uint     = 0
 	Negative = 1
@@ -16,7 +16,7 @@ const (
 	Map      = 5
 )
 
-// AppendHead writes the head of an item: its type, and its value or length in as few bytes as possible.
+// AppendHead appends the head of an item: its type, and its value or length in as few bytes as possible.
 func AppendHead(b []byte, major byte, n uint64) []byte {
 	major <<= 5
 	switch {
@@ -33,7 +33,7 @@ func AppendHead(b []byte, major byte, n uint64) []byte {
 		byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendInt writes a signed integer.
+// AppendInt appends a signed integer.
 func AppendInt(b []byte, n int64) []byte {
 	if n < 0 {
 		return AppendHead(b, Negative, uint64(-1-n))
@@ -41,12 +41,12 @@ func AppendInt(b []byte, n int64) []byte {
 	return AppendHead(b, Uint, uint64(n))
 }
 
-// AppendText writes a text.
+// AppendText appends a text string.
 func AppendText(b []byte, text string) []byte {
 	return append(AppendHead(b, Text, uint64(len(text))), text...)
 }
 
-// AppendTexts writes a map of texts, with its keys in the order of Compare.
+// AppendTexts appends a map of text strings, with its keys in the order of Compare.
 func AppendTexts(b []byte, m map[string]string) []byte {
 	var few [8]string
 	keys := few[:0]
@@ -69,14 +69,14 @@ func Compare(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// Reader reads canonical CBOR from the front. After the first item that is not as expected, it has failed and returns
-// only zero values.
+// Reader reads canonical CBOR from the front. The first item that is not as expected makes it fail. From then on, all
+// reads return zero values, and only the failing read itself may return something else.
 type Reader struct {
 	rest   string
 	failed bool
 }
 
-// NewReader returns a reader of text, which is CBOR. The results of Text and Texts share its memory.
+// NewReader returns a Reader of the CBOR in text. Strings that the reader returns share the memory of text.
 func NewReader(text string) Reader { return Reader{rest: text} }
 
 // Done reports whether everything was read without a failure.
@@ -85,10 +85,10 @@ func (r *Reader) Done() bool { return !r.failed && r.rest == "" }
 // Failed reports whether anything was not as expected.
 func (r *Reader) Failed() bool { return r.failed }
 
-// Left returns the number of unread bytes; 0 after a failure.
+// Left returns the number of unread bytes. After a failure that is 0.
 func (r *Reader) Left() int { return len(r.rest) }
 
-// Want makes the reader fail unless ok.
+// Want makes the reader fail if ok is false.
 func (r *Reader) Want(ok bool) {
 	if !ok {
 		r.rest, r.failed = "", true
@@ -120,7 +120,7 @@ func (r *Reader) Head() (major byte, n uint64) {
 	return major, n
 }
 
-// NextIs reports whether the next byte is the field number key, and if so skips it.
+// NextIs reports whether the next byte is the field number key, which is below 24. If so, it skips the byte.
 func (r *Reader) NextIs(key uint64) bool {
 	if r.rest == "" || r.rest[0] != byte(key) {
 		return false
@@ -146,7 +146,7 @@ func (r *Reader) Int() int64 {
 	return int64(n)
 }
 
-// Text reads a text.
+// Text reads a text string.
 func (r *Reader) Text() string {
 	major, n := r.Head()
 	if r.Want(major == Text && n <= uint64(len(r.rest))); r.failed {
@@ -157,8 +157,8 @@ func (r *Reader) Text() string {
 	return text
 }
 
-// Texts reads a map of texts. It fails if the map is empty or its keys are not in ascending order. Unless keep is set,
-// it only checks the map and returns nil.
+// Texts reads a map of text strings. It fails if the map is empty or its keys are not in ascending order. If keep is
+// false, it only checks the map and returns nil.
 func (r *Reader) Texts(keep bool) (m map[string]string) {
 	major, n := r.Head()
 	r.Want(major == Map && n > 0 && n <= uint64(len(r.rest)))
