@@ -1,9 +1,6 @@
 package fsm
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
@@ -336,90 +333,4 @@ func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	s.emit(Event{Type: model.EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause,
 		Before: string(model.DesiredDraining), After: string(model.DesiredStopped),
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
-}
-
-func (c *InstanceMark) apply(s *State) error {
-	inst, ok := s.Instances.Get(c.ID)
-	switch {
-	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no instance %s", c.ID)
-	case !c.Requested && c.Avoid:
-		return asError(s.undoEviction(inst))
-	case inst.Desired != model.DesiredRunning:
-		return model.Refuse(model.CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
-	case c.Requested && !c.Cause.Valid():
-		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
-	}
-	if c.Requested && c.Cause == model.CauseNodeNotReady {
-		if refusal := s.mayLeaveTroubled(inst); refusal != nil {
-			return refusal
-		}
-	}
-	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
-		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s in the name of %q",
-			inst.ID, c.By)
-	}
-	if c.Requested && c.Surge {
-		return asError(s.markSurge(inst, c))
-	}
-	if c.Requested && c.Avoid {
-		s.avoidOnRequest(inst, c.By)
-	}
-	s.markFor(inst, c)
-	return nil
-}
-
-// markFor sets or withdraws the eviction request as a command says. If a person requests an eviction that a policy has
-// requested already, the request becomes the person's, without an event (L8).
-func (s *State) markFor(inst *Instance, c *InstanceMark) {
-	switch {
-	case c.Requested && c.Automatic:
-		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now, Automatic: true}, "EvictionAutomatic")
-	case c.Requested && inst.Eviction.Requested && inst.Eviction.Automatic && c.Cause == model.CauseUser:
-		next := *inst
-		next.Eviction.Automatic, next.Eviction.Cause, next.Eviction.By = false, c.Cause, c.By
-		s.setInstance(inst, &next)
-	case c.Requested && c.Cause == model.CauseNodeNotReady:
-		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionAutomatic")
-	default:
-		s.mark(inst, c.Requested, c.Cause, c.By)
-	}
-}
-
-func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by string) {
-	switch {
-	case !requested:
-		s.flip(inst, Eviction{}, "EvictionCanceled")
-	default:
-		s.flip(inst, Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}, "EvictionUserRequested")
-	}
-}
-
-// flip replaces the eviction of an instance by to and emits one event, if that changes Eviction.Requested. Otherwise it
-// does nothing (L15). reason and message go into the event; message is for people.
-func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
-	if inst.Eviction.Requested == to.Requested {
-		return
-	}
-	next := *inst
-	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
-		next.Marks.GraceOverride = nil // the override was for the stop that is canceled
-		defer s.callAgent(inst.Node)
-	}
-	next.Eviction = to
-	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation must not count for a later one
-	cause := to.Cause
-	if !to.Requested {
-		cause = inst.Eviction.Cause
-	}
-	s.setInstance(inst, &next)
-	if to.Automatic || inst.Eviction.Automatic {
-		s.touch("nodes", Topic("node/"+inst.Node)) // the node shows whether it is auto-evicting
-	}
-	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}
-	if len(message) > 0 {
-		data["message"] = strings.Join(message, "; ")
-	}
-	s.emit(Event{Type: model.EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause,
-		Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
 }
