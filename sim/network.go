@@ -22,12 +22,12 @@ type hearing struct {
 // time of the last one follows from the time since which a node and a server are linked.
 type network struct {
 	w       *world
-	cut     [][servers]bool // by node and server: no packet gets through, either way
+	cut     [][servers]bool // by node and server: true if no packet gets through, either way
 	hears   [][servers]hearing
 	suspect []model.Time // by node: until when gossip suspects the node without a reason
 	lossy   int          // percentage of messages that are lost
 	twice   int          // percentage of messages that arrive a second time, later
-	watched bool         // a node is silent, so the leader is due to look again soon
+	watched bool         // the leader is due to look again soon, because a node is silent
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -48,7 +48,7 @@ func (n *network) linked(node, server int) bool {
 	return n.w.nodes[node].runs() && n.w.log.servers[server].up && !n.cut[node][server]
 }
 
-// changed updates which nodes and servers are linked.
+// changed updates which nodes and servers are linked, and the leases that follow from that.
 func (n *network) changed() {
 	for i, m := range n.w.nodes {
 		for s := range servers {
@@ -105,7 +105,8 @@ func (n *network) beatBefore(node int, t model.Time) model.Time {
 	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
-// age returns for how long a server has not heard a node, and whether it has ever heard it.
+// age returns for how long a server has not heard a node, and whether it has heard the node since it started. If it has
+// not, the time counts from the start of the server or from when the node joined, whichever is later.
 func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
@@ -192,7 +193,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch makes the leader look again from time to time while a node is silent and not known to be offline.
+// watch makes the leader look again from time to time while a node is suspected, degraded, or silent but not offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return
@@ -234,8 +235,8 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if they are linked. It may arrive late, twice, or not
-// at all.
+// send carries a message between a node's agent and the servers, if any server is linked with the agent. The message
+// may arrive late, twice, or not at all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
 	if n.reach(node, r) < 0 || r.IntN(100) < n.lossy {
