@@ -91,7 +91,7 @@ func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	p.stop(inst, failureCause(inst), "failed")
 }
 
-// systemMissing lists the nodes that can take an instance of the group and have none that should run.
+// systemMissing lists the nodes that may get an instance of the group and have none that should run.
 func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	has := map[model.NodeID]bool{}
 	for _, slot := range g.slots() {

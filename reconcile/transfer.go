@@ -146,7 +146,7 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
-		if inst.Eviction.Preparing && !p.reached(inst.Eviction.RetryAt) { // its hook may use its whole timeout
+		if inst.Eviction.Preparing && !p.reached(inst.Eviction.RetryAt) { // the hook may use its whole timeout
 			return p.targetGone(t)
 		}
 		if inst.Desired == model.DesiredDraining && !p.reached(p.state().StopDue(inst)) { // it may use its whole grace
@@ -238,7 +238,6 @@ func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	return &unplaced{code: model.CodeVolumeInUse, message: p.transferText(t)}
 }
 
-// transferText describes what a transfer is doing.
 func (p *pass) transferText(t *fsm.Transfer) string {
 	text := fmt.Sprintf("transfer %s (%s) is %s", t.ID, t.Kind, t.Phase)
 	if t.To != "" && t.To != t.From {

@@ -67,8 +67,8 @@ func (p *pass) troubleGone(inst *fsm.Instance) bool {
 }
 
 // stopTroubled stops the holder of a slot, which is to leave a degraded node or has been unready on a good one for too
-// long. With surge, it waits until a replacement covers the holder. With stop-first, it needs only a place for the
-// replacement.
+// long. With surge, it waits until a replacement covers the holder. With stop-first, or if the quota requires that
+// order, it needs only a place for the replacement.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)

@@ -44,7 +44,7 @@ func (p *pass) crowdOf(v *nodeView) *nodeInstances {
 }
 
 // stopsSoon reports whether the room of a stopping instance is worth waiting for: its grace ends within roomSoon, and
-// did not end more than stopLate ago. In that case another decision follows when the instance is overdue.
+// did not end more than stopLate ago. If so, stopsSoon also asks for a decision when stopLate has passed.
 func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 	end := p.state().StopDue(inst)
 	soon := end.Sub(p.in.Now) <= roomSoon && p.in.Now < end.Add(stopLate)
@@ -153,7 +153,7 @@ func (p *pass) wakeForRate(group model.GroupID) {
 	}
 }
 
-// wakeWhenLeft asks for a decision when the oldest stop that is still in the window leaves it.
+// wakeWhenLeft asks for a decision when the oldest stop that is still in the window leaves the window.
 func (p *pass) wakeWhenLeft(stops []model.Time, window model.Duration) {
 	for _, at := range stops {
 		if left := at.Add(window); left > p.in.Now {
@@ -253,10 +253,10 @@ func memoryOf(all []*fsm.Instance) int64 {
 	return sum
 }
 
-// pick chooses victims. All instances in must are chosen, and all victims together free at least as many bytes of
-// memory as lacks says. pick takes as few as possible of the most important class, then of the next class, and so on.
-// From each class it takes the instances that leave the least to free in the classes below. In the least important
-// class it prefers the newest. It returns nil if all instances together are not enough.
+// pick chooses victims to free memory; lacks is how many bytes are missing. The victims include all instances in must.
+// pick takes as few as possible of the most important class, then of the next class, and so on. From each class it
+// takes the instances that leave the least to free in the classes below. In the least important class it prefers the
+// newest. It returns nil if all instances together are not enough.
 func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	chosen := slices.Clone(must)
 	lacks -= memoryOf(must)
@@ -295,7 +295,7 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest returns as few members as possible that together have enough bytes of memory, or nil if all of them have less.
+// fewest returns as few members as possible whose memory in bytes adds up to enough, or nil if all of them have less.
 // It takes the largest. If newest is true, and there are at most 64 members, it takes the newest ones that suffice in
 // the same number. members must be sorted, the newest first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {

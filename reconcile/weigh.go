@@ -67,7 +67,7 @@ func (b *balancer) tallies() []*groupTally {
 	return worth
 }
 
-// load returns the load of a node; nil if the node was forgotten.
+// load returns the load of a node, or nil if the node was forgotten.
 func (b *balancer) load(id model.NodeID) *load {
 	if v := b.p.candidates().view(id); v != nil {
 		return &b.all[v.at]

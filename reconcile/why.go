@@ -125,8 +125,8 @@ func avoider(a fsm.AvoidEntry) string {
 	return fmt.Sprintf("version %d of %s", a.Version, a.Group)
 }
 
-// avoided names the eligible nodes that the group avoids, how long it still does, and why. It returns "" if there are
-// none.
+// avoided names the eligible nodes that the group avoids, at most ailingAtMost of them, with the remaining time and the
+// reason. It returns "" if there are none.
 func (e *Explanation) avoided(g *fsm.Group) string {
 	var nodes []string
 	for _, n := range e.p.in.State.Nodes.All() {
@@ -281,7 +281,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 	return nil
 }
 
-// all lists every node with its score, or with the rule that excludes it. If the slot has a home, all other nodes are
+// all lists every node with its score, or with the rule that excludes it. If home is not empty, all other nodes are
 // excluded.
 func (f *field) all(home model.NodeID) []model.Considered {
 	scores := map[model.NodeID]int64{}

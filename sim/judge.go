@@ -105,9 +105,9 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that the
-// servers hear. If the decision places instances, and for a sample of the others, deciding again must give the same
-// plan. The sample is also checked for reasons (S14).
+// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that a majority
+// hears. If the decision places instances, and for a sample of the others, deciding again must give the same plan. For
+// the sample, S14 is checked too.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -134,7 +134,6 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// places reports whether a plan places an instance.
 func places(plan reconcile.Plan) bool {
 	for _, e := range plan.Entries {
 		for _, group := range e.Groups {

@@ -133,7 +133,7 @@ func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 }
 
 // mustKeep returns how many instances of a group must be ready by its own budget, or else by its class. It returns 0 if
-// the group has no budget of its own, but a shared one with such a limit.
+// the group has no budget of its own, and a shared budget says how many must be ready.
 func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
@@ -154,7 +154,8 @@ func mustKeep(s *fsm.State, id model.GroupID) int {
 	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
 }
 
-// keeps returns how many of count instances a budget wants ready. It returns 0 if the budget has no such limit.
+// keeps returns how many of count instances a budget wants ready. It returns 0 if the budget has neither min_ready nor
+// max_down.
 func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:

@@ -45,8 +45,8 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether an instance holds its slot and there is no reason to replace it by the instance of place.
-// before is the instance in the state earlier, now is the instance in the state after.
+// content reports whether an instance holds its slot and there is no reason to replace it by the instance of place. The
+// rows before and now are the instance in the states earlier and after.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	firstPause = 50 // ms, after a refusal; doubled for each further one in a row
+	firstPause = 50 // pause after a refusal, in ms; doubled for each further refusal in a row
 	longPause  = 5000
 	inFlight   = 16
-	retryAfter = 100 // ms
+	retryAfter = 100 // in ms
 )
 
 // leader makes decisions and proposes them as reconcile.Loop does. It decides on the state with the entries under way
@@ -81,7 +81,6 @@ func (l *leader) turn() {
 	}
 }
 
-// input returns the input for a decision made now.
 func (l *leader) input() reconcile.Input {
 	now := l.clock()
 	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}

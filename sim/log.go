@@ -45,7 +45,7 @@ type log struct {
 	servers         []*server
 	first           fsm.State // state after the last committed entry, from the server that first applied it
 	stuck           bool      // the leader reaches no majority
-	strikeOnPropose func()    // a fault that strikes as soon as an entry is proposed; nil if none waits
+	strikeOnPropose func()    // a fault that strikes just after the next entry is proposed; nil if none waits
 }
 
 func newLog(w *world) *log {

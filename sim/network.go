@@ -19,7 +19,7 @@ type hearing struct {
 }
 
 // network models which packets get through, and what follows for heartbeats and gossip. Heartbeats are not events: the
-// time of the last one follows from the time since which a node and a server are linked.
+// time of the last one is computed from when the link between the node and the server began or broke.
 type network struct {
 	w       *world
 	cut     [][servers]bool // by node and server: true if no packet gets through, either way
@@ -116,7 +116,8 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip returns what gossip says about a node. If one server is linked with the node, it counts as alive for all.
+// gossip returns what gossip says about a node. If one server is linked with the node, the node counts as alive for
+// all.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -184,7 +185,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	m := n.w.nodes[node]
 	for _, s := range agree {
 		h := &n.hears[node][s]
-		if h.linked && h.gaveUp != m.epoch { // the agent learns it from the answer to its next heartbeat
+		if h.linked && h.gaveUp != m.epoch { // the agent learns this from the answer to its next heartbeat
 			m.soon(n.beatBefore(node, n.w.now).Add(interval).Sub(n.w.now), m.attach)
 		}
 		h.gaveUp = m.epoch

@@ -130,7 +130,8 @@ func (w *world) settle() {
 	}
 }
 
-// withdraw withdraws evictions that people requested and whose hooks keep failing, because only people can end those.
+// withdraw withdraws evictions that people requested and whose preparations keep failing, because only people can end
+// those.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
 		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
@@ -196,7 +197,7 @@ func (w *world) truth() {
 }
 
 // silence checks L4: a node that loses its power is declared offline in time. After that the node returns, and the
-// cluster comes to rest again. silence does nothing if no node is suitable, or if a hold could begin.
+// cluster comes to rest again. silence does nothing if no node is suitable, or if a hold is active or could begin.
 func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine

@@ -81,7 +81,8 @@ func (m *machine) registered(key string) {
 }
 
 // poll answers the agent's long poll if its server has newer assignments than those last sent to the agent. The answer
-// is the full set. If the agent can't reach its server, it polls another one.
+// is the full set. If the agent can't reach its server, it polls another one. If the server wants it to register, it
+// asks a second server.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return
@@ -116,7 +117,7 @@ func (m *machine) poll() {
 	})
 }
 
-// again makes the agent register again if a second server demands it too. The first one may lag.
+// again makes the agent register again if a second server wants it too. The first one may lag.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {
