@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// systemUnsettled reports whether a group with one instance per node may need something. It needs nothing if every node
-// has a ready instance of its version.
+// systemUnsettled reports whether a system group may need something. It needs nothing if its job has no deployment
+// going on, it has no constraints, and every node has a ready instance of the group's version.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	if d := p.deploymentOf(g.ID); d != nil && !d.Status.Ended() {
 		return true
@@ -16,7 +16,7 @@ func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes || p.hasStragglers(g)
 }
 
-// hasStragglers reports whether a system group has instances of another version than the group's.
+// hasStragglers reports whether instances of a system group that should run have a version other than the group's.
 func (p *pass) hasStragglers(g *fsm.Group) bool {
 	if p.seen.uniform[g.ID] == g {
 		return false
@@ -30,8 +30,8 @@ func (p *pass) hasStragglers(g *fsm.Group) bool {
 	return false
 }
 
-// systemWant returns how many instances a system group should have on the nodes that take part in a rollout. It counts
-// present instances and those that are just being replaced.
+// systemWant returns how many instances a system group should have on the nodes that take part in a rollout. It also
+// counts a slot that is empty because the rollout stopped its instance.
 func (p *pass) systemWant(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -45,8 +45,9 @@ func (p *pass) systemWant(g *groupView) int {
 	return n
 }
 
-// systemNeeds lists the instances that a system group lacks: one on each eligible node that has none. It also stops
-// failed instances, so that new ones start on their nodes.
+// systemNeeds lists the instances that a system group lacks: one for each suitable node that has none. A node is left
+// out while its last instance stops, or until a failed one may be retried. systemNeeds also stops failed instances, so
+// that new ones start on their nodes.
 func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil
@@ -57,7 +58,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		}
 	}
 	var needs []*need
-	var fresh *need // need of slots that never had an instance; it covers missing[begun:ended]
+	var fresh *need // the latest need for slots that never had an instance; it covers missing[begun:ended]
 	next, begun, ended, missing, seats := 0, 0, 0, p.systemMissing(g), g.systemSeats()
 	for i, n := range missing {
 		seat, known := seats[n.ID]
@@ -81,7 +82,8 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 	return needs
 }
 
-// restartSystem stops a failed instance. Once that is confirmed, another one is made on the node.
+// restartSystem stops a failed instance, unless it is too early to retry. Once the stop is confirmed, a new instance is
+// placed on the node.
 func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	if !p.mayRetry(g, p.version(g, inst), inst) {
 		return
@@ -89,7 +91,7 @@ func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 	p.stop(inst, failureCause(inst), "failed")
 }
 
-// systemMissing lists the nodes that should have an instance of the group and don't have a wanted one.
+// systemMissing lists the nodes that may get an instance of the group and have none that should run.
 func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	has := map[model.NodeID]bool{}
 	for _, slot := range g.slots() {
@@ -109,15 +111,15 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 
 func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
 
-// systemSeat is the slot of a system group that belongs to one node.
+// systemSeat is the slot of a system group for one node.
 type systemSeat struct {
-	slot int
+	slot int           // not set while busy
 	last *fsm.Instance // the last instance on the node
 	busy bool          // last is not confirmed stopped yet
 }
 
-// systemSeats returns, by node, the slot of a system group that had an instance there. If there are several such slots,
-// the first one counts.
+// systemSeats returns a seat for each node where an instance of the system group is stopping, or was the last one of a
+// slot that is empty now. If a node has several, the first one counts.
 func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	seats := map[model.NodeID]systemSeat{}
 	add := func(inst *fsm.Instance, seat systemSeat) {
@@ -136,7 +138,8 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	return seats
 }
 
-// freshSlot returns the smallest slot number from *next on that was never used. It sets *next to the number after it.
+// freshSlot returns the smallest number, from *next on, of a slot that never had an instance. It sets *next to the
+// number after that one.
 func (g *groupView) freshSlot(next *int) int {
 	for {
 		n := *next
@@ -147,7 +150,7 @@ func (g *groupView) freshSlot(next *int) int {
 	}
 }
 
-// stopStraySystem stops instances on nodes that don't meet the group's constraints any more.
+// stopStraySystem stops instances on nodes that no longer meet the group's constraints. It leaves out offline nodes.
 func (p *pass) stopStraySystem(g *groupView) {
 	for _, slot := range g.slots() {
 		if slot.holder == nil {

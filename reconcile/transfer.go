@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay in a phase. Once it attaches there is no way back, so from then on it waits for its
-// agent without a limit.
+// How long a transfer may stay in a phase. The phase attaching has no limit: there is no way back from it, so the
+// transfer waits for its agent.
 const (
 	transferQueue = model.Hour        // until a budget allows the stop of its instance
 	transferStall = 5 * model.Minute  // without any progress
 	transferStart = 10 * model.Minute // until the instance is ready at its new home
 )
 
-// stepTransfers takes every transfer as far as its agents' reports allow. It also orders the removal of old copies
-// whose time is over.
+// stepTransfers takes every transfer as far as the reports of its agents allow. It also orders the removal of old
+// copies that were kept long enough.
 func (p *pass) stepTransfers() {
 	var all []*fsm.Transfer
 	for _, t := range p.state().Transfers.All() {
@@ -36,7 +36,8 @@ func (p *pass) stepTransfers() {
 
 func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volume()) }
 
-// coolDown orders the removal of an old copy when its time is over and the copy that replaced it is known to be good.
+// coolDown orders the removal of the old copy of a transfer once its cooling time is over and NeedsOld finds no reason
+// to keep it.
 func (p *pass) coolDown(t *fsm.Transfer) {
 	if t.Left.Old == "" || t.Left.Drop || !p.reached(t.Left.Until) || p.state().NeedsOld(t) != nil {
 		return
@@ -46,7 +47,8 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 	}
 }
 
-// stepTransfer takes the next step of a transfer, if one is possible, and reports whether it did.
+// stepTransfer takes the next step of a transfer, if one is possible, and reports whether it did. Failing the transfer
+// is a step too.
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
 	case model.TransferQueued:
@@ -83,7 +85,8 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	return p.watchTransfer(t)
 }
 
-// advance puts a transfer into a phase and reports whether it did. It records a refusal.
+// advance puts a transfer into a phase and reports whether it did. It records a refusal. While actuation is paused it
+// returns false.
 func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
 	if refusal != nil {
@@ -101,8 +104,9 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 	return refusal == nil
 }
 
-// stopForTransfer begins the stop of the slot's instance, if its budget allows it. In the same group of commands, the
-// transfer enters the phase in which the slot stays empty. Until the budget allows the stop, nothing changes.
+// stopForTransfer puts a transfer into the phase stopping. In the same group of commands, it begins the stop of the
+// slot's instance, if there is one. If that is refused, for example by a budget, it is tried again later; after
+// transferQueue the transfer fails.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
@@ -121,7 +125,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "its instance could not be stopped for %s: %s", transferQueue, refusal.Message)
 }
 
-// runningIn returns the instance of the transfer's slot that should run; nil if there is none.
+// runningIn returns the instance of the transfer's slot that should run, or nil.
 func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Desired == model.DesiredRunning {
@@ -131,7 +135,8 @@ func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
 	return nil
 }
 
-// whenStopped takes the next step once no instance of the slot can run any more.
+// whenStopped takes the next step once all instances of the slot have stopped. Until then, it stops an instance that
+// should run, and fails a transfer that can't go on.
 func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
 		if inst.Status.Observed == model.ObservedStopped {
@@ -141,7 +146,7 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 			p.stop(inst, model.CauseUser, t.Actor())
 			inst = p.instance(inst.ID)
 		}
-		if inst.Eviction.Preparing && !p.reached(inst.Eviction.RetryAt) { // its hook may use its whole timeout
+		if inst.Eviction.Preparing && !p.reached(inst.Eviction.RetryAt) { // the hook may use its whole timeout
 			return p.targetGone(t)
 		}
 		if inst.Desired == model.DesiredDraining && !p.reached(p.state().StopDue(inst)) { // it may use its whole grace
@@ -158,8 +163,8 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	return p.attach(t)
 }
 
-// attach makes the verified copy the one in use. If it is refused for a reason that waiting can't resolve, the transfer
-// fails and the old copy stays in use.
+// attach puts the verified copy to use. If this is refused for a reason that may pass, the transfer waits. Otherwise it
+// fails, and the old copy stays in use.
 func (p *pass) attach(t *fsm.Transfer) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
@@ -180,8 +185,8 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	return p.failTransfer(t, refusal.Code, "%s", refusal.Message)
 }
 
-// finishTransfer ends a transfer whose copy is in use. It succeeds when the slot's instance is ready there, and fails
-// after transferStart.
+// finishTransfer ends a transfer whose copy is in use. The transfer succeeds when the slot's instance is ready, or when
+// the slot is no longer wanted. It fails after transferStart.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)
@@ -195,8 +200,8 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 		"the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
-// watchTransfer ends a transfer that can't go on, because its target is not active any more or because it made no
-// progress for too long.
+// watchTransfer fails a transfer whose target node is not active any more, or which made no progress for transferStall.
+// It reports whether it did.
 func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if p.targetGone(t) {
 		return true
@@ -224,7 +229,7 @@ func (p *pass) targetGone(t *fsm.Transfer) bool {
 		p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
-// held says why a slot must stay empty while a transfer works on its volumes; nil if no transfer does.
+// held returns why a slot must stay empty while a transfer works on its volumes, or nil if no transfer needs that.
 func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	t, ok := p.state().TransferOf(group, slot)
 	if !ok || !t.Holds() {
@@ -233,7 +238,6 @@ func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	return &unplaced{code: model.CodeVolumeInUse, message: p.transferText(t)}
 }
 
-// transferText describes the present work of a transfer.
 func (p *pass) transferText(t *fsm.Transfer) string {
 	text := fmt.Sprintf("transfer %s (%s) is %s", t.ID, t.Kind, t.Phase)
 	if t.To != "" && t.To != t.From {
@@ -254,8 +258,8 @@ func (p *pass) promise(t *nodeTable) {
 	}
 }
 
-// promised returns the memory, in bytes, that a transfer reserves on its target. It is 0 once the instance is placed
-// there.
+// promised returns the memory, in bytes, that a transfer reserves on its target. It is 0 if the transfer moves no
+// instance to another node, and once the instance is placed there.
 func (p *pass) promised(t *fsm.Transfer) int64 {
 	s := p.state()
 	policy, ok := s.Policy(t.Group)
@@ -271,7 +275,7 @@ func (p *pass) promised(t *fsm.Transfer) int64 {
 	return s.ClaimsOf(policy, nil).Resources.MemoryBytes
 }
 
-// redeem releases the room that a transfer reserved, so that the instance for which it was reserved can be placed.
+// redeem releases the room that a transfer in phase starting has reserved, so that its instance can be placed.
 func (p *pass) redeem(n *need) {
 	t, ok := p.state().TransferOf(n.group.id, n.slot)
 	if !ok || t.Phase != model.TransferStarting {

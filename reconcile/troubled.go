@@ -9,7 +9,7 @@ import (
 
 // markTroubled requests the eviction of instances whose node has been reported as degraded, by its own agent, for
 // longer than their group tolerates. The same gates, order and budgets as in a drain apply. During a hold no instance
-// leaves: something that the nodes share is then broken, and no other node would be better.
+// leaves: so many nodes have problems that another node would hardly be better.
 func (p *pass) markTroubled() {
 	for _, id := range p.troubled {
 		n := p.node(id)
@@ -54,19 +54,21 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 // degraded.
 func troubledBy(n *fsm.Node) string { return "node " + n.Name + " is degraded: " + n.Self.Words() }
 
-// leavesTroubled reports whether an instance is to leave because its node's agent reports the node as degraded.
+// leavesTroubled reports whether an instance was asked to leave because its node's agent reports the node as degraded.
 func leavesTroubled(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseNodeNotReady
 }
 
-// troubleGone reports whether an instance needn't leave its node any more: the node has recovered, or a hold began.
+// troubleGone reports whether an instance needn't leave its node any more, for example because the node has recovered
+// or a hold began.
 func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	_, leaves := p.state().Tolerated(inst)
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops one instance that is to leave a degraded node, or that is not ready on a good node. Its
-// replacement must cover it or, with stop-first, must fit somewhere.
+// stopTroubled stops the holder of a slot, which is to leave a degraded node or has been unready on a good one for too
+// long. With surge, it waits until a replacement covers the holder. With stop-first, or if the quota requires that
+// order, it needs only a place for the replacement.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)

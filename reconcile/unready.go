@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replacesUnready reports whether running instances of a group are replaced if they stay unready. They are not if the
-// role has conditions on evictions, or if the group has data or identities. They are not either if a check has
-// restart_after, because that restarts an instance in place.
+// replacesUnready reports whether instances of a group are replaced if they stay unready. They are not if the group
+// tolerates that forever, has data or identities, or has a role with conditions on evictions or replacements. Nor are
+// they if a check has restart_after, because that restarts an instance in place.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&
@@ -20,9 +20,9 @@ func (g *groupView) replacesUnready() bool {
 	})
 }
 
-// unreadyLong reports whether an instance on a good node has been unready for longer than its group tolerates, so that
-// another instance must replace it. If more than half of the group is not ready, none is replaced, because the node is
-// hardly the cause.
+// unreadyLong reports whether an instance must be replaced because it has been unready for longer than its group
+// tolerates. It returns false if the instance's node is silent or owes its inventory, and during a hold. It also
+// returns false if more than half of the group is not ready: the node is then hardly the cause.
 func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if inst.Status.Observed != model.ObservedUnready || !g.replacesUnready() {
 		return false
@@ -45,7 +45,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	return true
 }
 
-// readySlots returns the number of slots of a group that have a ready instance.
+// readySlots returns the number of slots of a group that have a ready instance which should run.
 func (p *pass) readySlots(g *groupView) int {
 	ready := map[int]bool{}
 	for inst := range p.state().InstancesOf(g.id) {

@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeInstances lists the instances on a node for preemption. It is made at first use, and again after the node has
-// changed.
+// nodeInstances holds the instances of a node that matter to preemption. It is made at first use, and again after the
+// node's view has changed.
 type nodeInstances struct {
-	moves   int32           // value of the view's moves when the list was made
+	moves   int32           // nodeView.moves when the lists were made
 	running []*fsm.Instance // instances that may be preempted if class, role and budget allow it, the newest first
-	soon    []*fsm.Instance // stopping instances whose room no preemptor waits for
+	soon    []*fsm.Instance // instances that stop soon, and whose room no preemptor waits for
 }
 
 func (p *pass) crowdOf(v *nodeView) *nodeInstances {
@@ -43,8 +43,8 @@ func (p *pass) crowdOf(v *nodeView) *nodeInstances {
 	return c
 }
 
-// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a minute, and it is
-// not overdue.
+// stopsSoon reports whether the room of a stopping instance is worth waiting for: its grace ends within roomSoon, and
+// did not end more than stopLate ago. If so, stopsSoon also asks for a decision when stopLate has passed.
 func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 	end := p.state().StopDue(inst)
 	soon := end.Sub(p.in.Now) <= roomSoon && p.in.Now < end.Add(stopLate)
@@ -57,7 +57,7 @@ func (p *pass) stopsSoon(inst *fsm.Instance) bool {
 // soon reports whether the node will have room without a preemption.
 func (h *preemption) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
 
-// preemptionOn returns the best preemption on one node, or one that says why there is none.
+// preemptionOn returns the best preemption on one node. If there is none, the result says why.
 func (p *pass) preemptionOn(n *need, f *field, v *nodeView) *preemption {
 	c := p.crowdOf(v)
 	if who := p.roomComes(f, v, c); who != nil {
@@ -91,8 +91,7 @@ func whyNoHole(lower int, held []*model.Error) string {
 	return "there is nothing that it may take"
 }
 
-// roomComes returns the instances that are stopping for other reasons, if these free enough room on a node; nil if they
-// don't.
+// roomComes returns the instances in c.soon if their stops free enough room on the node, or nil.
 func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.InstanceID {
 	free := v.free() - v.soonTaken
 	var who []model.InstanceID
@@ -112,9 +111,9 @@ func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.Instan
 	return who
 }
 
-// lowerOn lists the instances that a need may preempt on a node, the newest first. They are less important and may
-// leave, and their groups' budgets allow all of these stops together. held lists why other instances may not be
-// preempted.
+// lowerOn lists the instances that a need may preempt on a node, the newest first. The need's group may take from their
+// groups, they may leave, and the budgets allow all of these stops together. held has the refusals for instances that
+// the group could take but that must stay.
 func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
@@ -154,7 +153,7 @@ func (p *pass) wakeForRate(group model.GroupID) {
 	}
 }
 
-// wakeWhenLeft asks for a decision when the oldest stop that is still in the window leaves it.
+// wakeWhenLeft asks for a decision when the oldest stop that is still in the window leaves the window.
 func (p *pass) wakeWhenLeft(stops []model.Time, window model.Duration) {
 	for _, at := range stops {
 		if left := at.Add(window); left > p.in.Now {
@@ -199,8 +198,8 @@ func (p *pass) classOf(inst *fsm.Instance) int {
 	return s.ClassRank(job.Class)
 }
 
-// portHolders lists the instances that use a static port that the need wants. ok is false if one of them may not be
-// preempted.
+// portHolders lists the instances on a node that use a static port that the need wants. ok is false if one of them may
+// not be preempted.
 func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must []*fsm.Instance, ok bool) {
 	for _, port := range f.spec.Ports {
 		owner, taken := p.state().PortOwner(v.node.ID, port.Static)
@@ -254,10 +253,10 @@ func memoryOf(all []*fsm.Instance) int64 {
 	return sum
 }
 
-// pick chooses victims that free at least lacks bytes of memory; those in must are always chosen. It takes as few as
-// possible of the most important class, then of the next class, and so on. From each class it takes the instances that
-// leave the least to free in the classes below. In the lowest class it prefers the newest. It returns nil if all
-// instances together are not enough.
+// pick chooses victims to free memory; lacks is how many bytes are missing. The victims include all instances in must.
+// pick takes as few as possible of the most important class, then of the next class, and so on. From each class it
+// takes the instances that leave the least to free in the classes below. In the least important class it prefers the
+// newest. It returns nil if all instances together are not enough.
 func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
 	chosen := slices.Clone(must)
 	lacks -= memoryOf(must)
@@ -296,9 +295,9 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest takes as few instances as possible that together have enough memory; nil if all are not enough. It takes the
-// largest. If newest is true, it takes the newest that make up the same number. members must be in order, the newest
-// first.
+// fewest returns as few members as possible whose memory in bytes adds up to enough, or nil if all of them have less.
+// It takes the largest. If newest is true, and there are at most 64 members, it takes the newest ones that suffice in
+// the same number. members must be sorted, the newest first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

@@ -5,7 +5,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupTally is a group at rest, with what one move could gain for its preferences.
+// groupTally is a group at rest whose preferences a move might meet better.
 type groupTally struct {
 	id    model.GroupID
 	row   *fsm.Group
@@ -14,8 +14,8 @@ type groupTally struct {
 	hint  int64 // upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and finds the groups whose preferences a move could meet better. For a group
-// whose row and nodes have not changed since the last decision, it uses the cached result.
+// weigh adds up what each node holds, and finds the groups whose preferences a move could meet better. It uses the
+// cached result for a group whose row and policy have not changed, unless a node has changed.
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
 	views := p.candidates().views
@@ -67,7 +67,7 @@ func (b *balancer) tallies() []*groupTally {
 	return worth
 }
 
-// load returns the load of a node; nil if the node was forgotten.
+// load returns the load of a node, or nil if the node was forgotten.
 func (b *balancer) load(id model.NodeID) *load {
 	if v := b.p.candidates().view(id); v != nil {
 		return &b.all[v.at]
@@ -83,7 +83,7 @@ func (b *balancer) leave(inst *fsm.Instance) {
 	}
 }
 
-// average sets mean, the mean use of the possible targets weighted by their size.
+// average sets b.mean to the mean use of the possible targets, weighted by their size.
 func (b *balancer) average() {
 	held, room := int64(0), int64(0)
 	for _, l := range b.loads {
@@ -96,7 +96,7 @@ func (b *balancer) average() {
 	}
 }
 
-// tallyOf starts a group's tally. It returns nil if no move can help the group, or none is allowed.
+// tallyOf starts a group's tally. It returns nil if the group's instances may not be moved, or if no move can help it.
 func (b *balancer) tallyOf(id model.GroupID) *groupTally {
 	s := b.p.state()
 	row, ok := s.Groups.Get(id)

@@ -12,8 +12,8 @@ import (
 
 const (
 	asItShouldBe = "nothing: it is as it should be"
-	chainAtMost  = 20 // number of links of a chain that are shown, the latest ones
-	ailingAtMost = 3  // number of a group's instances, nodes or volumes that are named
+	chainAtMost  = 20 // how many events of a chain are shown, the latest ones
+	ailingAtMost = 3  // how many of a group's instances, nodes or volumes are named
 )
 
 // Why explains an object: a job, a group (job/group), a drain, a node (id, name or prefix) or an instance (id or unique
@@ -33,7 +33,7 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	inst, noInstance := s.FindInstance(object)
 	switch {
 	case noNode == nil && (node.Name == object || string(node.ID) == object):
-		// a complete name must not be read as the prefix of an id
+		// a complete name must not be read as the prefix of an instance's id
 		return e.whyNode(node), nil
 	case noInstance == nil && string(inst.ID) == object:
 		return e.whyInstance(inst), nil
@@ -71,7 +71,8 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	return out
 }
 
-// whyOneGroup is whyGroup. If the group still has instances of another version, it adds the state of the rollout.
+// whyOneGroup explains a group as whyGroup does. If all is well but some instances still have another version, Next
+// describes the rollout.
 func (e *Explanation) whyOneGroup(g *fsm.Group) model.WhyResult {
 	out := e.whyGroup(g)
 	name, _ := g.ID.Split()
@@ -124,7 +125,8 @@ func avoider(a fsm.AvoidEntry) string {
 	return fmt.Sprintf("version %d of %s", a.Version, a.Group)
 }
 
-// avoided names the nodes that could take the group's new instances if the group did not avoid them.
+// avoided names the eligible nodes that the group avoids, at most ailingAtMost of them, with the remaining time and the
+// reason. It returns "" if there are none.
 func (e *Explanation) avoided(g *fsm.Group) string {
 	var nodes []string
 	for _, n := range e.p.in.State.Nodes.All() {
@@ -143,7 +145,8 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	return text
 }
 
-// lost adds to out.State the volumes of a group whose data was given up, and returns them as subjects.
+// lost adds to out.State the first volumes of a group that concerned selects and whose data was given up. It returns
+// all such volumes as subjects of events.
 func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
@@ -216,7 +219,7 @@ func (e *Explanation) whyDrain(d *fsm.Drain) model.WhyResult {
 	return out
 }
 
-// chain adds to out the events that led the subjects to their present state, and the time of the last one.
+// chain adds to out the latest events about the subjects, and the time of the last one.
 func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
 	about := func(_ model.EventType, subject string) bool { return slices.Contains(subjects, subject) }
 	for _, event := range e.p.in.State.Events.Find(0, about) {
@@ -252,7 +255,8 @@ func eventText(event *fsm.Event) string {
 	return text
 }
 
-// unplacedSlot returns the first slot of a group whose next instance can't be placed; false if there is none.
+// unplacedSlot returns the first slot of a group whose next instance can't be placed. It returns false if there is
+// none.
 func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
 		if e.p.reasons.slot(slotKey{g.ID, n}) != nil {
@@ -262,13 +266,14 @@ func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	return 0, false
 }
 
-// considered returns, for every node, how placement judges it for the next instance of a slot.
+// considered returns, for every node, how placement judges it for the next instance of a slot. It returns nil if the
+// decision did not look at the group.
 func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
 		}
-		g.fields = nil // score the nodes again, because instances were placed since
+		g.fields = nil // score the nodes again, because instances were placed since they were scored
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
 			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}
@@ -276,7 +281,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 	return nil
 }
 
-// all lists every node with its score, or with the rule that excludes it. If the slot has a home, all other nodes are
+// all lists every node with its score, or with the rule that excludes it. If home is not empty, all other nodes are
 // excluded.
 func (f *field) all(home model.NodeID) []model.Considered {
 	scores := map[model.NodeID]int64{}

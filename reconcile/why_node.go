@@ -36,8 +36,8 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 	return out
 }
 
-// afterDrain says how the last drain of a node ended, and what an operator can do next. The node stays draining until
-// an operator uncordons it.
+// afterDrain adds to out how the last drain of a node ended, and what an operator can do next. The node stays draining
+// until an operator uncordons it.
 func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain, part fsm.DrainNode) {
 	uncordon, left := "outspan node uncordon "+n.Name, e.left(n)
 	switch part.Phase {
@@ -49,7 +49,7 @@ func (e *Explanation) afterDrain(out *model.WhyResult, n *fsm.Node, d *fsm.Drain
 		out.Next = left + ", and nothing is placed on it: remove what blocked, then: outspan node drain " + n.Name +
 			", or to take it back: " + uncordon
 	case model.PhaseCanceled:
-		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // LastError says here who canceled the drain
+		out.State += fmt.Sprintf("; drain %s was %s", d.ID, part.LastError) // here LastError is "canceled by" and the actor
 		out.Next = left + ", and nothing is placed on it; to take it back: " + uncordon
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rollout says why the deployment of a job failed or what it waits for, and how to go back. waits is what its groups
-// wait for, or "". It returns "" if the job is stopped or its deployment succeeded or was superseded.
+// rollout says why the deployment of a job failed or what it waits for, and how to go back. waits is what the job's
+// groups wait for, or "". rollout returns "" if the job is stopped, or if its deployment succeeded, was superseded or
+// is gone.
 func (e *Explanation) rollout(job *fsm.Job, waits string) string {
 	d, ok := e.p.in.State.Deployments.Get(job.Deployment)
 	switch {
@@ -56,7 +57,8 @@ func (e *Explanation) progress(groups []*groupView) string {
 	return text
 }
 
-// deploymentWaits returns what a deployment waits for although its version is not at fault, or "".
+// deploymentWaits returns why the decision could not continue a deployment, for example because its canaries must be
+// promoted. It returns "" if nothing was refused.
 func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	for _, refused := range e.p.plan.refused {
 		if refused.Subject != "deployment/"+string(d.ID) {
@@ -71,8 +73,8 @@ func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	return ""
 }
 
-// timeLeft returns how long a deployment may still go on without progress before it fails; false while that time does
-// not run.
+// timeLeft returns how long a deployment may still go on without progress before it fails. It returns false while that
+// time does not run, and once it is over.
 func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Duration, bool) {
 	planned, ok := e.p.state().Deployments.Get(d.ID)
 	if !ok || planned.Status.Ended() || planned.Waiting || len(groups) == 0 {
@@ -86,7 +88,7 @@ func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Du
 	return left, left > 0
 }
 
-// renewed reports whether a group still has instances of another version than the group's.
+// renewed reports whether instances of a group that should run have a version other than the group's.
 func (e *Explanation) renewed(g *fsm.Group) bool {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {

@@ -9,9 +9,9 @@ import (
 )
 
 // windowOpen reports whether the wall time, in UTC, is in a minute that the cron expression matches. If not, it returns
-// the cluster time of the next such minute; Never if there is none. The wall time is that of the latest entry plus the
-// cluster time since then, so a decision stays a function of its input. An empty expression always matches, an invalid
-// one never.
+// the cluster time of the next such minute, or Never if there is none. The wall time is that of the latest entry plus
+// the cluster time since then, so a decision stays a function of its input. An empty expression always matches, an
+// invalid one never.
 func (p *pass) windowOpen(expression string) (open bool, next model.Time) {
 	if expression == "" {
 		return true, 0

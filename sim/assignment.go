@@ -9,7 +9,7 @@ import (
 type assignments struct {
 	epoch    uint64
 	index    uint64
-	register bool
+	register bool // the agent must register again; the list is empty
 	list     []assignment
 }
 

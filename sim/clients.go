@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tries is how often at most a client sends a request whose outcome it does not learn.
+// tries is how often a client sends a request at most, if it does not learn the outcome.
 const tries = 6
 
 // request is one write of a person. Its id stays the same when it is sent again.
@@ -21,7 +21,7 @@ type request struct {
 	index    uint64
 }
 
-// clients are the people who write.
+// clients holds the requests of all people.
 type clients struct {
 	w    *world
 	all  []*request

@@ -11,7 +11,7 @@
 // Each action has its own number, and its choices are drawn from that number when it happens. So a failing history can
 // be replayed with actions left out. Shrink does that until few are left.
 //
-// After every entry fsm.Check, fsm.CheckStep and the judges check the state by the rules S1 to S15. At the end all
-// faults end, drains end or are canceled, and the liveness rules (L2 to L4) are judged. A failure names the broken
-// rule.
+// After every entry fsm.Check, fsm.CheckStep and the judges check the state by the rules S1 to S15. When all actions
+// are done, the faults are removed, drains end or are canceled, and the liveness rules (L2 to L4) are judged. A failure
+// names the broken rule.
 package sim

@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault performs a fault. Each fault also schedules its own end, so a schedule without the fault has no end of it
-// either.
+// fault performs a fault and schedules its end. So if the action is left out of a history, the end of the fault is left
+// out too.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -85,7 +85,8 @@ func (p *performer) serverFault(kind ActionKind) {
 	}
 }
 
-// isolate cuts the leader off from the other servers. What it accepts is not committed until another server leads.
+// isolate cuts the leader, if there is one, off from the other servers. What it accepts is not committed until another
+// server leads.
 func (p *performer) isolate() {
 	l := p.log
 	if l.leader < 0 || l.stuck {
@@ -102,7 +103,8 @@ func (p *performer) isolate() {
 	})
 }
 
-// soon makes a fault strike. Mostly it strikes as soon as an entry is under way, otherwise now.
+// soon makes a fault strike. Mostly it strikes just after the next entry was proposed, so that the entry is under way.
+// In one case of four it strikes now.
 func (p *performer) soon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()

@@ -18,7 +18,7 @@ func pick[T any](r *rand.Rand, set ...T) T { return set[r.IntN(len(set))] }
 // rarely returns true about once in n calls.
 func rarely(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// spec draws a spec for a job. The name fixes its role; its size and limits vary.
+// spec draws a spec for a job. The name fixes the job's role; its size and limits vary.
 func spec(r *rand.Rand, name model.JobName) model.JobSpec {
 	g := model.GroupSpec{Name: "main", Count: r.IntN(5),
 		Exec: model.ExecSpec{Command: behaviour(r), Args: []string{fmt.Sprintf("v%d", r.IntN(4))}}}
@@ -55,7 +55,7 @@ func behaviour(r *rand.Rand) string {
 	return pick(r, behaveNever, behaveCrash)
 }
 
-// limit draws a budget for a group.
+// limit draws a budget and a toleration for a group. Some groups get neither.
 func limit(r *rand.Rand, g *model.GroupSpec) {
 	amount := func(n int, percent bool) *model.Amount { return &model.Amount{N: n, Percent: percent} }
 	switch r.IntN(7) {
@@ -80,7 +80,7 @@ func limit(r *rand.Rand, g *model.GroupSpec) {
 	}
 }
 
-// shape sets the role, the class and the data of a job, which its name fixes.
+// shape sets what the name of a job fixes: its role, class and data.
 func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 	g.Eviction.Order = pick(r, "", "", model.OrderStopFirst)
 	check := &model.RoleCheckSpec{Exec: []string{"role"}}

@@ -16,7 +16,7 @@ type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // the state that a leader decided on; nil for entries of others
+	basis         *fsm.State // the state on which a leader decided; nil for entries of people and agents
 	before, after *fsm.State
 }
 
@@ -32,7 +32,7 @@ func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) 
 	}
 }
 
-// judge checks every entry, every decision and every start of a program against the rules. It keeps its own books.
+// judge checks every entry, every decision and every start of a program against the rules. It keeps its own records.
 // Rules about rows alone are checked by internal/testbed/invariant.
 type judge struct {
 	*world
@@ -41,7 +41,7 @@ type judge struct {
 	rates    rateBook
 	filled   map[string][]model.Time     // S7: when each slot was recently filled
 	sick     map[model.NodeID]model.Time // nodes whose agents report troubles, and since when they do
-	sample   uint64
+	sample   uint64                      // number of decisions judged so far
 }
 
 func newJudge(w *world) *judge {
@@ -105,8 +105,9 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that is heard.
-// For a sample of decisions, deciding again must give the same plan.
+// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that a majority
+// hears. If the decision places instances, and for a sample of the others, deciding again must give the same plan. For
+// the sample, S14 is checked too.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -133,7 +134,6 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// places reports whether a plan places an instance.
 func places(plan reconcile.Plan) bool {
 	for _, e := range plan.Entries {
 		for _, group := range e.Groups {
@@ -147,7 +147,7 @@ func places(plan reconcile.Plan) bool {
 	return false
 }
 
-// explained is S14: if a group lacks instances and nothing is planned, there must be a reason.
+// explained checks S14: if a group lacks instances and nothing is planned, there must be a reason.
 func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	if len(plan.Entries) > 0 {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether budgets don't limit a stop: it has a recorded bypass, its node is disabled, or its job is
-// stopped.
+// unlimited reports whether budgets don't limit a stop: the stop has a recorded bypass, the node is disabled, or the
+// job is stopped.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
@@ -16,8 +16,8 @@ func unlimited(c *fsm.InstanceStop) bool {
 // spared reports whether an instance counts as up for a budget: it is ready and its stop is not being prepared.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
-// lost reports whether an instance is lost after the entry. If the same entry found its node offline, the stop ended
-// nothing that still ran.
+// lost reports whether an instance is lost after the entry. The stop of a lost instance ends nothing that counts, even
+// if the same entry declared the node offline.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost
@@ -29,7 +29,8 @@ type debit struct {
 	given   int // preparations of ready instances that were given up
 }
 
-// budgets is S3. It counts the instances and reads the jobs' specs, and does not trust the sums in the state.
+// budgets checks S3 for the instances that must be ready, and passes stops on to the check of rates. It counts the
+// instances and reads the jobs' specs itself, and does not trust the sums in the state.
 func (j *judge) budgets(c *committed) {
 	debits := map[model.GroupID]*debit{}
 	var order []model.GroupID
@@ -115,7 +116,8 @@ func sparedOf(s *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// specOf returns the spec that the job now has for a group. It is empty if there is none or the job is stopped.
+// specOf returns the spec of a group in the current version of its job. It returns an empty spec if there is none, or
+// if the job is stopped.
 func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	name, group := id.Split()
 	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
@@ -130,7 +132,8 @@ func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustKeep returns how many instances of a group must be ready by its own budget, or else by its class.
+// mustKeep returns how many instances of a group must be ready by its own budget, or else by its class. It returns 0 if
+// the group has no budget of its own, and a shared budget says how many must be ready.
 func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
@@ -151,7 +154,8 @@ func mustKeep(s *fsm.State, id model.GroupID) int {
 	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
 }
 
-// keeps returns how many of count instances a budget wants ready. It is 0 if the budget has no such limit.
+// keeps returns how many of count instances a budget wants ready. It returns 0 if the budget has neither min_ready nor
+// max_down.
 func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:
@@ -172,7 +176,7 @@ func part(a model.Amount, count int, up bool) int {
 	return a.N * count / 100
 }
 
-// sharers returns the groups whose specs name a shared budget.
+// sharers returns the groups whose specs name a shared budget, including groups of stopped jobs.
 func sharers(s *fsm.State, name model.BudgetName) []model.GroupID {
 	var list []model.GroupID
 	for id := range s.Groups.All() {
@@ -192,7 +196,7 @@ func specEvenStopped(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustShare returns how many instances a shared budget wants ready, over all of its groups.
+// mustShare returns how many instances a shared budget wants ready in all of its groups together.
 func mustShare(s *fsm.State, name model.BudgetName) int {
 	b, ok := s.Budgets.Get(name)
 	if !ok {

@@ -22,8 +22,8 @@ func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
 
 func (b *rateBook) forget(name string) { delete(b.of, name) }
 
-// stop is the part of S3 that is about time: no window contains more stops than its rate allows, even if leaders
-// change. Time is the cluster time of the entries.
+// stop checks the part of S3 about rates: no window contains more stops than its rate allows, even if leaders change.
+// Times are the cluster times of the entries.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
 	if ok && now.Desired == model.DesiredRunning || !runs(i) {
@@ -43,7 +43,7 @@ func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.I
 	}
 	spec := specEvenStopped(c.before, i.Group)
 	if spec.Role == model.RoleSystem && stop.Cause == model.CauseNodeDraining {
-		b.actor(j, c, stop) // it leaves with its node, so its group lacks nothing
+		b.actor(j, c, stop) // an instance that leaves with its node counts only toward the actor's rate
 		return
 	}
 	if spec.Budget != nil && spec.Budget.Rate != nil {
@@ -74,8 +74,8 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 	}
 }
 
-// spend counts a stop toward a rate. The stop must not exceed the rate unless free is true. When a rate changes, its
-// count starts again.
+// spend counts a stop toward a rate. The stop must not exceed the rate, unless free is true. When a rate other than
+// "rail" changes, its count starts again.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
@@ -91,7 +91,7 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	book.stops = append(book.stops, now)
 }
 
-// runs reports whether the program of an instance runs, as the state has it.
+// runs reports whether the program of an instance runs according to the state.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:

@@ -6,8 +6,8 @@ import (
 )
 
 // sickness checks what follows when a node's own agent reports troubles. Only such a report makes the node degraded for
-// troubles (S15). Nothing is placed there, because it would have to leave again (S7). Instances there are stopped for
-// that reason only after their group's toleration (S6), and not during a hold (S12).
+// troubles (S15). Unless a setting allows it, nothing is placed there, because it would have to leave again (S7).
+// Instances there are stopped for that reason only after their group's toleration (S6), and not during a hold (S12).
 func (j *judge) sickness(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
@@ -38,8 +38,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated checks the stop of an instance for its node's troubles: it comes after the group's toleration, and while no
-// hold is active.
+// tolerated checks the stop of an instance because of its node's troubles. The stop must come after the group's
+// toleration, and not during a hold.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {
@@ -68,7 +68,7 @@ func (c *committed) saidBy(id model.NodeID) bool {
 	return said
 }
 
-// recovers reports whether a node has no troubles after an entry. The report of that may be in the same entry.
+// recovers reports whether a node has no troubles after an entry. The report that ended them may be in that entry.
 func (c *committed) recovers(id model.NodeID) bool {
 	n, ok := c.after.Nodes.Get(id)
 	return ok && !n.Troubled()

@@ -12,7 +12,7 @@ const (
 	stormLimit  = 14
 )
 
-// storms is S7: no instance is replaced without need, and no slot is filled again and again.
+// storms checks S7: no instance is replaced without need, and no slot is filled again and again.
 func (j *judge) storms(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		place, ok := command.(*fsm.InstancePlace)
@@ -45,7 +45,8 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether an instance holds its slot and nothing is a reason to replace it.
+// content reports whether an instance holds its slot and there is no reason to replace it by the instance of place. The
+// rows before and now are the instance in the states earlier and after.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {
@@ -72,7 +73,7 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 }
 
 // onPurpose reports whether nothing was wrong with the present instance when the leader decided to place another one.
-// If there was a reason and it went away since, one of the two is only surplus (L14).
+// If there was a reason which has gone since, one of the two instances is only surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -99,8 +100,8 @@ func (j *judge) purged(c *committed) {
 	}
 }
 
-// offline is S13: no decision declares a node offline that a majority heard a moment ago. It compares with what servers
-// really heard, not with the leader's evidence.
+// offline checks S13: no decision declares a node offline that a majority heard a moment ago. It compares the decision
+// with what servers really heard, not with the leader's evidence.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles is S6: if an instance with data or a role is stopped for a reason outside its job, that reason is recorded and
-// still holds.
+// roles checks S6: if an instance with data or a role is stopped for a reason outside its job, that reason is recorded
+// and still holds.
 func (j *judge) roles(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -67,8 +67,9 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	return false
 }
 
-// role checks that an instance that must never be evicted is not evicted. It also checks that an instance that may be
-// evicted only while it is not the leader is not the leader.
+// role checks stops for causes from outside the job, except for drains with force. An instance whose role never allows
+// evictions must not be stopped. An instance that may be evicted only while it is not the leader must have reported
+// that it is not, and its node must be online.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
 	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
 		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
@@ -104,7 +105,8 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// lastCopy checks that no copy with data is stopped while no other reliable copy exists.
+// lastCopy checks that no copy with data is stopped while no other reliable copy exists. It accepts stops of whole
+// jobs, and those that a bypass, a drain with force or the policy always-allow permits.
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
@@ -138,8 +140,9 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// reliable reports whether another member, on another node, is in sync in a state. If strictly is true, that node must
-// also be online and stay, and the member must not be marked for eviction.
+// reliable reports whether another member, on another node that is not offline, is ready and in sync in the state s. If
+// strictly is true, that node must also be online and stay, and the member must not be marked for eviction. after is
+// the state after the entry.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
 		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
@@ -160,8 +163,7 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions counts preemptions. It also checks the part of S11 that decisions show: nothing is preempted while a node
-// has enough room.
+// preemptions counts preemptions. It also checks a part of S11: nothing is preempted while a node has enough room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -192,8 +194,8 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed checks that no other node had room for what preempts, neither when the entry was committed nor when it was
-// decided. It judges only groups that need nothing but memory. Room that empty slots wait for does not count as free.
+// needed checks that no other node had room for the preemptor, both when the entry was decided and when it was
+// committed. It judges only groups that need nothing but memory. Room that empty slots wait for does not count as free.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||
@@ -214,7 +216,7 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 }
 
-// waitedFor returns the memory that slots without a lasting instance will need.
+// waitedFor returns the memory that will be needed for slots whose instance is missing or has to leave.
 func waitedFor(s *fsm.State) int64 {
 	sum := int64(0)
 	for id, g := range s.Groups.All() {

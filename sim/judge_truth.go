@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// started judges what truly runs when a program starts. S1: all programs on the machine fit into its memory. S2: no
-// other program has the same identity or volume.
+// started checks what truly runs when a program starts. All programs on the machine fit into its memory and use
+// different ports (S1). No other program has the same identity or volume (S2).
 func (j *judge) started(p *program) {
 	j.fits(p)
 	if p.spec == nil || !p.spec.OneHolder() {

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	firstPause = 50 // ms, after a refusal; doubled for each further one in a row
+	firstPause = 50 // pause after a refusal, in ms; doubled for each further refusal in a row
 	longPause  = 5000
 	inFlight   = 16
-	retryAfter = 100 // ms
+	retryAfter = 100 // in ms
 )
 
 // leader makes decisions and proposes them as reconcile.Loop does. It decides on the state with the entries under way
-// applied. After a refusal it first waits for all outcomes.
+// applied. After a refusal, it waits for all outcomes before it decides again.
 type leader struct {
 	w     *world
 	id    int
@@ -25,9 +25,9 @@ type leader struct {
 	flights []*flight
 	queue   []fsm.Entry
 	basis   *fsm.State // state that the entries in the queue were decided on
-	settle  bool
+	settle  bool       // after a refusal: the leader waits for all outcomes
 	pause   model.Duration
-	next    model.Time // when the next decision is due; 0: no time is set
+	next    model.Time // when the next decision is due; 0 means that no time is set
 }
 
 // flight is an entry that was proposed and has no outcome yet.
@@ -47,7 +47,7 @@ func (l *leader) clock() model.Time {
 // poke makes the leader decide soon, because something changed.
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
-// wake makes the leader decide at a time, unless it decides earlier.
+// wake makes the leader decide at a time, unless it is due to decide earlier.
 func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
@@ -81,7 +81,6 @@ func (l *leader) turn() {
 	}
 }
 
-// input returns the input for a decision made now.
 func (l *leader) input() reconcile.Input {
 	now := l.clock()
 	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}
@@ -106,7 +105,7 @@ func (l *leader) ahead(now model.Time) fsm.State {
 	draft := l.w.log.first.NewDraft(now)
 	for _, f := range l.flights {
 		for _, group := range f.entry.Groups {
-			_ = draft.Try(group...) // refused if the state already contains it
+			_ = draft.Try(group...) // a group is refused if the state already contains it
 		}
 	}
 	return *draft.State()
@@ -122,7 +121,8 @@ func (l *leader) submit() {
 	}
 }
 
-// land takes the outcome of a flight. A refusal means that the plan assumed another state.
+// land takes the outcome of a flight. A refusal means that the plan assumed another state, so the rest of the plan is
+// dropped.
 func (l *leader) land(f *flight, o outcome) {
 	for i, other := range l.flights {
 		if other == f {

@@ -4,13 +4,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// lease is a node's right to run fenced programs. The shims time it, so it ends even if the agent is gone.
+// lease is a node's right to run fenced programs. The shims time it, so it expires even if the agent is gone.
 type lease struct {
 	held  bool       // a majority answers heartbeats, and each answer extends the lease
 	since model.Time // time of the last heartbeat that a majority answered; set while the lease is not held
 }
 
-// leaseMoved updates the lease when other servers than before answer the node's heartbeats.
+// leaseMoved updates the lease. It is called when the servers that answer the node's heartbeats may have changed.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {
@@ -36,7 +36,7 @@ func (m *machine) leaseMoved() {
 	}
 }
 
-// fence kills the programs whose lease has ended.
+// fence kills the programs whose lease has expired.
 func (m *machine) fence() {
 	for _, p := range append([]*program(nil), m.programs...) {
 		if p.alive && m.lease.over(p, m.w.now) {

@@ -15,12 +15,12 @@ const digestEvery = 16
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // the state that a leader decided on; nil for entries of others
+	basis *fsm.State    // the state on which a leader decided; nil for entries of people and agents
 	done  func(outcome) // called once; may be nil
 }
 
-// outcome is what the proposer learns. known is false if the leader lost its leadership: the entry may be committed or
-// not.
+// outcome is what the proposer learns. known is false if the leader lost its leadership. Then nobody knows yet whether
+// the entry will be committed.
 type outcome struct {
 	known   bool
 	index   uint64
@@ -39,13 +39,13 @@ type logged struct {
 type log struct {
 	w               *world
 	term            uint64
-	leader          int // -1: none
+	leader          int // -1 means none
 	entries         []logged
 	pending         []*proposal // entries in the leader's log that are not committed yet
 	servers         []*server
 	first           fsm.State // state after the last committed entry, from the server that first applied it
 	stuck           bool      // the leader reaches no majority
-	strikeOnPropose func()    // a fault that strikes as soon as an entry is proposed; nil if none waits
+	strikeOnPropose func()    // a fault that strikes just after the next entry is proposed; nil if none waits
 }
 
 func newLog(w *world) *log {
@@ -56,8 +56,8 @@ func newLog(w *world) *log {
 	return l
 }
 
-// propose appends an entry to the leader's log; it returns false if there is no leader. The entry is committed a while
-// later, in order.
+// propose appends an entry to the leader's log. It returns false if there is no leader, or if the entry can't be
+// encoded. The entry is committed a while later, in order.
 func (l *log) propose(p *proposal) bool {
 	if l.leader < 0 {
 		return false
@@ -92,7 +92,7 @@ func (l *log) commitDelay() model.Duration {
 	return between(r, 1, 15)
 }
 
-// commit commits all entries up to p, if the leader to which p was proposed still leads.
+// commit commits all entries up to p, if the leader to which p was proposed still leads and is not isolated.
 func (l *log) commit(p *proposal) {
 	if l.stuck {
 		return
@@ -139,7 +139,7 @@ func (l *log) land(p *proposal, term uint64) {
 	}
 }
 
-// spread makes the other servers apply what was committed.
+// spread makes the other servers apply what was committed, and the agents that poll the leader ask for assignments.
 func (l *log) spread() {
 	for _, s := range l.servers {
 		s.catchUp()
@@ -147,7 +147,8 @@ func (l *log) spread() {
 	l.w.net.published(l.leader)
 }
 
-// elect begins the term of a new leader. It has all committed entries, and appends an entry of its own.
+// elect begins the term of a new leader. The server applies all committed entries, and appends an entry of its own. Its
+// cluster time starts at base, or at the time of the last entry if that is later.
 func (l *log) elect(id int, base model.Time) {
 	l.term++
 	l.leader = id
@@ -163,8 +164,8 @@ func (l *log) elect(id int, base model.Time) {
 	l.spread()
 }
 
-// failover ends the current leadership. Some of the uncommitted entries survive, from the first one on; the rest is
-// lost. A while later another server leads. spare is a server that can't become leader; negative means none.
+// failover ends the current leadership, if there is one. Some of the uncommitted entries survive, from the first one
+// on; the rest is lost. A while later, a running server other than spare leads. A negative spare excludes no server.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return
@@ -202,7 +203,8 @@ func (l *log) failover(r *rand.Rand, spare int) {
 	})
 }
 
-// succeed commits what survived of the old term, and then makes a server the leader.
+// succeed commits the surviving entries of the old term, and then makes a server the leader. It does nothing if there
+// is a leader already.
 func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Time) {
 	if l.leader >= 0 || l.w.failure != nil {
 		return

@@ -21,9 +21,9 @@ type machine struct {
 
 	power, agent, frozen bool
 	amnesia              bool // the agent's journal was lost when the power was cut
-	replaced             bool // another machine takes its place when this one is forgotten
+	replaced             bool // another machine takes its place once the servers have forgotten its node
 	boot, incarnation    int
-	waits                []func() // functions that became due while it was frozen
+	waits                []func() // functions that became due while the machine was frozen
 	programs             []*program
 	lease                lease
 	troubles             []model.Trouble // what its agent reports as wrong with it
@@ -33,26 +33,26 @@ type machine struct {
 
 // session is what an agent's process knows about the servers.
 type session struct {
-	epoch       uint64 // 0: not registered
+	epoch       uint64 // 0 means not registered
 	registering bool
-	opened      bool // the first assignments of this epoch have arrived
-	full        bool // the inventory must be sent
-	sending     uint64
-	sent        uint64
-	home        int // server that the agent polls; -1: none
-	told        uint64
+	opened      bool       // the first assignments of this epoch have arrived
+	full        bool       // the inventory must be sent
+	sending     uint64     // number of the report under way; 0 means none
+	sent        uint64     // number of the last report
+	home        int        // server that the agent polls; -1 means none
+	told        uint64     // index of the assignments that were last sent to the agent
 	seen        uint64     // index of the latest assignments; kept on disk
 	generation  uint64     // generation of statuses; kept on disk
 	facts       factsCount // facts reported in this epoch
 	self        selfCount  // own reports in this epoch
 }
 
-// selfCount counts the agent's reports about its own machine: now is the generation of the latest one, said is the
-// generation that the servers have taken.
+// selfCount counts the agent's reports about its own machine. now is the generation of the latest one, said the last
+// generation that the servers confirmed.
 type selfCount struct{ now, said uint64 }
 
-// factsCount is the generation of the node's facts: now, and before the last change, which is what earlier heartbeats
-// carried.
+// factsCount holds the generation of the node's facts, now and before the last change. Heartbeats sent before moved,
+// the time of that change, carry the generation before.
 type factsCount struct {
 	now, before uint64
 	moved       model.Time
@@ -69,7 +69,8 @@ func newMachine(w *world, index int, r *rand.Rand) *machine {
 	return m
 }
 
-// start switches the power on and starts the agent.
+// start switches the power on and starts the agent. If the machine is to be replaced and the servers have forgotten its
+// node, another machine starts in its place.
 func (m *machine) start() {
 	if m.power {
 		return
@@ -84,7 +85,7 @@ func (m *machine) start() {
 	m.startAgent()
 }
 
-// runs reports whether the agent does anything now.
+// runs reports whether the machine has power, and its agent runs and is not frozen.
 func (m *machine) runs() bool { return m.power && m.agent && !m.frozen }
 
 // stop cuts the power: all programs end, and only the agent's journal remains.
@@ -118,7 +119,7 @@ func (m *machine) startAgent() {
 	}
 }
 
-// stopAgent ends the agent's process. The programs run on under their shims.
+// stopAgent crashes the agent's process. The programs run on under their shims.
 func (m *machine) stopAgent() {
 	if !m.power || !m.agent {
 		return
@@ -176,7 +177,7 @@ func (m *machine) later(d model.Duration, do func()) {
 	m.w.after(d, due)
 }
 
-// soon is later for work of the agent's process. If that process has ended by then, do is not called.
+// soon is later for work of the agent's process. It does not call do if that process has ended by then.
 func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
@@ -186,7 +187,7 @@ func (m *machine) soon(d model.Duration, do func()) {
 	})
 }
 
-// replace puts another machine in its place, with new disks, a new id and the same name.
+// replace turns m into another machine, with new disks, a new id and the same name.
 func (m *machine) replace() {
 	m.replaced = false
 	m.id += "r"
@@ -208,8 +209,8 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds sets the troubles that the agent finds with its machine; without arguments it finds none. Troubles may keep
-// programs from starting; see program.start.
+// finds sets the troubles that the agent finds with its machine. Without arguments there are none. While there are any,
+// programs may fail to start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++
@@ -217,7 +218,7 @@ func (m *machine) finds(troubles ...model.Trouble) {
 	m.kick()
 }
 
-// find returns a program of the machine; nil if there is none with that id.
+// find returns the program of an instance on the machine, or nil.
 func (m *machine) find(id model.InstanceID) *program {
 	for _, p := range m.programs {
 		if p.id == id {

@@ -19,15 +19,15 @@ type hearing struct {
 }
 
 // network models which packets get through, and what follows for heartbeats and gossip. Heartbeats are not events: the
-// time of the last one follows from the time since which a node and a server are linked.
+// time of the last one is computed from when the link between the node and the server began or broke.
 type network struct {
 	w       *world
-	cut     [][servers]bool // by node and server: no packet gets through, either way
+	cut     [][servers]bool // by node and server: true if no packet gets through, either way
 	hears   [][servers]hearing
 	suspect []model.Time // by node: until when gossip suspects the node without a reason
 	lossy   int          // percentage of messages that are lost
 	twice   int          // percentage of messages that arrive a second time, later
-	watched bool         // a node is silent, so the leader is due to look again soon
+	watched bool         // the leader is due to look again soon, because a node is silent
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -48,7 +48,7 @@ func (n *network) linked(node, server int) bool {
 	return n.w.nodes[node].runs() && n.w.log.servers[server].up && !n.cut[node][server]
 }
 
-// changed updates which nodes and servers are linked.
+// changed updates which nodes and servers are linked, and the leases that follow from that.
 func (n *network) changed() {
 	for i, m := range n.w.nodes {
 		for s := range servers {
@@ -105,7 +105,8 @@ func (n *network) beatBefore(node int, t model.Time) model.Time {
 	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
-// age returns for how long a server has not heard a node, and whether it has ever heard it.
+// age returns for how long a server has not heard a node, and whether it has heard the node since it started. If it has
+// not, the time counts from the start of the server or from when the node joined, whichever is later.
 func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
@@ -115,7 +116,8 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip returns what gossip says about a node. If one server is linked with the node, it counts as alive for all.
+// gossip returns what gossip says about a node. If one server is linked with the node, the node counts as alive for
+// all.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -183,7 +185,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	m := n.w.nodes[node]
 	for _, s := range agree {
 		h := &n.hears[node][s]
-		if h.linked && h.gaveUp != m.epoch { // the agent learns it from the answer to its next heartbeat
+		if h.linked && h.gaveUp != m.epoch { // the agent learns this from the answer to its next heartbeat
 			m.soon(n.beatBefore(node, n.w.now).Add(interval).Sub(n.w.now), m.attach)
 		}
 		h.gaveUp = m.epoch
@@ -192,7 +194,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch makes the leader look again from time to time while a node is silent and not known to be offline.
+// watch makes the leader look again from time to time while a node is suspected, degraded, or silent but not offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return
@@ -234,8 +236,8 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if they are linked. It may arrive late, twice, or not
-// at all.
+// send carries a message between a node's agent and the servers, if any server is linked with the agent. The message
+// may arrive late, twice, or not at all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
 	if n.reach(node, r) < 0 || r.IntN(100) < n.lossy {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// policy performs actions that change rules: labels, budgets, classes and settings.
+// policy performs the actions that change labels, budgets, classes and settings, begin or end a hold, or ask for moves.
 func (p *performer) policy(kind ActionKind) {
 	r := p.r
 	switch kind {
@@ -111,7 +111,8 @@ func (p *performer) jobClass() {
 	}
 }
 
-// askMoves makes the leader carry out the moves that are possible now, even if the rescheduler is off.
+// askMoves makes the leader carry out the moves that are possible now, even if the rescheduler is off. It does nothing
+// if there is no leader, or if the leader has other entries to write.
 func (p *performer) askMoves() {
 	l := p.lead
 	if l == nil || len(l.flights) > 0 || len(l.queue) > 0 {

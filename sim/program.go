@@ -13,7 +13,7 @@ const (
 	behaveSlow   = "slow"   // ready after a long start
 	behaveNever  = "never"  // never ready
 	behaveCrash  = "crash"  // keeps failing
-	behaveFlaky  = "flaky"  // ready, but unready from time to time
+	behaveFlaky  = "flaky"  // ready, but unready for a while later on
 )
 
 // program is one instance as it truly runs on its machine.
@@ -25,15 +25,15 @@ type program struct {
 	alive    bool // its process exists
 	ready    bool
 	stopping bool
-	gone     bool // the servers don't assign it any more
-	run      int  // grows whenever the process starts or ends
-	began    uint64
+	gone     bool   // the servers don't assign it any more
+	run      int    // grows whenever the process starts or ends
+	began    uint64 // number of the last requested restart that was carried out
 	hooked   uint64 // the last preparation that was begun for it
 
 	status model.InstanceStatus
-	acked  uint64
-	synced bool // its copy is complete
-	told   map[string]string
+	acked  uint64            // generation of the last status that the servers confirmed
+	synced bool              // its copy is complete
+	told   map[string]string // facts that its role check reported last
 }
 
 func newProgram(m *machine, a assignment) *program {
@@ -105,7 +105,8 @@ func (p *program) want(a assignment) {
 }
 
 // start starts the process. As on a real agent, a fenced program starts only while the lease is held and after
-// assignments have arrived in this epoch.
+// assignments have arrived in this epoch; until then start is tried again. On a machine with troubles, the program may
+// fail.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
@@ -126,7 +127,7 @@ func (p *program) start() {
 	p.boot()
 }
 
-// boot makes the process become ready after a while, or behave as its group's command says.
+// boot makes the process behave as its group's command says. Once the faults have ended, every process becomes ready.
 func (p *program) boot() {
 	r, calm := p.chance, p.m.w.calm
 	switch {
@@ -147,7 +148,7 @@ func (p *program) boot() {
 
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
-// in calls do after d, if this run of the process has not ended.
+// in calls do after d, if this run of the process has not ended by then.
 func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
@@ -193,7 +194,7 @@ func (p *program) restart(reason string) {
 	})
 }
 
-// fails ends the process for good and reports why.
+// fails ends the process for good and reports why. If the program was to stop anyway, it reports that it has stopped.
 func (p *program) fails(reason string) {
 	if !p.alive {
 		return
@@ -258,8 +259,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted makes a new process of the agent take over the program. It reports what nobody saw meanwhile. It does not
-// know any facts of the program yet.
+// adopted makes a new process of the agent take over the program. The agent reports what happened meanwhile. It does
+// not know any facts of the program yet.
 func (p *program) adopted() {
 	p.told = nil
 	switch {

@@ -32,7 +32,7 @@ func (q *queue) push(at model.Time, do func()) {
 	}
 }
 
-// pop takes the earliest event out of the queue; false if the queue is empty.
+// pop takes the earliest event out of the queue. It returns false if the queue is empty.
 func (q *queue) pop() (event, bool) {
 	if len(q.heap) == 0 {
 		return event{}, false

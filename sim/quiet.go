@@ -25,7 +25,8 @@ func (w *world) finish() {
 	}
 }
 
-// mend ends every fault, and everything else that only a person can end.
+// mend ends every fault, and does what only a person can do: it resumes actuation and paused drains, and cancels drains
+// without a deadline.
 func (w *world) mend() {
 	if w.failure != nil {
 		return
@@ -69,7 +70,7 @@ func (w *world) mend() {
 	w.becomeWell()
 }
 
-// becomeWell makes programs become ready that never were, because their fault is over.
+// becomeWell lets every running program that is not ready become ready, because no faults are left.
 func (w *world) becomeWell() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
@@ -80,7 +81,7 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd is L2: drains with a deadline end by themselves, by that deadline plus some time for kills.
+// drainsEnd checks L2: drains end by themselves, by their deadlines plus some time for kills.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -113,7 +114,7 @@ func (w *world) draining(visit func(*fsm.Drain)) bool {
 	return found
 }
 
-// settle is L3: the cluster comes to rest, which means that nothing is written for quietFor.
+// settle checks L3: the cluster comes to rest within quietLimit. It is at rest if nothing is written for quietFor.
 func (w *world) settle() {
 	limit := w.now.Add(quietLimit)
 	for w.failure == nil {
@@ -129,7 +130,8 @@ func (w *world) settle() {
 	}
 }
 
-// withdraw withdraws evictions that people requested and whose hooks keep failing, because only people can end those.
+// withdraw withdraws evictions that people requested and whose preparations keep failing, because only people can end
+// those.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
 		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
@@ -175,7 +177,8 @@ func (w *world) atRest() {
 	w.truth()
 }
 
-// truth checks that the state is true at rest: every ready instance runs, and no other program runs.
+// truth checks that the state is true at rest: every ready instance runs and is ready, and no program runs that should
+// not.
 func (w *world) truth() {
 	s := &w.log.first
 	for _, m := range w.nodes {
@@ -193,7 +196,8 @@ func (w *world) truth() {
 	}
 }
 
-// silence is L4: one node loses its power, and is declared offline in time.
+// silence checks L4: a node that loses its power is declared offline in time. After that the node returns, and the
+// cluster comes to rest again. silence does nothing if no node is suitable, or if a hold is active or could begin.
 func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine
@@ -237,7 +241,7 @@ func (w *world) outages() int {
 	return n
 }
 
-// agree is S5 at the end: all replicas, and a replay of the whole log, have the same state. It also checks S4: the
+// agree checks S5 at the end: all replicas, and a replay of the whole log, have the same state. It also checks S4: the
 // state still has every answer.
 func (w *world) agree() {
 	w.until(w.now.Add(model.Minute))

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles makes the members of a program's group update their roles a while after something about them changed.
+// roles makes the members of a program's group update their roles after a while, because something about the program
+// changed. It does nothing for a group without a role check.
 func (w *world) roles(p *program) {
 	if p.spec == nil || p.spec.RoleCheck == nil {
 		return
@@ -30,8 +31,8 @@ func (w *world) members(group model.GroupID) []*program {
 	return list
 }
 
-// settleRoles makes every member report its facts. One of the ready members is the leader. A copy becomes in sync a
-// while after there is a member to copy from.
+// settleRoles makes every member report its facts. One of the ready members is the leader. A ready member whose copy is
+// not in sync completes it after a while.
 func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {
@@ -50,8 +51,8 @@ func (w *world) settleRoles(group model.GroupID) {
 	}
 }
 
-// choose returns the index of the new leader: a ready member, preferably on a machine that is not to be emptied; -1:
-// none.
+// choose returns the index of the new leader: a ready member, preferably on a machine that is not to be emptied. It
+// returns -1 if no member is ready.
 func (w *world) choose(members []*program) int {
 	best := -1
 	for i, p := range members {
@@ -71,7 +72,8 @@ func replicated(p *program) bool {
 	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeReplicated
 }
 
-// sync completes a copy from a member in sync. If there is none, it completes the copy from its own disk.
+// sync completes a program's copy after a while. If source is true, it copies from a member in sync. Otherwise it uses
+// what is on the program's own disk, which is faster.
 func (w *world) sync(p *program, source bool) {
 	takes := between(p.chance, 500, 8000)
 	if !source {

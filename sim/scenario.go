@@ -26,7 +26,7 @@ type scenario struct {
 	longest     model.Duration // longest usual time between two actions
 	hookFails   int            // percentage of hooks that fail
 	weights     []weight
-	jobs        []model.JobName // names that jobs can have; empty: all
+	jobs        []model.JobName // names that jobs can have; empty means all
 	fair        bool            // jobs of class batch may preempt each other
 	tune        func(*model.Settings)
 }
@@ -53,7 +53,7 @@ func everything() []weight {
 	}
 }
 
-// more returns everything with other weights for some kinds.
+// more returns the weights of everything, with changes for some kinds.
 func more(changes ...weight) []weight {
 	all := everything()
 	for _, c := range changes {

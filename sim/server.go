@@ -33,7 +33,8 @@ func newServer(w *world, id int) *server {
 
 func (s *server) state() fsm.State { return s.machine.State() }
 
-// apply applies the entry at index, which must be the next one. It compares the results with those of other servers.
+// apply applies the entry at index, which must be the next one. It compares the results with those of the server that
+// applied the entry first.
 func (s *server) apply(index uint64) []fsm.Result {
 	e := &s.w.log.entries[index-1]
 	s.applied = index
@@ -80,7 +81,8 @@ func (s *server) compare(index uint64, how string) {
 	}
 }
 
-// catchUp makes the server apply all committed entries a while from now.
+// catchUp makes the server apply all committed entries a while from now, and the agents that poll it ask for
+// assignments.
 func (s *server) catchUp() {
 	if s.waking || !s.up || s.applied >= uint64(len(s.w.log.entries)) {
 		return

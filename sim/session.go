@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach makes the agent look for a server. It then registers, or asks for its assignments if it is registered.
+// attach makes the agent look for a server. If it is not registered, or if a server gave up its epoch, it registers.
+// Otherwise it asks for its assignments.
 func (m *machine) attach() {
 	if !m.runs() {
 		return
@@ -79,8 +80,9 @@ func (m *machine) registered(key string) {
 	m.poll()
 }
 
-// poll ends the agent's long poll when its server has news. The answer is the full set of assignments, if it is newer
-// than the last one that was sent to the agent.
+// poll answers the agent's long poll if its server has newer assignments than those last sent to the agent. The answer
+// is the full set. If the agent can't reach its server, it polls another one. If the server wants it to register, it
+// asks a second server.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return
@@ -115,7 +117,7 @@ func (m *machine) poll() {
 	})
 }
 
-// again registers again only if a second server asks for it too, because the first one may lag.
+// again makes the agent register again if a second server wants it too. The first one may lag.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {
@@ -136,7 +138,7 @@ func (m *machine) again() {
 	})
 }
 
-// accept makes the node run what it was assigned, unless the assignments are outdated.
+// accept makes the node run what it was assigned, unless the assignments are outdated or its journal is lost.
 func (m *machine) accept(set assignments) {
 	if !m.runs() || set.epoch != m.epoch || set.index < m.seen {
 		return
@@ -144,7 +146,7 @@ func (m *machine) accept(set assignments) {
 	m.w.step(CountAssignments)
 	m.w.trace.note(m.w.now, 'a', uint64(m.index), set.index)
 	m.seen = set.index
-	if m.amnesia { // the disk is lost: the agent first reports what it finds, which is nothing
+	if m.amnesia { // the agent first reports what it finds, which is nothing
 		m.amnesia, m.opened, m.full, m.told = false, true, true, 0
 		m.soon(3000, m.poll)
 		m.kick()
@@ -229,7 +231,7 @@ func (m *machine) flush() {
 	})
 }
 
-// reportAnswered takes the answer to a report.
+// reportAnswered takes the answer to a report. If the report was refused, the agent registers again.
 func (m *machine) reportAnswered(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *model.Error) {
 	if !m.runs() || m.epoch != epoch || m.sending != token {
 		return

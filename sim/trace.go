@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trace hashes everything that happens. It also keeps the last lines in words, if a limit of lines is set.
+// trace hashes everything that happens. If a limit of lines is set, it also keeps that many lines of text, the latest
+// ones.
 type trace struct {
 	sum   uint64
 	limit int

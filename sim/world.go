@@ -14,9 +14,9 @@ const servers = 3
 // Config says which history to run.
 type Config struct {
 	Seed     uint64
-	Scenario string // empty: the seed chooses one
-	Keep     []bool // which actions of the schedule happen; nil: all
-	Lines    int    // number of the trace's last lines to keep; 0: none
+	Scenario string // if empty, the seed chooses one
+	Keep     []bool // which actions of the schedule happen; nil means all
+	Lines    int    // number of the trace's last lines to keep; 0 means none
 }
 
 // Result is the outcome of a history.
@@ -57,7 +57,7 @@ func Run(cfg Config) Result {
 	return result
 }
 
-// run is Run, but also returns the world in its final state.
+// run is like Run, but also returns the world in its final state.
 func run(cfg Config) (w *world, result Result) {
 	sc := scenarioOf(cfg)
 	w = newWorld(cfg, sc)
@@ -146,7 +146,7 @@ func (w *world) clock() model.Time {
 // wall returns the wall clock time, in ms. A history starts at an arbitrary fixed time.
 func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
 
-// until runs all events up to a time.
+// until runs all events up to a time, or until a failure.
 func (w *world) until(t model.Time) {
 	for w.failure == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= t {
 		e, _ := w.events.pop()

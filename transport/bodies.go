@@ -32,8 +32,9 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[Identity]int64{}}
 }
 
-// Take counts n bytes of a caller until Give is called with the same arguments. Other servers forward the requests of
-// many callers, so only the sum bounds them. It doesn't block. Code: busy.
+// Take counts n bytes of a caller until Give is called with the same arguments. It refuses bytes above a limit, and
+// never blocks. Servers forward the requests of many callers, so only the limit of all callers together applies to
+// them. Code: busy.
 func (b *Bodies) Take(who Identity, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,8 +34,8 @@ func newGate(c net.Conn) *gate {
 	return g
 }
 
-// Close closes the connection and leaves its account. It is safe to call many times. When any call returns, both are
-// done: a second caller waits for the first.
+// Close closes the connection and leaves its account. It is safe to call many times. Every call returns only when both
+// are done, because a second caller waits for the first.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *budget) len() int {
 	return len(b.open)
 }
 
-// closeIf closes the connections for which wrong is true, and returns how many.
+// closeIf closes the connections for which wrong returns true. It returns how many it closed.
 func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
 	b.mu.Lock()
 	list := slices.Collect(maps.Keys(b.open))
@@ -177,8 +177,8 @@ func (w *waiting) setMax(limit int) {
 	w.max = limit
 }
 
-// add admits g and returns the connection that the caller must close for it, or nil. If none may be closed yet, g is
-// not admitted, and the caller must call again after wait at the latest.
+// add admits g. It returns the connection that the caller must close to make room, or nil. If no connection may be
+// closed yet, g is not admitted, and the caller must call add again after at most the time wait.
 func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
