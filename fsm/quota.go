@@ -131,7 +131,7 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 
 // MustStopFirst says why an instance must be stopped before its replacement is created: only then does the quota of its
 // class have room for the replacement. Without such a stop, a drain or a rollout could never end. The stop still needs
-// the instance's budget. NoSurge returns nil for an instance of a system group, and in these cases:
+// the instance's budget. MustStopFirst returns nil for an instance of a system group, and in these cases:
 //
 //   - The quota has room for the replacement now.
 //   - There is a replacement already.

@@ -109,6 +109,12 @@ func TestParseJobMistakes(t *testing.T) {
 		{"wrong unit", group("    resources { memory = \"128 MegaByte\" }"), "invalid", "unknown unit"},
 		{"count in quotes", group("    count = \"3\""), "invalid", "count takes a number"},
 		{"fraction", group("    count = 1.5"), "invalid", "whole number"},
+		{"too large", group("    count = 2147483648"), "invalid", "whole number"},
+		{"negative limit", "job \"web\" {\n  group \"http\" {\n    exec {\n      command = \"/bin/true\"\n" +
+			"      rlimits = { nofile = -1 }\n    }\n  }\n}\n", "invalid",
+			"The value of nofile in rlimits must be a whole number that is not negative."},
+		{"negative reschedule", group("    reschedule { attempts = -1 }"), "invalid",
+			"web.hcl:4,5: job web, group http: reschedule must not have negative values"},
 		{"exclusive in quotes", group("    exclusive = \"1m\""), "invalid", `exclusive { lease = "1m" }`},
 		{"a lease without unit", group("    exclusive { lease = 60 }"), "invalid", "lease takes a text"},
 		{"count -1", group("    count = -1"), "invalid", "web.hcl:4,13: job web, group http: count is -1"},

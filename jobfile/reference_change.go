@@ -23,7 +23,7 @@ var restartTexts = map[string]hclfile.KeyText{
 		Default: "3", Example: "5",
 	},
 	"interval": {
-		Means:   "how long the first further one waits; the wait doubles with each one",
+		Means:   "the time within which failures count for `attempts`",
 		Default: `"10m"`, Example: `"30m"`,
 	},
 	"delay": {

@@ -97,7 +97,7 @@ func (g *GroupSpec) checkRole() *Error {
 	e, r := g.Eviction, g.Replacement
 	switch {
 	case !slices.Contains([]Mode{ModeAlways, ModeWhen, ModeNever, ModeLast}, e.Mode):
-		return RefuseAt(KeyPath("eviction", "mode"), "eviction.mode is %q; it must be always, when or never", e.Mode)
+		return RefuseAt(KeyPath("eviction", "mode"), "eviction.mode is %q; it must be always, when, last or never", e.Mode)
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, e.Order):
 		return RefuseAt(KeyPath("eviction", "order"), "eviction.order is %q; it must be surge or stop_first", e.Order)
 	case !slices.Contains([]SurgeWait{WaitReady, WaitStarted}, e.SurgeWait):
@@ -322,9 +322,10 @@ func (g *GroupSpec) checkTimes() *Error {
 		return RefuseAt(KeyPath("peers", "signal"),
 			"peers.signal %q can't be sent",
 			g.Peers.Signal).WithHint("use one of: %s", strings.Join(peerSignals(), ", "))
-	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 ||
-		g.Reschedule.Interval < 0:
-		return RefuseAt(KeyPath("restart"), "restart and reschedule must not have negative values")
+	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0:
+		return RefuseAt(KeyPath("restart"), "restart must not have negative values")
+	case g.Reschedule.Attempts < 0 || g.Reschedule.Interval < 0:
+		return RefuseAt(KeyPath("reschedule"), "reschedule must not have negative values")
 	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
 		return RefuseAt(KeyPath("update"), "update must not have negative values")
 	case u.MinHealthy > 0 && u.MinHealthy >= u.Deadline:

@@ -3,6 +3,7 @@ package hclfile
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -66,7 +67,7 @@ func (d *Decoder) Flag(a *hcl.Attribute, example string) (value, ok bool) {
 	return ok && v.True(), ok
 }
 
-// Number is an attribute that takes a whole number from -1<<31 to 1<<31.
+// Number is an attribute that takes a whole number of at most 32 bits.
 func Number[T ~int | ~int64](name string, to *T) Field {
 	return printed(name, "whole number", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.Number, name+` = 1`)
@@ -74,7 +75,7 @@ func Number[T ~int | ~int64](name string, to *T) Field {
 			return
 		}
 		n, accuracy := v.AsBigFloat().Int64()
-		if accuracy != big.Exact || n < -1<<31 || n > 1<<31 {
+		if accuracy != big.Exact || n < math.MinInt32 || n > math.MaxInt32 {
 			d.Fail(a.Expr.Range(), "Not a whole number", fmt.Sprintf("%s takes a whole number, such as 1.", name))
 			return
 		}
@@ -286,7 +287,13 @@ func NumberMap(name string, to *map[string]uint64) Field {
 					d.Fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("The value of %s in %s must be a number.", key, name))
 					return
 				}
-				m[key], _ = item.AsBigFloat().Uint64()
+				n, accuracy := item.AsBigFloat().Uint64()
+				if accuracy != big.Exact {
+					d.Fail(a.Expr.Range(), "Not a whole number",
+						fmt.Sprintf("The value of %s in %s must be a whole number that is not negative.", key, name))
+					return
+				}
+				m[key] = n
 			}
 			*to = m
 			return
