@@ -25,7 +25,7 @@ type Mode string
 const (
 	ModeAlways  Mode = "always"
 	ModeNever   Mode = "never"
-	ModeWhen    Mode = "when"    // while all gates hold
+	ModeWhen    Mode = "when"    // only while all gates in When hold
 	ModeRestart Mode = "restart" // replacement only: the new instance starts on the same node
 	ModeLast    Mode = "last"    // eviction only: after all other instances on the node
 )

@@ -15,9 +15,9 @@ type PeerState string
 
 // The states of a peer.
 const (
-	PeerStarting PeerState = "starting" // not ready since its last start
+	PeerStarting PeerState = "starting" // it has not been ready since its last start
 	PeerReady    PeerState = "ready"
-	PeerUnready  PeerState = "unready"  // was ready, and is not now
+	PeerUnready  PeerState = "unready"  // it was ready, and is not now
 	PeerStopping PeerState = "stopping" // it is stopping, or should stop
 	PeerLost     PeerState = "lost"     // its node is offline
 )

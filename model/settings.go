@@ -89,7 +89,7 @@ type Settings struct {
 	Algorithm          string `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
 	CPUOvercommit      int64  `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
 	InstanceOverhead   int64  `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
-	// default 2m: an instance that isn't ready by then has failed
+	// default 2m: how long an instance may take to become ready before it counts as failed
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
 	// if true, decisions are computed and shown, but not proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
@@ -112,9 +112,9 @@ type Settings struct {
 	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances are not moved
 	// minimum time between two moves of instances of one group
 	MoveCooldown Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`
-	// at most MovesPerCycle moves begin within any such time
+	// the length of a cycle: at most MovesPerCycle moves begin within it
 	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`
-	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves in that time
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves within MoveCycle
 	// minimum gain of a move, in points; see Rescheduling.Gain
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
 	// cron expression in UTC; empty means always

@@ -61,7 +61,7 @@ func (d Duration) String() string {
 }
 
 // ParseDuration reads what String writes for durations that are not negative. It also accepts "none" for Forever, the
-// unit d, and decimal amounts such as "1.5s". A number without a unit is an error, and so are more than 100 years.
+// unit d, and decimal amounts such as "1.5s". A number without a unit is an error, and so is more than 100 years.
 func ParseDuration(text string) (Duration, error) {
 	if text == "forever" || text == "none" {
 		return Forever, nil

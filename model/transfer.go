@@ -20,7 +20,7 @@ const (
 	SideServing   TransferState = "serving"   // the source offers its copy for download
 	SideCopying   TransferState = "copying"   // the target copies the data, or an agent writes or reads a backup
 	SideVerifying TransferState = "verifying" // all data is there and is being read once more
-	SideVerified  TransferState = "verified"  // all data is on disk and its checksums are right; found data: it is there
+	SideVerified  TransferState = "verified"  // all data is on disk with the right checksums, or found data is there
 	SideAttached  TransferState = "attached"  // the data is where instances find it
 	SideRetired   TransferState = "retired"   // the old copy was put aside
 	SideDropped   TransferState = "dropped"   // the old copy was removed
@@ -56,7 +56,7 @@ const (
 	TransferAttach TransferKind = "attach"
 )
 
-// TransferPhase is how far a transfer is. It never goes back to an earlier phase.
+// TransferPhase says how far a transfer has got. It never goes back to an earlier phase.
 type TransferPhase string
 
 // The phases. A transfer in any phase before succeeded can fail. Each kind goes through these phases:

@@ -44,7 +44,7 @@ func (d *agentQueue) put(inst *fsm.Instance) {
 }
 
 // take removes and returns the instances of the first queued node whose id is greater than after. The instances are in
-// order of id. ok is false if there is no such node. To begin a new round with the first node, after is "".
+// order of id. ok is false if there is no such node. If after is "", take begins with the first node.
 func (d *agentQueue) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {

@@ -46,7 +46,8 @@ func (s *Cache) isUniform(g *fsm.Group) {
 	s.uniform[g.ID] = g
 }
 
-// note records that instances were written. Any row of an instance will do. Outside of a followed time it does nothing.
+// note records that instances were written. Any row of an instance will do. It does nothing if follow(true) is not in
+// effect.
 func (s *Cache) note(written []*fsm.Instance) {
 	if !s.followed {
 		return

@@ -191,8 +191,8 @@ func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	return ""
 }
 
-// waitsForCopy reports whether a slot is wanted but has no instance that should run. Its next instance may then start
-// again on the copy.
+// waitsForCopy reports whether a slot is wanted but has no instance that should run. The slot's next instance may then
+// start on the slot's copy.
 func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	if slot >= g.row.Count {
 		return false

@@ -73,8 +73,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait records whether a deployment waits, if that has changed. Its time without progress then starts over. The
-// change is recorded even while actuation is paused.
+// noteWait records whether a deployment waits, if that has changed. The deployment's time without progress then starts
+// over. The change is recorded even while actuation is paused.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return

@@ -73,7 +73,8 @@ func (d *drainPart) active() bool {
 // finds out what blocks the instances that are left, for the last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
-// leavable reports whether the drain may stop an instance at all: one that must never be evicted only with force.
+// leavable reports whether the drain may stop an instance at all. If the instance must not be evicted, only a drain
+// with force may stop it.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 	return d.Options.Force || p.state().Movable(inst) == nil
 }
@@ -213,7 +214,8 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder has to leave its node, or is not ready for too long, and is not stopping yet.
+// evictable lists the slots whose holder has to leave its node, or has been unready for too long, and is not stopping
+// yet.
 // Holders that are not ready come first, then those whose version is not the group's.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView

@@ -31,7 +31,7 @@ func rank(code model.Code) int {
 		model.CodeNoMemory}, code)
 }
 
-// main returns the code with the highest rank, which stands for all of them. It is CodeNoNodes for an empty list.
+// main returns the code with the highest rank, which is shown as the main reason. It is CodeNoNodes for an empty list.
 func (e excluded) main() model.Code {
 	best := model.CodeNoNodes
 	for _, x := range e {
@@ -92,9 +92,9 @@ func exclusion(code model.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed says how many nodes take no instances, with a phrase for each condition. If detours is true, nodes that wait
-// for their turn in a drain don't count. If the number is not nodes, because another filter excluded some of them, a
-// single phrase gives the number nodes without conditions.
+// closed describes the nodes that take no instances, with a phrase for each condition. If detours is true, nodes that
+// wait for their turn in a drain don't count. If the count differs from nodes, because another filter excluded some of
+// them, closed returns a single phrase with the number nodes.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

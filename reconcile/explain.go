@@ -12,7 +12,8 @@ import (
 // scores as Decide. It holds for the state that it was made from, and is not safe for concurrent use.
 type Explanation struct{ p *pass }
 
-// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide and changes nothing.
+// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide. It changes nothing but
+// Input.Cache.
 func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 
 // Refused returns the actions that are due and can't be done now.
@@ -118,8 +119,8 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a blocker with this code is the consequence of a restore. People must settle that first, so
-// it is shown before other blockers.
+// ofRestore reports whether a blocker with this code comes from a restore that is not settled. People must settle the
+// restore first, so this blocker is shown before others.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }

@@ -26,8 +26,8 @@ type groupView struct {
 	every   []*slotView // all slots; made at the first call of slots
 	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
 	retries map[retryKey]retry
-	// slotsThatDiffer are slots that have no instance and may need other treatment than the rest of these, in order. It is
-	// nil until it is needed.
+	// slotsThatDiffer are the slots that may differ from a slot that never had an instance, in order. It is nil until it
+	// is needed.
 	slotsThatDiffer []int
 }
 

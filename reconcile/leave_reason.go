@@ -39,7 +39,7 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return leaveLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.InventoryOwed:
-		// as long as an inventory is missing since a restore, the instance may be ready without anybody knowing
+		// while the node's inventory is missing after a restore, the servers may not know that the instance is ready
 		return leaveFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return leaveDisabled
