@@ -34,7 +34,6 @@ func newAgentQueue(s *fsm.State) agentQueue {
 	return d
 }
 
-// put queues an instance for its agent.
 func (d *agentQueue) put(inst *fsm.Instance) {
 	if len(d.on[inst.Node]) == 0 {
 		at, _ := slices.BinarySearch(d.nodes, inst.Node)

@@ -16,8 +16,8 @@ const forecastID model.DrainID = "forecast"
 // the whole drain then finds whether it can leave later. For a node that is already draining, the forecast assumes that
 // its drain begins now.
 //
-// It changes nothing but Input.Cache and does not block. It costs a few decisions for each step that the drain takes. If
-// no node can be drained, it returns the error that DrainStart would return.
+// It changes nothing but Input.Cache and does not block. It costs a few decisions for each step that the drain takes.
+// If no node can be drained, it returns the error that DrainStart would return.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
 		options.Deadline = model.Forever // the forecast doesn't say whether a drain ends before its deadline

@@ -130,7 +130,6 @@ func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	return model.CauseScaleUp
 }
 
-// failureCause returns the cause for an instance's failure.
 func failureCause(inst *fsm.Instance) model.Cause {
 	if inst.Status.Observed != model.ObservedFailed {
 		return model.CauseStartTimeout
