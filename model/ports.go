@@ -12,7 +12,7 @@ import (
 )
 
 // Ports are the ports of an instance, in order of their names. In CBOR and JSON they are a map from name to number. A
-// list takes an eighth of the memory of a map, and needs no sorting before it is encoded.
+// slice takes an eighth of the memory of a map.
 type Ports []Port
 
 // Port is one port: its name in the group's spec, and its number on the node.
@@ -27,7 +27,7 @@ func (p Ports) Sorted() Ports {
 	return p
 }
 
-// Get returns the number of a port, and whether there is one of that name.
+// Get returns the number of the port with the given name. ok is false if there is no such port.
 func (p Ports) Get(name string) (number int, ok bool) {
 	for i := range p {
 		if p[i].Name == name {
@@ -37,7 +37,7 @@ func (p Ports) Get(name string) (number int, ok bool) {
 	return 0, false
 }
 
-// Map returns the numbers by name; never nil.
+// Map returns the ports as a map from name to number. The map is never nil.
 func (p Ports) Map() map[string]int {
 	numbers := make(map[string]int, len(p))
 	for _, port := range p {
@@ -46,13 +46,13 @@ func (p Ports) Map() map[string]int {
 	return numbers
 }
 
-// IsZero lets a codec leave out empty ports.
+// IsZero reports whether there are no ports. Codecs then leave the field out.
 func (p Ports) IsZero() bool { return len(p) == 0 }
 
 // MarshalJSON implements json.Marshaler.
 func (p Ports) MarshalJSON() ([]byte, error) { return json.Marshal(p.Map()) }
 
-// MarshalCBOR implements cbor.Marshaler: a map in canonical form.
+// MarshalCBOR implements cbor.Marshaler. It writes a map in canonical form.
 func (p Ports) MarshalCBOR() ([]byte, error) {
 	byKey := p
 	if !slices.IsSortedFunc(p, func(a, b Port) int { return canon.Compare(a.Name, b.Name) }) {
@@ -85,25 +85,25 @@ func (p *Ports) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// The ports on which servers and agents listen by default. No job can use them.
+// The default ports of servers and agents. No job file may ask for one of them.
 const (
-	DefaultPort       = 7640 // the API; on servers raft too
+	DefaultPort       = 7640 // API; on servers also raft and the agents' protocol
 	DefaultGossipPort = 7642
 )
 
 func defaultPort(port int) bool { return port == DefaultPort || port == DefaultGossipPort }
 
-// MaxPortProblems bounds how many ports that can't be opened are recorded for one node.
+// MaxPortProblems is the maximum number of port problems recorded for one node.
 const MaxPortProblems = 64
 
-// PortCode says, in a closed set, why an agent can't listen on a port.
+// PortCode is the reason why an agent can't listen on a port. The set is closed.
 type PortCode string
 
-// The reasons why an agent can't listen on a port.
+// The port codes.
 const (
-	PortTaken    PortCode = "port_taken"    // another process holds it
-	PortReserved PortCode = "port_reserved" // the agent, or a server on its machine, listens there itself
-	PortFailed   PortCode = "port_failed"   // the kernel refused for another reason
+	PortTaken    PortCode = "port_taken"    // another process listens on the port
+	PortReserved PortCode = "port_reserved" // this agent, or a server on its machine, listens on the port
+	PortFailed   PortCode = "port_failed"   // any other error
 )
 
 // Valid reports whether c is one of the codes above.
@@ -111,15 +111,15 @@ func (c PortCode) Valid() bool {
 	return slices.Contains([]PortCode{PortTaken, PortReserved, PortFailed}, c)
 }
 
-// PortProblem is a port on which an agent should listen and can't.
+// PortProblem is a port on which an agent should listen but can't.
 type PortProblem struct {
 	Port    int         `cbor:"1,keyasint"`
-	Service ServiceName `cbor:"2,keyasint,omitempty"` // that exposes it; "": the port is one of the agent's own
+	Service ServiceName `cbor:"2,keyasint,omitempty"` // the service that exposes it; empty for the agent's own ports
 	Code    PortCode    `cbor:"3,keyasint"`
 	Reason  string      `cbor:"4,keyasint"` // at most 256 bytes
 }
 
-// Words returns which port it is and why it is not open.
+// Words returns a sentence that names the port and says why it is not open.
 func (p PortProblem) Words() string {
 	whose := "port " + strconv.Itoa(p.Port) + " of its agent"
 	if p.Service != "" {

@@ -18,16 +18,16 @@ const (
 	RoleSystem         Role = "system"
 )
 
-// Mode says whether an eviction or a replacement is done.
+// Mode says whether and when an instance is evicted or replaced.
 type Mode string
 
 // The modes of eviction and replacement.
 const (
 	ModeAlways  Mode = "always"
 	ModeNever   Mode = "never"
-	ModeWhen    Mode = "when"    // while all gates hold
-	ModeRestart Mode = "restart" // replacement only: start again on the same node
-	ModeLast    Mode = "last"    // eviction only: after all others on the node
+	ModeWhen    Mode = "when"    // only while all gates in When hold
+	ModeRestart Mode = "restart" // replacement only: the new instance starts on the same node
+	ModeLast    Mode = "last"    // eviction only: after all other instances on the node
 )
 
 // Order says what comes first when an instance is replaced.
@@ -35,11 +35,11 @@ type Order string
 
 // The orders.
 const (
-	OrderSurge     Order = "surge"      // create the new one, wait, then drain the old one (P6)
-	OrderStopFirst Order = "stop_first" // drain the old one, then create the new one
+	OrderSurge     Order = "surge"      // create the new instance, wait for it, then stop the old one (P6)
+	OrderStopFirst Order = "stop_first" // stop the old instance, then create the new one
 )
 
-// SurgeWait says what a surge waits for before the old instance is drained (P5).
+// SurgeWait says how far a new instance must be before a surge stops the old one (P5).
 type SurgeWait string
 
 // The values of SurgeWait.
@@ -53,19 +53,20 @@ type EvictionSpec struct {
 	Mode      Mode      `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Order     Order     `json:"order,omitempty" cbor:"2,keyasint,omitempty"`
 	SurgeWait SurgeWait `json:"surge_wait,omitempty" cbor:"3,keyasint,omitempty"`
-	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // gates, with mode when: all must hold
+	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // with mode when: gates that must all hold
 }
 
-// ReplacementSpec says whether another instance takes over.
+// ReplacementSpec says whether and how an instance is replaced by another one.
 type ReplacementSpec struct {
 	Mode     Mode     `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Identity string   `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // new | same
 	Data     string   `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // empty | keep
-	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates, with mode when: all must hold
+	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // with mode when: gates that must all hold
 }
 
-// TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being
-// ready. A nil field means the role's default.
+// TolerationSpec is how long an instance stays before it is replaced. Unreachable counts from when its node went
+// offline. NotReady counts from when the instance stopped being ready, or when its node began to report troubles. In a
+// job file a nil field means the role's default.
 type TolerationSpec struct {
 	Unreachable *Duration `json:"unreachable,omitempty" cbor:"1,keyasint,omitempty"`
 	NotReady    *Duration `json:"not_ready,omitempty" cbor:"2,keyasint,omitempty"`

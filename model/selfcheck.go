@@ -4,42 +4,42 @@ import (
 	"fmt"
 )
 
-// SelfCheck names, in a closed set, a check that an agent makes of its own machine.
+// SelfCheck is the name of a check that an agent makes of its own machine. The set is closed.
 type SelfCheck string
 
 // The self-checks.
 const (
-	SelfDiskFull   SelfCheck = "disk_full"           // the data directory has hardly any room left
+	SelfDiskFull   SelfCheck = "disk_full"           // the disk of the data directory has hardly any space left
 	SelfDiskWrite  SelfCheck = "disk_not_writable"   // a small file can't be written to the data directory
 	SelfDiskSlow   SelfCheck = "disk_slow"           // a small file can be written, but it takes too long
-	SelfCgroup     SelfCheck = "cgroup_not_writable" // a cgroup can't be made any more
+	SelfCgroup     SelfCheck = "cgroup_not_writable" // a cgroup can't be created
 	SelfClockJumps SelfCheck = "clock_jumps"         // the wall clock jumps against the monotonic clock
 )
 
-// SelfChecks lists all checks in order of name.
+// SelfChecks returns all self-checks in order of name.
 func SelfChecks() []SelfCheck {
 	return []SelfCheck{SelfCgroup, SelfClockJumps, SelfDiskFull, SelfDiskWrite, SelfDiskSlow}
 }
 
-// Trouble is a self-check that fails, and why, in words.
+// Trouble is a self-check that fails, with the reason in words.
 type Trouble struct {
 	Check  SelfCheck `cbor:"1,keyasint"`
 	Reason string    `cbor:"2,keyasint"` // at most 256 bytes
 }
 
-// SelfReport is an agent's report about its own machine. It replaces reports with a smaller Gen. The first one of a
-// registration has Gen 1.
+// SelfReport is an agent's report about its own machine. Gen is at least 1 and grows with each change. A report
+// replaces those with a smaller Gen of the same registration.
 type SelfReport struct {
 	Gen      uint64    `cbor:"1,keyasint"`
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
-	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
-	// Measured says that the agent has measured Disk. Before that, the last report of an earlier agent process still
-	// counts.
+	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // instances above their disk limit, in order of id
+	// Measured says that this agent process has measured the disk use. Until then the servers keep the Disk of the last
+	// report by an earlier agent process.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // ports that the agent can't listen on
 }
 
-// MaxDiskUses bounds how many instances above their disk limit are recorded for one node.
+// MaxDiskUses is the maximum number of instances above their disk limit that are recorded for one node.
 const MaxDiskUses = 64
 
 // DiskUse is an instance whose work directory is larger than its job file allows.
@@ -47,11 +47,11 @@ type DiskUse struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	UsedBytes  int64      `cbor:"2,keyasint"`
 	LimitBytes int64      `cbor:"3,keyasint"`
-	AtLeast    bool       `cbor:"4,keyasint,omitempty"` // the agent could not measure all of it
-	Dir        string     `cbor:"5,keyasint,omitempty"` // on the node; at most 256 bytes
+	AtLeast    bool       `cbor:"4,keyasint,omitempty"` // the agent could measure only a part of the directory
+	Dir        string     `cbor:"5,keyasint,omitempty"` // path on the node; at most 256 bytes
 }
 
-// Words returns how much it uses and what its limit is.
+// Words returns a phrase with the size of the work directory and its limit.
 func (u DiskUse) Words() string {
 	about := ""
 	if u.AtLeast {

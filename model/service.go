@@ -1,9 +1,9 @@
 package model
 
-// ServiceName names a service in the cluster.
+// ServiceName is the name of a service.
 type ServiceName string
 
-// Backend is one instance that serves.
+// Backend is an instance to which a service's connections are forwarded.
 type Backend struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
 	Node     NodeID     `json:"node" cbor:"2,keyasint"`
@@ -15,9 +15,9 @@ type PeerState string
 
 // The states of a peer.
 const (
-	PeerStarting PeerState = "starting" // it was not ready yet
+	PeerStarting PeerState = "starting" // it has not been ready since its last start
 	PeerReady    PeerState = "ready"
 	PeerUnready  PeerState = "unready"  // it was ready, and is not now
-	PeerStopping PeerState = "stopping" // it is to stop
+	PeerStopping PeerState = "stopping" // it is stopping, or should stop
 	PeerLost     PeerState = "lost"     // its node is offline
 )

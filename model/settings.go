@@ -7,22 +7,22 @@ import (
 
 // Rescheduling is the resolved policy of the rescheduler: a preset, changed by the settings that override it.
 type Rescheduling struct {
-	On bool // otherwise nothing is moved unless an operator asks
-	// least gain of a move, in points; 100 points are a whole node's memory, or the full weight of an affinity
+	On bool // if false, nothing is moved unless an operator asks
+	// minimum gain of a move, in points; 100 points are a node's whole memory, or the full weight of an affinity
 	Gain     int
-	Reserve  int      // percent of a budget's max_down that moves must leave unused
+	Reserve  int      // percent of a budget's max_down and rate that moves must leave unused
 	MinAge   Duration // younger instances are not moved
-	Cooldown Duration // between two moves of one group
-	Moves    int      // at most this many begin in any Cycle
+	Cooldown Duration // minimum time between two moves of instances of one group
+	Moves    int      // maximum number of moves that begin within any Cycle
 	Cycle    Duration
-	Window   string // cron expression in UTC: moves begin in minutes that match; empty = always
+	Window   string // cron expression in UTC; moves begin only in minutes that match; empty means always
 }
 
-// Reschedulers lists the values of the setting rescheduler.
+// Reschedulers returns the values that the setting rescheduler may have.
 func Reschedulers() []string { return []string{"off", "careful", "balanced", "eager"} }
 
-// Rescheduling resolves the settings of the rescheduler. For off it returns the preset balanced with On false, which
-// then applies to moves that an operator asks for.
+// Rescheduling returns the preset that the setting rescheduler names, with the overrides of the other settings. For
+// "off" it returns the preset balanced with On false, for moves that an operator asks for.
 func (c *Settings) Rescheduling() Rescheduling {
 	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute,
 		Moves: 5, Cycle: 60 * Second}
@@ -48,8 +48,9 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns what is wrong with the settings of the rescheduler. It checks only the form of the window.
-// The caller that sets it must check that it is a cron expression; an invalid window never opens.
+// checkRescheduler returns the first mistake in the settings of the rescheduler; nil if there is none. It checks only
+// the length of the window and its number of fields. The caller that sets a window must check that it is a cron
+// expression. An invalid window never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
@@ -76,7 +77,7 @@ func (c *Settings) checkRescheduler() *Error {
 // Settings are the replicated policy of the cluster. A server's configuration file sets them once, for a new cluster;
 // later changes are log entries.
 type Settings struct {
-	// default 60s: silence before a node is offline (P23)
+	// default 60s: how long a node is silent before it is offline (P23)
 	OfflineAfter  Duration `json:"offline_after" cbor:"1,keyasint"`
 	DrainDeadline Duration `json:"drain_deadline" cbor:"2,keyasint"` // default 1h, per node
 	// default block-if-contains-last-replica
@@ -88,35 +89,35 @@ type Settings struct {
 	Algorithm          string `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
 	CPUOvercommit      int64  `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
 	InstanceOverhead   int64  `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
-	// default 2m: a booting instance that isn't ready by then failed
+	// default 2m: how long an instance may take to become ready before it counts as failed
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
-	// decisions are computed and shown, but not proposed
+	// if true, decisions are computed and shown, but not proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
-	// default 100000: how many events are kept. Their total size is at most 400 bytes times this number
+	// default 100000: how many events are kept; their total size is at most 400 bytes times this number
 	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
 	// default 7d: how long events are kept, in cluster time
 	EventAge Duration `json:"event_age" cbor:"13,keyasint"`
 	// default 24h: how long the old copy of a moved volume is kept
 	VolumeCooling Duration `json:"volume_cooling" cbor:"25,keyasint"`
 
-	// Stops that each kind of actor may begin, in the whole cluster; the zero value is no limit, the default.
+	// How many stops each kind of actor may begin, in the whole cluster. The zero value, the default, means no limit.
 	RateDrain       ActorRate `json:"rate_drain" cbor:"15,keyasint,omitempty"`
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	// drain (default) | cordon: what triggers the eviction of replicas
+	// drain (default) | cordon: what triggers the eviction of members of replicated groups
 	EvictOn EvictOn `json:"evict_on" cbor:"14,keyasint"`
 
-	// These override the rescheduler's preset; zero = the preset's value.
+	// These override the rescheduler's preset. Zero means the preset's value.
 	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances are not moved
-	// between two moves of one group
+	// minimum time between two moves of instances of one group
 	MoveCooldown Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`
-	// at most rescheduler_moves begin in any such time
+	// the length of a cycle: at most MovesPerCycle moves begin within it
 	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`
-	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves in a cycle
-	// least gain of a move, in points
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves within MoveCycle
+	// minimum gain of a move, in points; see Rescheduling.Gain
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
-	// cron expression in UTC; empty = always
+	// cron expression in UTC; empty means always
 	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
@@ -130,7 +131,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Check returns what is wrong with the settings. Code: invalid.
+// Check returns the first mistake in the settings; nil if there is none. Code: invalid.
 func (c *Settings) Check() *Error {
 	switch {
 	case c.OfflineAfter < Second || c.OfflineAfter > 24*Hour:

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Time is cluster time in milliseconds. It only grows, entries carry it, and it stands still while no server runs. It
-// does not depend on the wall clock, so clock jumps can't trigger a deadline.
+// Time is a point in cluster time, in milliseconds. Cluster time never goes back, and stands still while no server
+// runs. It does not depend on the wall clock, so a wall clock that jumps can't trigger a deadline.
 type Time int64
 
-// Never is later than every time. As a wake-up time it means: wake up only after a change.
+// Never is later than every other time. As a wake-up time it means: wake up only after a change.
 const Never Time = 1<<63 - 1
 
-// Add returns t + d. Never stays Never, and an overflow gives Never.
+// Add returns t + d. It returns Never if t is Never, if d is Forever, or if the sum overflows.
 func (t Time) Add(d Duration) Time {
 	if t == Never || d == Forever || d > 0 && t > Never-Time(d) {
 		return Never
@@ -28,7 +28,7 @@ func (t Time) Sub(u Time) Duration { return Duration(t - u) }
 // Duration is a length of cluster time in milliseconds. In JSON and job files it is a string with units: "30s".
 type Duration int64
 
-// Units of Duration. Forever is written "forever" (or "none" for a deadline).
+// Units of Duration. Files and JSON write Forever as "forever", or as "none" for a deadline.
 const (
 	Millisecond Duration = 1
 	Second               = 1000 * Millisecond
@@ -37,7 +37,7 @@ const (
 	Forever     Duration = 1<<63 - 1
 )
 
-// String returns d as a job file has it: "1h30m", "500ms", "0s", "forever".
+// String returns d as job files write it: "1h30m", "500ms", "0s", "forever".
 func (d Duration) String() string {
 	switch {
 	case d == Forever:
@@ -60,8 +60,8 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// ParseDuration reads what String writes, except a sign, and decimal amounts such as "1.5s". Units are ms, s, m, h and
-// d. A number without a unit is refused.
+// ParseDuration reads what String writes for durations that are not negative. It also accepts "none" for Forever, the
+// unit d, and decimal amounts such as "1.5s". A number without a unit is an error, and so is more than 100 years.
 func ParseDuration(text string) (Duration, error) {
 	if text == "forever" || text == "none" {
 		return Forever, nil

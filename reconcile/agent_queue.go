@@ -8,14 +8,14 @@ import (
 )
 
 // agentQueue is a work queue for the simulated agents of a rehearsal. It holds the instances whose rows have changed
-// since their agent last looked. Agents have no other work. So the cost of a step depends on the number of changes, not
-// on the number of instances. With 100,000 instances, a look at every instance would take nine tenths of the time.
+// since their agent last worked. Agents have no other work. So the cost of a step depends on the number of changes, not
+// on the number of instances. To look at each of 100,000 instances would take nine tenths of a rehearsal's time.
 type agentQueue struct {
 	nodes []model.NodeID // nodes with queued instances, in order
 	on    map[model.NodeID][]model.InstanceID
 }
 
-// newAgentQueue returns a queue of the instances that are stopping or not ready yet.
+// newAgentQueue returns a queue of the instances that are stopping, should stop, or are not ready.
 func newAgentQueue(s *fsm.State) agentQueue {
 	d := agentQueue{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {
@@ -34,7 +34,6 @@ func newAgentQueue(s *fsm.State) agentQueue {
 	return d
 }
 
-// put queues an instance for its agent.
 func (d *agentQueue) put(inst *fsm.Instance) {
 	if len(d.on[inst.Node]) == 0 {
 		at, _ := slices.BinarySearch(d.nodes, inst.Node)
@@ -43,8 +42,8 @@ func (d *agentQueue) put(inst *fsm.Instance) {
 	d.on[inst.Node] = append(d.on[inst.Node], inst.ID)
 }
 
-// take removes what is queued for the first node after the given one and returns it in order of id. Instances queued
-// for an earlier node wait for the next round.
+// take removes and returns the instances of the first queued node whose id is greater than after. The instances are in
+// order of id. ok is false if there is no such node. If after is "", take begins with the first node.
 func (d *agentQueue) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {

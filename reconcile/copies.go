@@ -10,14 +10,15 @@ import (
 
 const (
 	buildsPerNode = 2 // copies that may be built on one node at the same time, over all groups
-	// after this many failures of a version on the node of its copy, the member is built elsewhere instead
+	// after this many failures of a member's version on the node of its copy, the member is built elsewhere instead
 	failuresHome = 2
 )
 
-// memberVacancy returns the need of a replicated group's slot that has no holder; nil if it has to wait. If the slot
-// has a kept copy, the instance starts again on that copy. Otherwise an instance with an empty copy is made elsewhere,
-// if there is a member to build from. That happens after the group's toleration. It happens at once if the version has
-// failed too often on the node of its copy.
+// memberVacancy completes n, the need of a replicated group's slot that has no holder. It returns nil if the slot has
+// to wait. If a node with a copy of the slot takes instances, the next instance starts on that copy, after the last one
+// there has stopped. Otherwise an instance with an empty copy is made elsewhere, if another member is in sync to build
+// from. That happens after the group's toleration, or at once if the version fails too often on the copy's node. For a
+// slot without a copy, it returns n as it is.
 func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
 	if len(copies) == 0 {
@@ -59,8 +60,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// usableCopy returns the node where a slot's instance can start again on its copy, or "". It prefers the node of the
-// last instance, then the newest copy.
+// usableCopy returns the node where a slot's instance can start again on a copy, or "". It prefers the copy on the node
+// of the last instance, and then newer copies. It sorts copies in this order.
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
@@ -87,7 +88,7 @@ func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	return nil
 }
 
-// failsAt reports whether a version of a group has failed so often on a node that another node is better.
+// failsAt reports whether a version of a group has lately failed so often on a node that another node is better.
 func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	n := 0
 	for _, x := range g.row.Failures {
@@ -99,9 +100,9 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates returns when a slot may get a new copy elsewhere while the node with its copy takes no instances. It
-// returns 0, which means at once, if the drain policy evicts every member from that node. It does so too if the slot's
-// last instance has been forgotten.
+// tolerates returns when a slot may get a new copy elsewhere while the node of its copy takes no instances. It returns
+// 0, which means at once, if the drain policy evicts every member from that node, or if the slot's last instance has
+// been forgotten.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -118,7 +119,7 @@ func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) mod
 	return slot.last.Marks.StopBegan.Add(wait)
 }
 
-// builds reports whether an instance is an extra member whose copy is still being built: its copy is not in sync yet,
+// builds reports whether an instance is an extra member whose copy is still being built: its copy was never in sync,
 // and its slot has a copy with data on another node.
 func (p *pass) builds(inst *fsm.Instance) bool {
 	m, ok := p.member(inst)
@@ -130,8 +131,8 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 	})
 }
 
-// oneBuild lets at most one need of a replicated group build an extra member, and none while a build is going on. The
-// other needs are only checked for room and not placed.
+// oneBuild lets at most one need of a replicated group build an extra member, and none while a build is going on. Other
+// needs that would build one are only checked for room and not placed.
 func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	if !g.spec.Replicated() {
 		return needs
@@ -151,7 +152,7 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 			begun = true
 			continue
 		}
-		n.look = true // so that a forecast already shows whether it will fit
+		n.look = true // so that a forecast already shows whether the member will fit
 		text := "another member of its group is built first"
 		if busy != nil {
 			text = fmt.Sprintf("member %s of its group is built first, on node %s", busy.ID, p.nodeName(busy.Node))
@@ -166,8 +167,8 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	return needs
 }
 
-// keptApart returns why a replicated group's need can't be met on a node, or "". Either a member of the group is there
-// or will return there, or the node takes no more builds now.
+// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will return
+// there, or the node takes no more builds now. It returns "" if nothing of that applies.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
@@ -190,8 +191,8 @@ func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	return ""
 }
 
-// waitsForCopy reports whether a slot is wanted and no instance of it should run. Its next instance may start again on
-// the copy.
+// waitsForCopy reports whether a slot is wanted but has no instance that should run. The slot's next instance may then
+// start on the slot's copy.
 func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	if slot >= g.row.Count {
 		return false
@@ -204,9 +205,9 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	return true
 }
 
-// mayBuild reports whether a lost or failed member may be built again elsewhere, and records the reason if not. Without
-// a member in sync there is nothing to build from. An empty copy would then look like a member, although the real data
-// can't be reached.
+// mayBuild reports whether a lost instance may be replaced on another node, and records the reason if not. If the
+// instance's copy has data, a member must be in sync to build from. Otherwise an empty copy would look like a member,
+// although the real data can't be reached.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)
 	if !ok || !m.Held || p.source(g) {
@@ -221,13 +222,13 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// takesOver reports whether an instance can take over from the one that it replaces. It must be ready, and in sync if
-// its group is replicated.
+// takesOver reports whether a replacement can take over now. It must be ready. In a replicated group it must also be in
+// sync, unless the instance that it replaces never held data.
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }
 
-// apart marks the nodes that a replicated group's slot can't use because of another member. It changes the list and
+// apart marks the nodes that a replicated group's slot can't use because of another member. It changes the list all and
 // returns it.
 func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []model.Considered {
 	for i := range all {

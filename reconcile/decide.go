@@ -10,12 +10,12 @@ type Input struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness // the leader's evidence about nodes; read by key only, never iterated
 	Now   model.Time                    // cluster time
-	Term  uint64                        // the leader's term; every planned entry carries it
+	Term  uint64                        // the leader's term, which every planned entry carries
 
-	// Cache may be passed from one decision to the next, all in one goroutine. If it is nil, nothing is reused.
+	// Cache may be shared by consecutive decisions of one goroutine. If it is nil, nothing is reused.
 	Cache *Cache
 
-	Rebalance bool // an operator asks the rescheduler to move instances now, even if it is off
+	Rebalance bool // the rescheduler moves instances now because an operator asked, even if it is off
 	StayPut   bool // the rescheduler begins no move in this decision
 }
 
@@ -27,28 +27,28 @@ type pass struct {
 	marked   []model.InstanceID        // instances whose eviction is requested
 	groups   []*groupView              // groups that may need something, in the order in which they are served
 	nodes    *nodeTable                // nodes as placement sees them; made at first use
-	wanted   map[model.InstanceID]bool // instances that this pass wanted to stop
-	reasons  reasons                   // why things wait, shown in explanations
-	moves    []fsm.Move                // moves that the rescheduler would make
+	wanted   map[model.InstanceID]bool // instances that this pass tried to stop, if the stop needs preparation
+	reasons  reasons                   // why instances and slots wait; shown in explanations
+	moves    []fsm.Move                // moves that the rescheduler makes, or would make but for a blocker
 	preempts preempting
 	seen     *Cache
 	places   *nodeIndex     // positions of the nodes; looked up at first use
-	troubled []model.NodeID // nodes that their own agents report as degraded, in order
-	duty     []bool         // by position of the node; see inService
+	troubled []model.NodeID // nodes whose agents report troubles, in order of id
+	duty     []bool         // by position of the node; true if it is neither cordoned, draining nor disabled
 
-	gone map[model.InstanceID]bool // instances that a plan assumes have left their nodes
+	gone map[model.InstanceID]bool // instances that the preview of a job assumes to have left their nodes
 }
 
 // passes lists everything that is decided, in order. A later pass sees what the earlier ones did.
 var passes = [...]func(*pass){
-	(*pass).watchNodes,      // which nodes are reachable, and whether it is safe to write that
+	(*pass).watchNodes,      // changes of nodes' health, and HOLD
 	(*pass).adopt,           // instances that a restore lost from the state
 	(*pass).takeTurns,       // nodes whose turn in a drain begins
 	(*pass).findGroups,      // groups that may need something
 	(*pass).killOverdue,     // instances whose grace is over (P15)
 	(*pass).markEvictions,   // instances that have to leave their node
 	(*pass).stepTransfers,   // volumes that are being moved
-	(*pass).viewGroups,      // slots, holders, successors
+	(*pass).viewGroups,      // fills in the views of the groups found above
 	(*pass).stopSurplus,     // instances that are not wanted any more
 	(*pass).place,           // missing instances, by class
 	(*pass).rebalance,       // instances that would be better elsewhere
@@ -60,8 +60,8 @@ var passes = [...]func(*pass){
 	(*pass).stepDeployments, // rollouts that start or end
 }
 
-// Decide returns what to do next. It is pure: it uses no clock, no randomness and no map order. It keeps reusable
-// results in Input.Cache for the next decision, but they never change the plan. It does not block.
+// Decide returns what to do next. It is a pure function of its input: it uses no clock, no randomness and no map order.
+// It keeps reusable results in Input.Cache for the next decision, but they never change the plan. It does not block.
 func Decide(in Input) Plan {
 	p := decide(in)
 	return p.plan.finish(p.in)
@@ -81,13 +81,13 @@ func decide(in Input) *pass {
 	for _, step := range passes {
 		step(p)
 	}
-	p.seen.note(p.plan.draft.Written()) // a cached list may hold rows of this draft, whose plan may never be applied
+	p.seen.note(p.plan.draft.Written()) // cached lists may hold rows of this draft, and its plan may never be applied
 	p.seen.end(p.groups, p.state())
 	return p
 }
 
 // state returns the present state of the draft. Rows and iterators taken from it don't see later commands, so never
-// iterate over it while trying commands.
+// iterate over the state while trying commands.
 func (p *pass) state() *fsm.State { return p.plan.draft.State() }
 
 // instance returns the present row of an instance; nil if there is none.

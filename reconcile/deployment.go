@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stepDeployments moves deployments forward. A queued deployment starts rolling as soon as it is seen. A deployment
-// succeeds when every instance runs the new version and has proved healthy. It fails when it makes no progress, or when
-// its instances keep failing.
+// stepDeployments moves deployments forward. A queued deployment starts rolling at once. A deployment succeeds when
+// every instance runs the new version and has proved healthy. It fails when it makes no progress within its deadline,
+// or when its instances keep failing.
 func (p *pass) stepDeployments() {
-	p.duty = nil // drains have ended since it was computed
+	p.duty = nil // it was computed before earlier passes tried commands
 	byDeployment := map[model.DeploymentID][]*groupView{}
 	var ids []model.DeploymentID
 	for _, g := range p.groups {
@@ -73,8 +73,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait records that a deployment waits, or that its time without progress starts over. This is recorded even while
-// actuation is paused.
+// noteWait records whether a deployment waits, if that has changed. The deployment's time without progress then starts
+// over. The change is recorded even while actuation is paused.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return
@@ -84,7 +84,8 @@ func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	}
 }
 
-// everythingWaits returns what holds back all rollouts; nil if nothing does.
+// everythingWaits returns what holds back all rollouts: paused actuation, an unconfirmed restore, or HOLD. It returns
+// nil if nothing does.
 func (p *pass) everythingWaits() *model.Error {
 	switch {
 	case p.in.State.Settings.Paused:
@@ -97,9 +98,10 @@ func (p *pass) everythingWaits() *model.Error {
 	return nil
 }
 
-// stopsEnd returns the time from which a deployment's time without progress counts, if it is later than the last
-// progress. Three things move it: the end of the grace of an old instance whose replacement is not ready yet; an
-// instance that was lost with its node or had to leave it; and the progress of a transfer that keeps a slot empty.
+// stopsEnd returns the time until which a group could not make progress through no fault of the new version; 0 if there
+// is none. It is the latest of these times: the end of the grace of an old instance whose replacement is not ready, the
+// loss of an instance with its node, the creation of an instance whose predecessor had to leave its node, and the last
+// progress of a transfer.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -108,7 +110,7 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 			(slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
 		}
-		// an instance lost with its node is no fault of the version
+		// the version is not at fault if an instance was lost with its node, or its predecessor had to leave
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil || inst.Version != g.row.Version:
@@ -127,8 +129,8 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 	return end
 }
 
-// leftNode reports whether an instance was made because its predecessor had to leave its node, or because a user asked
-// for it.
+// leftNode reports whether an instance was made because its predecessor had to leave its node, was preempted, or was
+// evicted or stopped by a user.
 func leftNode(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeOffline, model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
@@ -138,10 +140,9 @@ func leftNode(cause model.Cause) bool {
 	return false
 }
 
-// rolloutWaits returns what holds back a group's rollout although the new version is not at fault; nil if there is
-// nothing. Each such thing has a time limit of its own. It may be a transfer of a slot's volumes, nodes that take no
-// new instances, or the rate of a budget. Or a budget does not count instances whose agents have not reported since a
-// restore.
+// rolloutWaits returns what holds back a group's rollout through no fault of the new version; nil if nothing does. It
+// may be that no node of a system group takes new instances, that a transfer works on a slot's volumes, or what
+// slotWaits returns.
 func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -157,9 +158,10 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	return nil
 }
 
-// slotWaits returns what the rollout of one slot waits for; nil if it can go on. The node with the slot's data may take
-// no new instances, or the slot's instance is lost and can't be replaced. Or a budget refuses to stop the old instance:
-// because of its rate, or because agents have not reported since a restore.
+// slotWaits returns what the rollout of one slot waits for; nil if it can go on. It waits in these cases: the node with
+// the slot's data takes no new instances; a system group's canary is on an offline node; the slot's instance is lost
+// and can't be replaced; or a budget refuses to stop the old instance, because of its rate, or because agents have not
+// reported since a restore.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
@@ -190,9 +192,9 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 }
 
 // rolledOut reports whether a group is as the new version wants it: every slot is held by a healthy instance of that
-// version, and no older instance runs.
+// version, and no older instance runs. Instances that don't take part in the rollout are ignored.
 func (p *pass) rolledOut(g *groupView) bool {
-	for _, slot := range g.open { // if a slot is not rolled out yet, it is usually found here
+	for _, slot := range g.open { // slots that are not rolled out yet are usually among these
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}
@@ -211,8 +213,8 @@ func (p *pass) rolledOut(g *groupView) bool {
 	return g.held() == g.row.Count
 }
 
-// canariesReady reports whether a group has as many healthy instances of the new version as its spec asks for as
-// canaries.
+// canariesReady reports whether a group has at least as many healthy instances of the new version as it wants canaries.
+// It returns false if the group wants none.
 func (p *pass) canariesReady(g *groupView) bool {
 	if g.spec.Update.Canary == 0 {
 		return false
@@ -228,8 +230,8 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return proven >= g.spec.Update.Canary
 }
 
-// failDeployment ends a deployment as failed. If one of its groups has auto_revert, the job goes back to the last
-// version that succeeded.
+// failDeployment sets a deployment to failed. If one of its groups has auto_revert, the job goes back to the last
+// version that succeeded, unless that version has the same instances or the revert is refused.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
 	back := false
@@ -247,7 +249,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	p.step(d.ID, model.DeploymentFailed, reason)
 }
 
-// firstReason returns the first reason why a deployment waits, to be appended to a message; "" if there is none.
+// firstReason returns a reason why a deployment makes no progress, to be appended to a message; "" if none is known.
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
 		for _, slot := range g.slots() {

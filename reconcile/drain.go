@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again after this at the latest (B7)
-	forcedWait  = 30 * model.Second // time for agents to confirm the kills of a forced deadline
-	namedAtMost = 20                // number of reasons that a last error lists
+	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again after this time at the latest (B7)
+	forcedWait  = 30 * model.Second // how long agents have to confirm the kills of a forced deadline
+	namedAtMost = 20                // maximum number of reasons in a last error
 )
 
 // drainPart is one node of a running drain.
@@ -23,7 +23,8 @@ type drainPart struct {
 	node  *fsm.Node
 }
 
-// running lists the parts that are still draining, of all drains that have not ended.
+// running lists the parts that are still draining of all drains that have not ended. While a restore is not confirmed,
+// it lists none.
 func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
@@ -40,8 +41,8 @@ func (p *pass) running() []drainPart {
 	return parts
 }
 
-// takeTurns begins the next nodes of each drain in the order given. At most max_parallel_nodes of a drain have begun
-// and not ended.
+// takeTurns gives nodes their turn, in the order of their drain. At most max_parallel_nodes nodes of a drain have their
+// turn at once. A paused drain gives no turns.
 func (p *pass) takeTurns() {
 	busy := map[model.DrainID]int{}
 	parts := p.running()
@@ -63,16 +64,17 @@ func (p *pass) takeTurns() {
 
 func (d *drainPart) subject() string { return fmt.Sprintf("drain/%s/%s", d.drain.ID, d.node.ID) }
 
-// active reports whether this part evicts instances from its node now.
+// active reports whether the drain may evict instances from this node now.
 func (d *drainPart) active() bool {
 	return d.part.Turn && !d.drain.Paused && d.node.Health != model.HealthOffline
 }
 
-// overdue reports whether the part's deadline has passed. After it the drain begins no more stops. It only looks up
-// what blocks it, for its last error.
+// overdue reports whether the part's deadline has passed. After the deadline the drain begins no more stops. It only
+// finds out what blocks the instances that are left, for the last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
-// leavable reports whether the drain may stop an instance at all. An instance that it may not stop keeps running.
+// leavable reports whether the drain may stop an instance at all. If the instance must not be evicted, only a drain
+// with force may stop it.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 	return d.Options.Force || p.state().Movable(inst) == nil
 }
@@ -82,8 +84,9 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 	return ok && g.Role == model.RoleSystem
 }
 
-// markEvictions requests the eviction of every instance that a drain wants off its node. Instances of system groups are
-// marked last, when all others have gone.
+// markEvictions requests the eviction of instances that drains, drain policies or degraded nodes want off their nodes,
+// and cancels evictions whose reason is gone. A drain marks instances of system groups last, when all others have
+// stopped.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
 		if !d.active() || p.overdue(&d) {
@@ -104,8 +107,7 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			// the drain takes over an eviction that the rescheduler, a user or a degraded node requested, together with its
-			// successor
+			// the rescheduler, a user or a degraded node requested it: the drain takes over the eviction and the successor
 			if p.instance(mark.ID).Eviction.Requested {
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
@@ -128,7 +130,7 @@ func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
 }
 
-// unmark cancels evictions whose reason went away before the stop began (L12, L14).
+// unmark cancels evictions whose reason disappeared before the stop began (L12, L14).
 func (p *pass) unmark() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -170,14 +172,16 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	return drainPart{d, part, n}, ok && part.Phase == model.PhaseDraining
 }
 
-// evicting reports whether the drain that requested an instance's eviction still goes on. A paused drain counts too.
+// evicting reports whether the drain that requested an instance's eviction is still draining its node. A paused drain
+// counts too. While a restore is not confirmed, it returns false.
 func (p *pass) evicting(inst *fsm.Instance) bool {
 	_, ok := p.partOf(inst)
 	return ok && !p.state().Unconfirmed
 }
 
-// stopEvicted stops instances that have to leave their node and can leave now: their replacement covers them, or they
-// need none. A stop that a budget refuses is tried again later.
+// stopEvicted stops instances that have to leave their node and can leave now: their replacement can take over, or they
+// need none. A stop that a budget refuses is tried again later. While a restore is not confirmed, only evictions that
+// operators requested continue.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
 	if p.state().Unconfirmed {
@@ -210,8 +214,9 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder has to leave and still should run. Holders that are not ready come first, then
-// those of another version than the group's.
+// evictable lists the slots whose holder has to leave its node, or has been unready for too long, and is not stopping
+// yet.
+// Holders that are not ready come first, then those whose version is not the group's.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -232,13 +237,14 @@ func (p *pass) evictable(g *groupView) []*slotView {
 	return slots
 }
 
-// stopDrained stops one marked instance if it can leave now. With surge its replacement must cover it; with stop-first
-// a replacement must fit somewhere. If none fits, nothing is stopped unless the operator accepted downtime (P30).
+// stopDrained stops an instance that a drain evicts, if it can leave now. With surge its replacement must be able to
+// take over. With stop_first a replacement must fit somewhere. If none fits, nothing is stopped unless the operator
+// accepted downtime (P30).
 func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	inst := slot.holder
 	d, _ := p.partOf(inst)
 	switch {
-	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second case only with force
+	case g.system(), p.state().Movable(inst) != nil: // these are not replaced elsewhere; the latter leave only with force
 		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
 		n := p.takeover(g, slot, leaveDrained, urgentMove)
@@ -272,15 +278,17 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 }
 
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted downtime for its group. The
-// caller has recorded why it fits nowhere.
+// caller must have recorded why the replacement fits nowhere.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop of an instance. If downtime was accepted and an instance of the group can't be placed,
-// the stop bypasses the budget's min_ready. The rates still apply.
+// stopFor begins a drain's stop of an instance, or records why it can't begin. It does nothing while the drain is not
+// active on the node. After the deadline it only records what blocks the stop. If downtime was accepted and an instance
+// of the group can't be placed, the stop bypasses min_ready but not the rates. It bypasses nothing if a budget is
+// declared as blocking, or if agents have not reported since a restore.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
@@ -313,7 +321,8 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	}
 }
 
-// retryStop records why a stop was refused, and asks for a decision at the time when it could be allowed.
+// retryStop records why a stop was refused. It asks for a decision when a budget could allow the stop, and after
+// budgetRetry.
 func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.Error) {
 	p.blockBy(inst, refusal)
 	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != model.Never {
@@ -323,7 +332,8 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 	p.plan.retryAt(p.in.Now.Add(budgetRetry))
 }
 
-// endDrains ends the parts whose nodes are empty or whose deadline has passed.
+// endDrains ends the parts whose nodes are drained or whose deadline has passed. At a forced deadline it first kills
+// instances and waits for up to forcedWait.
 func (p *pass) endDrains() {
 	for _, d := range p.running() {
 		left := p.state().DrainLeft(d.drain, d.node)
@@ -346,7 +356,8 @@ func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	}
 }
 
-// force kills the instances that the drain may stop. It reports whether to wait for agents to confirm the kills.
+// force kills all instances that the drain may stop, at once. It reports whether to wait for agents to confirm the
+// kills.
 func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
 	for inst := range p.state().InstancesOn(d.node.ID) {
@@ -371,7 +382,7 @@ func (p *pass) force(d *drainPart) bool {
 	return left != nil && left.Code == model.CodeStopping && !p.reached(d.part.Deadline.Add(forcedWait))
 }
 
-// lastError says why a node could not be drained and lists each reason once. It is never empty.
+// lastError returns why a node could not be drained: each reason once, at most namedAtMost of them. It is never empty.
 func (p *pass) lastError(d *drainPart) string {
 	var all []model.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {

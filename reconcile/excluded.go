@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// excluded counts the excluded nodes by the code of the filter that excluded them.
+// excluded says how many nodes were excluded, by the code of the filter that excluded them.
 type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
@@ -24,14 +24,14 @@ func (e *excluded) add(code model.Code, nodes int) {
 }
 
 // rank orders codes by how close a node came to being chosen. Filters run in order, so a node that a later filter
-// excluded came closer. People are shown the highest. A code that is not about nodes has rank -1.
+// excluded came closer. People are shown the code with the highest rank. A code that is not about nodes has rank -1.
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
 		model.CodeNoMemory}, code)
 }
 
-// main returns the code of the highest rank, which is shown for all.
+// main returns the code with the highest rank, which is shown as the main reason. It is CodeNoNodes for an empty list.
 func (e excluded) main() model.Code {
 	best := model.CodeNoNodes
 	for _, x := range e {
@@ -49,8 +49,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words says how many nodes each filter excluded. Nodes that take nothing at all come first, then those that came
-// closer to being chosen.
+// words says how many nodes each filter excluded, in order of rank. Nodes that take no instances at all are listed by
+// their condition.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -92,8 +92,9 @@ func exclusion(code model.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed counts the nodes that take no instances, by their condition. If detours is true, nodes that wait for their
-// turn in a drain don't count. If an earlier filter has counted some of these nodes, only their number is given.
+// closed describes the nodes that take no instances, with a phrase for each condition. If detours is true, nodes that
+// wait for their turn in a drain don't count. If the count differs from nodes, because another filter excluded some of
+// them, closed returns a single phrase with the number nodes.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

@@ -12,14 +12,16 @@ import (
 // scores as Decide. It holds for the state that it was made from, and is not safe for concurrent use.
 type Explanation struct{ p *pass }
 
-// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide and changes nothing.
+// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide. It changes nothing but
+// Input.Cache.
 func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 
-// Refused returns what the decision wanted to do and can't do now.
+// Refused returns the actions that are due and can't be done now.
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
-// Pending returns why a group has fewer instances than it wants: the code and message of its first slot that can't be
-// filled. It returns nil if no reason was recorded.
+// Pending returns why a group has fewer ready instances than it wants. It looks for a slot that can't be filled, then
+// for an instance that is blocked before it is ready, then for paused actuation, and returns the first reason that it
+// finds. It returns nil if the group is unknown or no reason was recorded.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
@@ -44,7 +46,8 @@ func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	return nil
 }
 
-// Waiting returns what an instance that should start or stop waits for. It is empty if nothing holds it back.
+// Waiting returns what an instance that should start or stop waits for: at most one blocker. It returns nil if nothing
+// holds the instance back, and for a terminal or unknown instance.
 func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	inst, ok := e.p.in.State.Instances.Get(id)
 	if !ok || inst.Terminal() {
@@ -71,7 +74,8 @@ func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	return nil
 }
 
-// Drain returns, for each node of a drain, which instances are left there and what keeps them.
+// Drain returns, for each node of a drain, which instances are left there and what keeps them. The status is empty for
+// a node that was forgotten or is in a newer drain.
 func (e *Explanation) Drain(d *fsm.Drain) []model.DrainStatus {
 	out := make([]model.DrainStatus, 0, len(d.Nodes))
 	for _, part := range d.Nodes {
@@ -115,13 +119,13 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a drain waits for something that a restore left open. People must settle that first, so it
-// is shown before other blockers.
+// ofRestore reports whether a blocker with this code comes from a restore that is not settled. People must settle the
+// restore first, so this blocker is shown before others.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake returns when the explanation could change although the state does not; Never if it can't.
+// Wake returns the earliest time at which the explanation could change although the state does not; Never if it can't.
 func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
 // next says in words what happens to an instance next.

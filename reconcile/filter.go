@@ -13,31 +13,31 @@ type nodeTable struct {
 	views   []*nodeView // in order of id
 	places  *nodeIndex
 	layouts map[string]*layout          // by the joined names of the spread attributes
-	meets   map[model.Constraint][]bool // by node
-	unmets  map[model.Constraint]string // results of unmet
+	meets   map[model.Constraint][]bool // by position of the node
+	unmets  map[model.Constraint]string // cached results of unmet
 
 	rankings map[claimKind]*ranking
 	changes  []int32     // positions of nodes whose views changed, in the order of the changes
-	avoided  []*nodeView // nodes that a group avoids or that wait for a drain; may have duplicates
+	avoided  []*nodeView // nodes that a group avoids or that wait for their turn in a drain; may have duplicates
 }
 
-// nodeView is one node as it now is in the draft.
+// nodeView is one node as it is in the draft now.
 type nodeView struct {
 	node     *fsm.Node
 	at       int             // its position in the table
 	size     model.Resources // all resources that instances may use
-	held     model.Resources // resources of placed instances; the memory includes what is promised in the state
-	avoided  bool            // some group avoids it
-	refusal  *model.Error    // why nothing may be placed there; nil if something may
-	detour   bool            // it waits for its turn in a drain: a last resort, for instances that can leave again
-	promised int64           // memory kept for instances whose predecessors must stop first
+	held     model.Resources // resources of placed instances; the memory includes what the state promises to preemptors
+	avoided  bool            // some group avoids the node
+	refusal  *model.Error    // why no instance may be placed on the node; nil if instances may
+	detour   bool            // the node waits for its turn in a drain: a last resort, for instances that can leave again
+	promised int64           // memory kept for instances that this decision can't place yet, in bytes
 	reserved []int           // static ports kept for those instances
 	moves    int32           // grows with each placement and promise, so that outdated scores are noticed
 
-	crowd     *nodeInstances                    // its instances, for preemption
-	soonTaken int64                             // part of the memory about to become free that waiting needs have claimed
+	crowd     *nodeInstances                    // instances on the node, for preemption
+	soonTaken int64                             // memory that will soon become free and that waiting needs claim already
 	spared    map[model.InstanceID]*model.Error // instances that Apply refused to preempt, with the refusal
-	shut      *model.Error                      // why nothing more is preempted on it in this decision
+	shut      *model.Error                      // why nothing more is preempted on the node in this decision
 }
 
 // free returns the memory that is not placed or promised, in bytes.
@@ -165,7 +165,7 @@ func filterMemory(f *field, v *nodeView) model.Code {
 	return ""
 }
 
-// excludeLasting is exclude with only those rules whose result can't change within a decision.
+// excludeLasting is exclude with only those filters whose results can't change within a decision.
 func (f *field) excludeLasting(v *nodeView) model.Code {
 	if code := filterEligible(f, v); code != "" {
 		return code
@@ -183,15 +183,15 @@ func (f *field) exclude(v *nodeView) model.Code {
 	return ""
 }
 
-// ports chooses ports of a node for one more instance. Static ports are as asked. Dynamic ports come from the node's
-// range. The search starts at a place that depends on the instance, so that a freed port is rarely given out next. The
-// place also depends on the node's id, so that two clusters on one machine rarely choose the same ports. ok is false if
-// there are not enough ports.
+// ports chooses ports of a node for one more instance. Static ports are those of the spec. Dynamic ports are free ports
+// of the node's range. The search starts at a place that depends on the instance, so that a freed port is rarely given
+// out next. The place also depends on the node's id, so that two clusters on one machine rarely choose the same ports.
+// ok is false if there are not enough dynamic ports.
 func (f *field) ports(v *nodeView, id model.InstanceID) (ports model.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }
 
-// portsBeside is ports, but the ports of the leaving instances count as free.
+// portsBeside is ports, but counts ports of the instances in leaving as free.
 func (f *field) portsBeside(v *nodeView, id model.InstanceID, leaving []model.InstanceID) (ports model.Ports, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
@@ -233,7 +233,7 @@ func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []
 	return 0, false
 }
 
-// hash returns the FNV-1a hash of the parts. Ties are broken by it.
+// hash returns the FNV-1a hash of the parts. It breaks ties.
 func hash(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, part := range parts {
@@ -247,5 +247,5 @@ func hashOn(h uint64, part string) uint64 {
 	for i := range len(part) {
 		h = (h ^ uint64(part[i])) * 1099511628211
 	}
-	return (h ^ 0xff) * 1099511628211 // so that the parts "a", "bc" and "ab", "c" have different hashes
+	return (h ^ 0xff) * 1099511628211 // so that the parts "a" and "bc" hash differently from "ab" and "c"
 }

@@ -13,14 +13,14 @@ const forecastID model.DrainID = "forecast"
 
 // ForecastDrain returns what a drain of the nodes would do with each instance on them, if nothing else changed: where
 // its replacement would go, or what keeps it on the node. One decision finds what keeps it there now. A rehearsal of
-// the whole drain then finds whether that will pass. A node that is already draining is forecast as if its drain began
-// now.
+// the whole drain then finds whether it can leave later. For a node that is already draining, the forecast assumes that
+// its drain begins now.
 //
-// It changes nothing and does not block. It costs a few decisions for each step that the drain takes. If no node can be
-// drained, it returns the error that DrainStart would return.
+// It changes nothing but Input.Cache and does not block. It costs a few decisions for each step that the drain takes.
+// If no node can be drained, it returns the error that DrainStart would return.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
 	if !options.ForceAtDeadline || options.Deadline <= 0 {
-		options.Deadline = model.Forever // the forecast does not say whether the drain ends in time
+		options.Deadline = model.Forever // the forecast doesn't say whether a drain ends before its deadline
 	}
 	in.Now = max(in.Now, in.State.Now)
 	in.StayPut = true // moves of the rescheduler are no part of the drain
@@ -50,8 +50,9 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 	return out, nil
 }
 
-// beginForecast returns the commands that start the forecast drain. It also returns the state after them, but with all
-// nodes draining at once: a forecast shows the whole drain and not only the first turn.
+// beginForecast returns the commands that cancel running drains of the nodes and start the forecast drain. It also
+// returns the state after them, but with all nodes draining at once, because a forecast shows the whole drain and not
+// only the first turns.
 func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command,
 	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
@@ -77,8 +78,8 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	return begin, *draft.State(), nil
 }
 
-// CanFinish reports whether the forecast drain can end as drained without an operator's help. If not, it lists the
-// blockers.
+// CanFinish reports whether the forecast drain can end as drained without an operator's help. If not, it returns the
+// blockers that time alone does not remove.
 func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 	var blockers []model.Blocker
 	for _, f := range forecast {
@@ -92,11 +93,12 @@ func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 type forecaster struct {
 	p         *pass
 	drain     *fsm.Drain
-	before    *fsm.State // the state without the drain
+	before    *fsm.State // the state before the drain
 	rehearsal *rehearsal
 }
 
-// on lists the instances of a node that the drain would stop or leave, the oldest first.
+// on lists the instances of a node that the drain would stop or leave running, the oldest first. For an offline node it
+// adds those that are not confirmed stopped.
 func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
@@ -118,7 +120,7 @@ func (f *forecaster) node(id model.NodeID) []model.Forecast {
 	return append(out, f.kept(id)...)
 }
 
-// instance forecasts one instance. It reads what the pass did with that instance.
+// instance returns the forecast for one instance, as seen in the forecaster's decision.
 func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecast {
 	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(),
 		Action: ActionOf(f.before, inst)}
@@ -170,7 +172,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	}
 	out.Target = f.target(inst)
 	if out.Target == "" && out.Blocker == nil && out.Action != model.ActionLeave {
-		out.Action = model.ActionStop // the operator accepted downtime
+		out.Action = model.ActionStop // stopped without a replacement, because the operator accepted downtime
 	}
 	return out
 }
@@ -195,7 +197,8 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
 }
 
-// nothingAllowed explains a budget's refusal in more detail if the budget never allows the stop.
+// nothingAllowed changes b, the refusal of a budget, if that budget never allows an instance to stop before it is
+// replaced. The new message says so.
 func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return
@@ -224,7 +227,7 @@ func (f *forecaster) allowsNothing(id model.GroupID) string {
 	return name + " allows no instance to be down"
 }
 
-// lasting reports whether a blocker stays until an operator acts or the cluster changes.
+// lasting reports whether a blocker with this code stays until an operator acts or the cluster changes.
 func lasting(code model.Code) bool {
 	if ofMembers(code) {
 		return false

@@ -14,20 +14,20 @@ import (
 type groupView struct {
 	id       model.GroupID
 	row      *fsm.Group
-	spec     *model.GroupSpec // the policy: counts, limits and roles, which also apply to instances of older versions
+	spec     *model.GroupSpec // the policy: counts, limits and roles; they also apply to instances of older versions
 	job      *fsm.Job
 	deploy   *fsm.Deployment // the job's latest, ended or not; nil if there is none
-	restored bool            // a snapshot was restored and that is not confirmed yet
+	restored bool            // a restore is not confirmed yet
 	class    int             // position of its class in the order of classes; the smallest is served first
 	rows     []instanceRow   // all its instances, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
-	// number of slots not in open: each has one ready instance of the wanted version that stays where it is
+	// number of slots that are not in open: each has one ready instance, which needs nothing
 	quiet   int
-	every   []*slotView // all slots, made at first use; see slots
+	every   []*slotView // all slots; made at the first call of slots
 	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
 	retries map[retryKey]retry
-	// slotsThatDiffer are slots that were never filled but may differ from other such slots, in order. It is nil until
-	// it is needed.
+	// slotsThatDiffer are the slots that may differ from a slot that never had an instance, in order. It is nil until it
+	// is needed.
 	slotsThatDiffer []int
 }
 
@@ -40,12 +40,13 @@ type slotView struct {
 	extra     []*fsm.Instance // wanted instances beyond holder and successor
 	leaving   []*fsm.Instance // instances that should stop and are not confirmed stopped
 	last      *fsm.Instance   // the youngest instance that should not run any more
-	dropped   bool            // scale-down stops the holder
+	dropped   bool            // scale-down stops the holder, or has stopped it
 }
 
-// findGroups finds the groups that may need something: their counts don't match, an instance is not simply running, a
-// rollout goes on, or instances are on nodes to be emptied. The state has an index for each of these cases, so no other
-// group is looked at.
+// findGroups finds the groups that may need something: their counts don't match, an instance is stopping or should
+// stop, a rollout goes on, or instances are on nodes that are not in full service or report troubles. The state has an
+// index for each of these cases, so no other group is looked at. findGroups also collects the draining instances and
+// those whose eviction is requested.
 func (p *pass) findGroups() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
@@ -101,7 +102,8 @@ func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
 	return d
 }
 
-// viewGroups fills in the views of the groups that were found, and sorts them by class.
+// viewGroups fills in the views of the groups that were found, and sorts them by class. It drops groups whose job or
+// policy no longer exists.
 func (p *pass) viewGroups() {
 	s := p.state()
 	views := p.groups[:0]
@@ -140,8 +142,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order chooses the holder among several wanted instances: the one that the successor replaces. Normally nothing is
-// left in extra.
+// order chooses holder and successor if several instances of the slot are wanted. They are the two oldest, and the
+// successor is the one that replaces the other. Normally nothing is left in extra.
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -161,7 +163,7 @@ func older(a, b *fsm.Instance) int {
 		cmp.Compare(a.ID, b.ID))
 }
 
-// subject returns the name of the group that refusals carry.
+// subject returns the group's name as a Refusal's Subject.
 func (g *groupView) subject() string { return "group/" + string(g.id) }
 
 // pinned reports whether a slot's old instance must be confirmed stopped before another one may hold the slot.
@@ -169,7 +171,8 @@ func (g *groupView) pinned() bool {
 	return g.spec.OneHolder()
 }
 
-// stopFirst reports whether an instance that must leave is stopped before its replacement is made.
+// stopFirst reports whether an instance that must leave is stopped before its replacement is made. order is the order
+// of an eviction or an update, as the spec has it.
 func (g *groupView) stopFirst(order model.Order) bool {
 	return g.pinned() || order == model.OrderStopFirst
 }
@@ -178,9 +181,10 @@ func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// renewing reports whether instances of other versions are to be replaced. That is so while a rollout goes on. It is
-// also so after a system group's rollout, for nodes that took no instances then and are back. Rollouts from a restored
-// snapshot wait until the restore is confirmed: they may have ended, or been reverted, in lost entries.
+// renewing reports whether instances of other versions are to be replaced. That is so during a rollout, and after the
+// rollout of a system group, for nodes that took no instances during the rollout and do now. Rollouts from a restored
+// snapshot wait until the restore is confirmed, because the restore may have lost the entries that ended or reverted
+// them.
 func (g *groupView) renewing() bool {
 	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
@@ -191,8 +195,9 @@ func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
-// version returns which version should run in a slot after old; old is nil if the slot never had an instance. A version
-// that isn't trusted gets only the slots of its canaries. All other slots get the version that last succeeded.
+// version returns which version should run in a slot after old; old is nil if the slot never had an instance. A group's
+// version that isn't trusted gets only the slots of its canaries. All other slots get the stable version. If there is
+// none, they get the version of old, or else the group's version.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version

@@ -15,8 +15,8 @@ type homeRun struct {
 	out         excluded  // number of slots for each reason
 }
 
-// placeHomes meets a need for each of its slots, each on its own node. Consecutive slots that don't fit share one
-// reason. A reason for every slot would cost as much as an instance, in every decision.
+// placeHomes places one instance for each slot of a need, each on its own node. Consecutive slots that don't fit share
+// one reason, because to record a reason for every slot would cost as much as to place an instance, in every decision.
 func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
@@ -40,8 +40,8 @@ func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	p.unplacedRun(n, &run)
 }
 
-// shut returns the code of the rule that excludes a need from its node. It returns "" if no rule does, or if the reason
-// is only known after trying the placement.
+// shut returns the code of the rule that keeps a need from its node n.home. It returns "" if no rule does, or if only
+// trying the placement shows the reason.
 func (p *pass) shut(n *need) model.Code {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil || p.unsettled(n, f) != nil {
@@ -66,7 +66,7 @@ func (p *pass) shut(n *need) model.Code {
 	return code
 }
 
-// unplacedRun records why the slots of a run stay empty, and resets the run.
+// unplacedRun records why the slots of a run stay empty, and resets the run. It does nothing if the run is empty.
 func (p *pass) unplacedRun(n *need, run *homeRun) {
 	if run.out == nil {
 		return

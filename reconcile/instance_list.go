@@ -18,13 +18,13 @@ type instanceList struct {
 	written []*fsm.Instance // any row of each written instance
 }
 
-// instanceRow is what passes ask about nearly every instance. It depends only on the instance's own row, so it is valid
-// as long as the state holds that same row.
+// instanceRow holds what passes need of nearly every instance. It is valid as long as the state has the same row of the
+// instance and no node is added or removed.
 type instanceRow struct {
 	inst *fsm.Instance
 	slot int
-	at   int32 // position of its node; -1 if that node does not exist
-	calm bool  // it is ready, and its eviction is not requested
+	at   int32 // position of the instance's node; -1 if that node does not exist
+	calm bool  // the instance is ready, and its eviction is not requested
 }
 
 // nodeIndex maps node ids to their positions in order of id.
@@ -33,7 +33,8 @@ type nodeIndex struct {
 	at  map[model.NodeID]int
 }
 
-// placesOf returns the positions of a state's nodes. If nodes were added or removed, it drops all cached lists.
+// placesOf returns the positions of a state's nodes. If nodes were added or removed since the last call, it drops all
+// cached lists.
 func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	same, i := s.places != nil && len(s.places.ids) == nodes.Len(), 0
 	for id := range nodes.All() {
@@ -54,7 +55,8 @@ func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	return s.places
 }
 
-// nodePlaces is placesOf, called once in this decision. The commands of a decision never add or remove a node.
+// nodePlaces returns the result of placesOf, which it calls once in a decision. The commands of a decision never add or
+// remove a node.
 func (p *pass) nodePlaces() *nodeIndex {
 	if p.places == nil {
 		p.places = p.seen.placesOf(p.state().Nodes)
@@ -63,7 +65,7 @@ func (p *pass) nodePlaces() *nodeIndex {
 }
 
 // instanceRows returns a group's instances in order of slot and id. Rows known to be unchanged are not read again. If
-// one instance in a group of 10,000 has changed, this takes a twentieth of the time.
+// one instance in a group of 10,000 has changed, that takes a twentieth of the time of reading all.
 func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	p.nodePlaces()
 	r := p.seen.instances[id]
@@ -98,14 +100,14 @@ func (p *pass) writtenSince(r *instanceList, id model.GroupID) (written []*fsm.I
 	return written, len(written) <= max(patchedRows, len(r.rows)/patchShare)
 }
 
-// A list is patched if at most this many rows were written, or one in patchShare of its rows. For more rows it is
-// faster to read all of them.
+// A list is patched if at most patchedRows of its rows were written, or at most one in patchShare. If more rows were
+// written, it is faster to read the whole list.
 const (
 	patchedRows = 16
 	patchShare  = 4
 )
 
-// patchRows updates the rows of some instances in a list, in place.
+// patchRows updates the rows of the written instances in a list and returns the list. It changes rows.
 func (p *pass) patchRows(rows []instanceRow, written []*fsm.Instance) []instanceRow {
 	for _, old := range written {
 		i, there := slices.BinarySearchFunc(rows, old, func(row instanceRow, inst *fsm.Instance) int {
@@ -211,7 +213,7 @@ func (p *pass) viewSlots(g *groupView) {
 	}
 }
 
-const slotsMore = 16 // number of slot views allocated at a time
+const slotsMore = 16 // number of slot views, or of extra rows, allocated at a time
 
 // quietRows iterates over the instances of the slots that are not in g.open.
 func (g *groupView) quietRows() iter.Seq[*instanceRow] {
@@ -229,7 +231,8 @@ func (g *groupView) quietRows() iter.Seq[*instanceRow] {
 	}
 }
 
-// slots lists all slots that have or had an instance, in order. The result is kept; few passes need the quiet slots.
+// slots lists all slots that have or had an instance, in order. The list is made at the first call, because few passes
+// need the quiet slots.
 func (g *groupView) slots() []*slotView {
 	if g.every != nil {
 		return g.every
@@ -265,7 +268,7 @@ func (g *groupView) known(n int) *slotView {
 	return slots[i]
 }
 
-// held returns the number of slots that are filled and kept.
+// held returns the number of slots with a holder that scale-down leaves alone.
 func (g *groupView) held() int {
 	n, slots := g.quiet, g.open
 	if g.every != nil { // a slot counted in quiet may have been dropped since

@@ -11,9 +11,9 @@ import (
 
 // layout maps each node to its domain for a set of spread attributes. Groups with the same attributes share it.
 type layout struct {
-	domains [][]string // in order; each is one value for each attribute
-	of      []int      // by node: index of its domain
-	sizes   []int      // by domain: number of its nodes
+	domains [][]string // in order; a domain is one value for each attribute
+	of      []int      // by position of the node: index of its domain
+	sizes   []int      // by index of the domain: number of its nodes
 }
 
 func (t *nodeTable) layoutOf(spreads []model.Spread) *layout {
@@ -50,8 +50,8 @@ func (t *nodeTable) newLayout(attributes []string) *layout {
 	return l
 }
 
-// meeting returns, by node, whether the node meets a constraint. The result is cached, because each check compiles a
-// regular expression.
+// meeting returns, by position of the node, whether the node meets a constraint. The result is cached, because each
+// check compiles a regular expression.
 func (t *nodeTable) meeting(c model.Constraint) []bool {
 	if known, ok := t.meets[c]; ok {
 		return known

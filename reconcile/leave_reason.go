@@ -8,22 +8,23 @@ import (
 // leaveReason is why the holder of a slot should make room for another instance.
 type leaveReason int
 
-// The reasons to leave, the strongest first.
+// The reasons to leave. After leaveNone the strongest comes first.
 const (
 	leaveNone     leaveReason = iota
-	leaveLost                 // its node is offline
-	leaveFailed               // it failed, or never became ready (P26)
+	leaveLost                 // its node is offline or was forgotten
+	leaveFailed               // it failed, or did not become ready in time (P26)
 	leaveDisabled             // its node is disabled (P21)
-	leaveRebuilt              // its copy of the data is to be built elsewhere
+	leaveRebuilt              // it is a member whose copy is to be built elsewhere
 	leaveDrained              // a drain evicts it
-	leaveAsked                // a user wants it replaced, with the replacement made first
-	leaveTroubled             // its node's agent reports the node as degraded
+	leaveAsked                // a user evicts it, and its replacement is made first
+	leaveTroubled             // its node's agent reports troubles
 	leaveUnready              // it has not been ready for longer than its group tolerates
 	leaveMoved                // the rescheduler has a better place for it
 	leaveRolled               // a new version takes its place
 )
 
-// leaveReasonOf returns the strongest reason why an instance that is desired running should make room.
+// leaveReasonOf returns the strongest reason why an instance that is desired running should make room; leaveNone if
+// there is none.
 func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	// the most common case needs no look at the node's row
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
@@ -38,14 +39,14 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 		!(inst.WaitsForRoom() && node.Health != model.HealthOffline):
 		return leaveLost
 	case (inst.Status.Observed == model.ObservedFailed || p.startOverdue(inst)) && !node.Restore.InventoryOwed:
-		// while the node's inventory is missing, the instance may already be ready
+		// while the node's inventory is missing after a restore, the servers may not know that the instance is ready
 		return leaveFailed
 	case node.Intent == model.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return leaveDisabled
 	case p.rebuilt(inst):
 		return leaveRebuilt
 	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst):
-		// a member that is prepared for its stop keeps its copy on this node
+		// a member that a drain stops in place keeps its copy on this node, so it makes no room
 		return leaveDrained
 	case inst.Eviction.Surge:
 		return leaveAsked
@@ -61,8 +62,8 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	return leaveNone
 }
 
-// startOverdue reports whether an instance is not ready although its time for that is over. It is false while its node
-// is silent.
+// startOverdue reports whether an instance has not become ready in time. A preemptor that still waits for room is
+// overdue if it waits in vain. It returns false while the instance's node is offline or silent.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
@@ -75,14 +76,14 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	}
 	if spec, ok := p.state().Spec(inst.Group, inst.Version); ok &&
 		p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
-		return false // its agent does not start it yet
+		return false // the agent does not start the instance yet
 	}
 	return p.reached(p.startDeadline(inst))
 }
 
 // waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor
-// then goes to a node with room. An instance of a system group can't: it belongs to its node. Nor can an instance with
-// data: it belongs to its home node.
+// then goes to a node with room. It returns false for an instance that can't go elsewhere, because it belongs to a
+// system group or has data on its home node.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {
@@ -101,12 +102,12 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	return p.reached(end.Add(p.in.State.Settings.StartTimeout))
 }
 
-// startDeadline returns by when an instance must be ready.
+// startDeadline returns the time by which an instance must be ready.
 func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
 
-// cause returns the cause that is logged for a replacement for this reason.
+// cause returns the cause that is recorded if inst is replaced for this reason.
 func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	switch w {
 	case leaveLost:
@@ -129,7 +130,6 @@ func (w leaveReason) cause(inst *fsm.Instance) model.Cause {
 	return model.CauseScaleUp
 }
 
-// failureCause returns the cause for an instance's failure.
 func failureCause(inst *fsm.Instance) model.Cause {
 	if inst.Status.Observed != model.ObservedFailed {
 		return model.CauseStartTimeout
@@ -144,8 +144,8 @@ func failureCause(inst *fsm.Instance) model.Cause {
 	return model.CauseCrashLoop
 }
 
-// goneFromNode is the reason of an instance that its agent no longer knew after a restart of the machine. The program
-// is not at fault.
+// goneFromNode is the status reason of an instance that was missing from its agent's inventory. The program is not at
+// fault.
 const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.
