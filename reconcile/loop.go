@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // pause after a first refusal or failed write; doubled for each further one in a row
+	firstPause = 50 * time.Millisecond // first pause after a refusal or failed write; doubled for each further one
 	// longest pause after stale refusals; they only mean that another write came first, and under load many come in a row
 	stalePause = 200 * time.Millisecond
 	longPause  = 5 * time.Second // longest pause after other refusals and after failed writes

@@ -21,7 +21,7 @@ const (
 // preempting stores what one decision has found out about preemption.
 type preempting struct {
 	done      int          // number of preemptions
-	lower     map[int]bool // by class: whether anything less important runs, or another job's equal if preempt_equal is fair
+	lower     map[int]bool // by class: whether anything runs that such a group may preempt; see lowerRuns
 	mayTake   map[[2]model.GroupID]*model.Error
 	allowance map[model.GroupID]int // number of ready instances of a group that its budgets allow to stop now
 	none      map[*field]string     // by field: why preemption doesn't help, so that other needs of the field needn't try
