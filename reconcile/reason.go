@@ -14,7 +14,7 @@ import (
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
-	targets  map[slotKey]model.NodeID // node where a slot's next instance would be placed after the present one has stopped
+	targets  map[slotKey]model.NodeID // where a slot's next instance would be placed after the present one has stopped
 	groups   map[model.GroupID]bool   // groups with an entry in slots or runs
 
 	runs map[model.GroupID][]slotRun // one reason for many slots of a group; an entry in slots takes precedence
