@@ -14,7 +14,7 @@ const (
 	overrideFor  = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
 	microToken   = 1_000_000         // one node going offline takes this much out of the token bucket
 	smallCluster = 10                // with fewer judged nodes, a hold begins above 50 % of them, otherwise above 34 %
-	minBurst     = 2                 // at least this many nodes may go offline at once
+	minBurst     = 2                 // at least this many nodes may be declared offline at once
 )
 
 // Interval returns how often agents send heartbeats: a sixth of offlineAfter, at least 300 ms and at most 10 s.
@@ -37,8 +37,8 @@ type nodeCounts struct {
 	gossip    []*fsm.Node // nodes whose health differs from what gossip or their heartbeats show
 }
 
-// watchNodes writes the health that the evidence shows for each node. Its guard prevents the most expensive mistake: to
-// mistake a broken network for broken nodes, and to replace the instances of many nodes.
+// watchNodes writes the health that the evidence shows for each node. A hold guards against the most expensive mistake:
+// to replace the instances of many nodes although only the network is broken.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -143,7 +143,7 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 
 // late reports whether a node's heartbeats are missing for more than three intervals. A node that this leader has never
 // heard counts as late only after offline_after, and at least 15 s: after a restart of all servers, every node is
-// unheard for a moment. While Paused is set, the leader itself was paused lately, so no node counts as late.
+// unheard for a moment. If Paused is set, the leader itself was paused lately, so no node counts as late.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
 		return false
@@ -214,8 +214,8 @@ func (c *nodeCounts) tooMany() string {
 
 // hold begins a hold if too many nodes are out, before the first of them is written as offline. For ten minutes after
 // an operator ended a hold, no new one begins. A hold ends after fewer than half the limit have been out for a minute.
-// Nodes that this leader has not heard yet count as out for this end. The state stores when the minute began, because
-// leaders may change more often than once a minute.
+// During that minute, nodes that this leader has not heard yet count as out too. The state stores when the minute
+// began, because leaders may change more often than once a minute.
 func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {

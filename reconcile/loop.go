@@ -19,7 +19,7 @@ const (
 	longSleep  = time.Hour       // the timer is never set to a longer time
 
 	// After a decision that planned nothing, the loop rests this many times as long as the decision took. So an idle loop
-	// spends a tenth of its time on decisions.
+	// spends about a tenth of its time on decisions.
 	idleRest = 9
 	longRest = 100 * time.Millisecond // upper bound of that rest
 
@@ -195,10 +195,10 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	return wake
 }
 
-// restAfter returns how long the loop rests after a decision, so that changes can gather. The decision took the time
-// took, and busy is true if it planned entries. After a decision that planned nothing, the rest is longer, because the
-// next one usually finds nothing either. Without that, under a full load of single writes, decisions would take half a
-// core from the writes.
+// restAfter returns how long the loop rests after a decision, so that changes can gather. The length of the decision is
+// took, and busy is true if it planned entries. If it planned nothing, the rest is longer, because the next decision
+// usually finds nothing either. Without that, decisions would take half a core from the writes under a full load of
+// single writes.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// urgency orders the needs of one class. The lowest value is placed first.
+// urgency orders the needs of one class. Needs of the lowest value are met first.
 type urgency int
 
 const (
@@ -252,8 +252,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts adds to why on how many nodes other instances of the same group use its static port. Such a group needs
-// as many nodes as instances. If there is no such node, explainPorts adds nothing.
+// explainPorts adds to why the number of nodes on which an instance of the same group has the static port. Such a group
+// needs as many nodes as instances. If the number is 0, explainPorts adds nothing.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {

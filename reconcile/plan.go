@@ -119,7 +119,8 @@ func (p *planner) wakeAt(t model.Time) {
 	p.wake, p.changes = min(p.wake, t), min(p.changes, t)
 }
 
-// retryAt asks for a decision at t, to try a refused stop again. Unlike wakeAt, it does not count as a known change.
+// retryAt plans a decision at t, to try a refused stop again. Unlike wakeAt, it does not lower p.changes, because
+// nothing is known to change at t.
 func (p *planner) retryAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.

@@ -35,10 +35,10 @@ type preemption struct {
 	why     string // why the node can't get enough room; "" if it can
 }
 
-// preempt makes room for a need that lacks memory or ports, by stopping less important instances of one node. It
-// returns nil if the need is met. Otherwise it returns why with the reason why preemption doesn't help. Nothing is
-// stopped if a node will have room within a minute. The stops and the placement are one group of commands. If the need
-// was met before, only looks, or lacks something else, preempt returns why unchanged.
+// preempt makes room for a need that lacks memory or ports, by stopping less important instances of one node. The stops
+// and the placement are one group of commands. Nothing is stopped if a node will have room within a minute. preempt
+// returns nil if the need is met; otherwise it returns why, with the reason added why preemption doesn't help. If why
+// is nil or has another code, or n.look is set, it returns why unchanged.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -71,8 +71,8 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption returns a reason why nothing is stopped for a need that doesn't depend on nodes, or "" if there is no
-// such reason. quiet is true for reasons so common that only explanations show them.
+// noPreemption returns why nothing is stopped for a need, if that is known without looking at nodes, and "" otherwise.
+// quiet is true for reasons so common that only explanations show them.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):

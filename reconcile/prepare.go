@@ -20,11 +20,12 @@ const (
 )
 
 // stopAs begins a planned stop, or its preparation if the stop needs one, and returns how far the stop has got. Every
-// planned stop is made by it. It refuses while newer facts are on their way, and after a failed preparation until the
+// planned stop goes through it. It refuses while newer facts are on their way, and after a failed preparation until the
 // next try is due. It returns the refusal and does not record it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// A stop that needs no preparation is not noted as wanted: if it is refused, a preparation for another cause must end.
+	// A stop that needs no preparation is not noted as wanted, so that it doesn't keep a preparation for another cause if
+	// it is refused.
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -166,7 +167,7 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 }
 
 // stopAsked continues evictions that an operator requested, except those of members. It stops prepared instances, once
-// any replacement that must be made first exists. It prepares again after an abort, or if the program exited meanwhile
+// a replacement that must come first covers them. It prepares again after an abort, or if the program exited meanwhile
 // and runs again. If the eviction is no longer allowed and no preparation is under way, it cancels the eviction, and
 // the operator has to request it again.
 func (p *pass) stopAsked() {

@@ -21,7 +21,7 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 }
 
 // givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is not
-// a refusal: the old instance is stopped first, and givesUpSurge records that it waits for this.
+// a refusal: the old instance will be stopped before it is replaced, and givesUpSurge records that.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().MustStopFirst(n.replaces) == nil {
 		return false

@@ -77,7 +77,7 @@ func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock strin
 // wait records what an instance waits for if that is no problem. The reason is not listed among the refusals.
 func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
 	if code == model.CodeLastCopy {
-		code = model.CodeLastHealthy // people are not shown the code that Apply uses
+		code = model.CodeLastHealthy // people are shown this code instead of the one that Apply uses
 	}
 	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }

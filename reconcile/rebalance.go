@@ -52,8 +52,9 @@ type move struct {
 }
 
 // rebalance plans the moves of the rescheduler. It is the last pass that places instances. It does nothing during a
-// hold. Unless an operator asks for moves, it also does nothing if the rescheduler is off, if Input.StayPut is set, or
-// if this decision has planned other commands: another decision follows when those are written.
+// hold, or if there are fewer than two possible targets. Unless an operator asks for moves, it also does nothing if the
+// rescheduler is off, if Input.StayPut is set, or if this decision has planned other commands: another decision follows
+// when those are written. With the algorithm binpack, it moves instances only for preferences.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -282,7 +283,8 @@ func (b *balancer) checkMove(m *move) *move {
 }
 
 // begin plans a move, or records what the move waits for. It returns false if no other move may begin now either. If an
-// operator asked for moves, it returns false only when movesShown moves are listed too.
+// operator asked for moves, it still returns true until movesShown moves are listed, so that the operator sees more of
+// them.
 func (b *balancer) begin(m *move) bool {
 	p := b.p
 	b.busy[m.inst.Group] = true

@@ -85,8 +85,8 @@ func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
-// next returns when to decide again: after wait, or at wake if that is later. But it returns the drain's next deadline
-// if that is earlier.
+// next returns when to decide again: after wait, or at wake if that is later, but at the drain's next deadline at the
+// latest.
 func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
 	if wake != model.Never {

@@ -142,7 +142,7 @@ func (p *pass) stopRolled() {
 	}
 }
 
-// behind reports whether a slot's holder has another version than the group.
+// behind reports whether a slot's holder has a version other than the group's.
 func (g *groupView) behind(slot *slotView) bool {
 	return slot.holder != nil && slot.holder.Version != g.row.Version
 }

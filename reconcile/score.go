@@ -2,7 +2,7 @@ package reconcile
 
 import "github.com/outspan/outspan/fsm"
 
-// Weights of the soft rules, in points. How full a node is counts at most full points.
+// Weights of the soft rules, in points. The use of a node counts at most full points.
 const (
 	full          = 10_000
 	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread

@@ -118,8 +118,8 @@ func stopsForPerson(inst *fsm.Instance) bool {
 }
 
 // stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
-// stopped, unless only the replacement is ready. A member of a replicated group that is building its copy is waited for
-// first (L14).
+// stopped, unless only the replacement is ready. In a replicated group, it first waits for the copy that the
+// replacement has begun to build (L14).
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
