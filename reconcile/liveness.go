@@ -143,7 +143,8 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 
 // late reports whether a node's heartbeats are missing for more than three intervals. A node that this leader has never
 // heard counts as late only after offline_after, and at least 15 s: after a restart of all servers, every node is
-// unheard for a moment. If Paused is set, the leader itself was paused lately, so no node counts as late.
+// unheard for a moment. It is not late while it is awaited. If Paused is set, the leader itself was paused lately, so
+// no node counts as late.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
 		return false
