@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	calmFor      = 60 * model.Second // a hold ends when its reason has been gone for this long
+	calmFor      = 60 * model.Second // a hold ends after fewer than half the limit of nodes have been out for this long
 	overrideFor  = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
-	microToken   = 1_000_000         // one node going offline costs this much of the token bucket
-	smallCluster = 10                // with fewer nodes than this, a hold begins above 50 % of them, otherwise above 34 %
-	minBurst     = 2
+	microToken   = 1_000_000         // one node going offline takes this much out of the token bucket
+	smallCluster = 10                // with fewer judged nodes, a hold begins above 50 % of them, otherwise above 34 %
+	minBurst     = 2                 // at least this many nodes may be declared offline at once
 )
 
 // Interval returns how often agents send heartbeats: a sixth of offlineAfter, at least 300 ms and at most 10 s.
@@ -22,23 +22,23 @@ func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
-// nodeCounts is what the guard against mass eviction counts.
+// nodeCounts contains the counts and lists of nodes that watchNodes needs.
 type nodeCounts struct {
 	nodes  int // all nodes
-	judged int // nodes that are meant to work; see judged
-	// of the judged nodes: offline, silent for more than three intervals, or degraded by their own agents' reports
+	judged int // nodes that count for the guard against mass eviction; see judged
+	// judged nodes that are out (see isOut), or that their own agents report as degraded
 	out       int
 	sick      int         // of out: degraded by their own agents' reports
-	unheard   int         // not in out and never heard by this leader, so it can't judge them yet
-	back      int         // of out: heard again, but not registered again yet
-	domain    string      // a failure domain that is out as a whole while other nodes are out too; "" if none is
-	candidate []*fsm.Node // nodes that would be written as offline without the guard, the longest silent first
-	deaf      int         // of the judged nodes: those whose agents get no answers
+	unheard   int         // judged nodes, not in out, that this leader has not heard yet and no other server heard lately
+	back      int         // of out: offline nodes that are heard again but have not registered again yet
+	domain    string      // a failure domain that is out as a whole while other nodes are out too; "" if no domain is
+	candidate []*fsm.Node // nodes to write as offline if no hold is active, the longest silent first
+	deaf      int         // judged nodes whose agents get no answers from the servers
 	gossip    []*fsm.Node // nodes whose health differs from what gossip or their heartbeats show
 }
 
-// watchNodes writes what the evidence shows about each node. It guards against the most expensive mistake, which is to
-// take a broken network for broken nodes.
+// watchNodes writes the health that the evidence shows for each node. A hold guards against the most expensive mistake:
+// to replace the instances of many nodes although only the network is broken.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -95,25 +95,26 @@ func (p *pass) count() nodeCounts {
 			c.unheard++
 		}
 	}
-	if c.out > 2 { // a whole domain has at least two nodes, and one more node must be out
+	if c.out > 2 { // domainOut needs a domain of at least two nodes, and one more node
 		c.domain = p.domainOut(&c)
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
 	return c
 }
 
-// isOut reports whether a node is offline, or silent for more than three intervals.
+// isOut reports whether a node is offline, or its heartbeats are late and no other server heard it lately.
 func (p *pass) isOut(n *fsm.Node) bool {
 	live, known := p.in.Live[n.ID]
 	return p.out(n, live, known)
 }
 
-// out is isOut for a caller that has the node's evidence.
+// out does the work of isOut for a caller that already has the node's evidence.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
 
-// domainOut returns a failure domain that is out as a whole while other nodes are out too; "" if none is.
+// domainOut returns a failure domain of at least two nodes that is out as a whole while other nodes are out too. It
+// returns "" if there is no such domain.
 func (p *pass) domainOut(c *nodeCounts) (out string) {
 	label := p.in.State.Settings.FailureDomainLabel
 	size, gone := map[string]int{}, map[string]int{}
@@ -140,12 +141,13 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 	return out
 }
 
-// late reports whether a node's heartbeats are missing. A node that this leader has never heard counts as late only
-// after a longer time. After a restart of all servers every node is unheard for a moment although none is broken. While
-// Paused is set, the leader itself was paused, so all nodes seem silent and none counts as late.
+// late reports whether a node's heartbeats are missing for more than three intervals. A node that this leader has never
+// heard counts as late only after offline_after, and at least 15 s: after a restart of all servers, every node is
+// unheard for a moment. It is not late while it is awaited. If Paused is set, the leader itself was paused lately, so
+// no node counts as late.
 func (p *pass) late(live fsm.Liveness) bool {
 	if live.Paused {
-		return false // no node is declared offline either
+		return false
 	}
 	if live.Unheard {
 		return !p.awaited(live) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
@@ -153,13 +155,13 @@ func (p *pass) late(live fsm.Liveness) bool {
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
-// awaitedMost bounds how long a leader waits for nodes that it has never heard while a restore is not confirmed.
-// Operators may take long to confirm it.
+// awaitedMost is how long a leader waits for nodes that it has never heard while a restore is not confirmed. The wait
+// has a limit because operators may take long to confirm.
 const awaitedMost = 15 * model.Minute
 
-// awaited reports whether a node's silence means nothing because the node may not have found the servers yet, for
-// example after a recovery onto new servers. It is true if this leader has never heard the node, and the restore is
-// unconfirmed or was confirmed only recently.
+// awaited reports whether a node's silence means nothing because its agent may not have found the servers yet, for
+// example after a recovery onto new servers. It returns true for a node that this leader has never heard, for up to
+// awaitedMost while the restore is unconfirmed, and for offline_after from the confirmation.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -171,14 +173,15 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether a node is expected to send heartbeats. A disabled, emptied or confirmed-dead node is not.
+// judged reports whether a node counts for the guard. A disabled node, a draining node without instances, and a node
+// that was confirmed dead do not count.
 func judged(n *fsm.Node) bool {
 	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
 	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit returns how many nodes may be out, times 100, before the leader holds. It is max(2, 34 %) of the judged nodes,
-// or max(2, 50 %) in a small cluster.
+// limit returns how many nodes may be out before a hold begins, times 100. The number is 34 % of the judged nodes, or
+// 50 % in a small cluster, but at least 2.
 func (c *nodeCounts) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
@@ -187,6 +190,7 @@ func (c *nodeCounts) limit() int {
 	return max(200, percent*c.judged)
 }
 
+// tooMany returns why a hold should begin, or "" if it should not.
 func (c *nodeCounts) tooMany() string {
 	what := "silent"
 	switch {
@@ -209,9 +213,10 @@ func (c *nodeCounts) tooMany() string {
 	return ""
 }
 
-// hold begins a hold before the first of too many silent nodes is written as offline. It ends the hold when less than
-// half the limit has been out for a minute. The start of that minute is kept in the state, because leaders may change
-// more often than that. For this end, nodes that this leader has not heard yet count as out too.
+// hold begins a hold if too many nodes are out, before the first of them is written as offline. For ten minutes after
+// an operator ended a hold, no new one begins. A hold ends after fewer than half the limit have been out for a minute.
+// During that minute, nodes that this leader has not heard yet count as out too. The state stores when the minute
+// began, because leaders may change more often than once a minute.
 func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -237,9 +242,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth writes a node's health if it isn't offline: degraded while gossip suspects it, unreachable while its
-// agent gets no answers, otherwise online. This alone never evicts anything. If too many nodes get no answers, the
-// servers are at fault and not the nodes. Then none becomes unreachable, because instances must have nodes to go to.
+// judgeHealth writes the health that healthOf returns, for a node that isn't offline. That alone never evicts anything.
+// If too many agents get no answers, the servers are at fault. Then no node is written as unreachable, because new
+// instances need nodes.
 func (p *pass) judgeHealth(n *fsm.Node, c *nodeCounts) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
@@ -267,7 +272,8 @@ func healthOf(n *fsm.Node, live fsm.Liveness) (health model.Health, why string) 
 	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
 
-// gossipHealth returns the health that gossip shows for a node that isn't offline.
+// gossipHealth returns the health that gossip shows for a node that isn't offline. If gossip knows nothing of the node,
+// an unreachable node becomes online, and any other keeps its health.
 func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	switch live.Gossip {
 	case fsm.GossipDead:
@@ -286,7 +292,7 @@ func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	return n.Health
 }
 
-// writeOffline declares nodes offline, the longest silent first, as fast as the rate allows.
+// writeOffline declares nodes offline, the longest silent first, as fast as the token bucket allows.
 func (p *pass) writeOffline(c *nodeCounts) {
 	if len(c.candidate) == 0 {
 		return
@@ -308,9 +314,9 @@ func (p *pass) writeOffline(c *nodeCounts) {
 	}
 }
 
-// offlineTokens returns how many nodes may go offline now, in millionths of a node. It is a token bucket that holds
-// burst tokens and gains perMilli each millisecond. The tokens already taken are computed from the nodes' rows, so the
-// rate also holds when leaders change.
+// offlineTokens returns what is left now in the bucket that limits how fast nodes go offline; one node costs
+// microToken. The bucket holds up to burst and gains perMilli each millisecond. The tokens already taken are computed
+// from the nodes' rows, so a new leader keeps to the same rate.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {
@@ -327,7 +333,8 @@ func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	return min(burst, tokens+refill(p.in.Now.Sub(last), perMilli, burst))
 }
 
-// refill returns how many tokens the bucket gains in a time, at most twice what it holds.
+// refill returns how many tokens the bucket gains in the time d. The result is at most 2*burst, so the product can't
+// overflow.
 func refill(d model.Duration, perMilli, burst int64) int64 {
 	if int64(d) > 2*burst/perMilli {
 		return 2 * burst

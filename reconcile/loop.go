@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // pause after a refusal or a failed write; doubled for each further one in a row
-	// the longest pause after stale refusals; those only mean that something else was written, and under load come in a
-	// row
+	firstPause = 50 * time.Millisecond // first pause after a refusal or failed write; doubled for each further one
+	// longest pause after stale refusals; they only mean that another write came first, and under load many come in a row
 	stalePause = 200 * time.Millisecond
-	longPause  = 5 * time.Second
-	longSleep  = time.Hour // the timer is never set to a longer time
+	longPause  = 5 * time.Second // longest pause after other refusals and after failed writes
+	longSleep  = time.Hour       // the timer is never set to a longer time
 
-	// after a decision without work, the loop rests this many times as long as the decision took, so deciding takes a
-	// tenth of the time
+	// After a decision that planned nothing, the loop rests this many times as long as the decision took. So an idle loop
+	// spends about a tenth of its time on decisions.
 	idleRest = 9
-	longRest = 100 * time.Millisecond // upper bound of the rest after a decision without work
+	longRest = 100 * time.Millisecond // upper bound of that rest
 
-	// the rescheduler takes part only after this: work that the last leader left undone comes first
+	// The rescheduler begins no moves for this long after a Loop was made, because work that the last leader left undone
+	// comes first.
 	balanceFirst = 5 * time.Second
-	// after a decision with the rescheduler, the rescheduler rests this many times as long as the decision took; it takes
-	// 100 ms for groups of 10,000, and placements and drains need that time more
+	// After a decision in which the rescheduler took part, it is left out for this many times as long as that decision
+	// took. Such a decision takes 100 ms for groups of 10,000, and placements and drains need the time more.
 	balanceRest = 20
 )
 
@@ -38,7 +38,7 @@ type States interface {
 }
 
 // Evidence is the leader's clock and its evidence about nodes. The channel from LiveChanged is closed when Live has
-// news, so call LiveChanged before Live. No method blocks.
+// news. So call LiveChanged before Live, to miss no news. No method blocks.
 type Evidence interface {
 	Now() model.Time
 	Live() map[model.NodeID]fsm.Liveness
@@ -50,8 +50,8 @@ type Log interface {
 	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
 }
 
-// Outcome is the future result of a submitted entry. Wait blocks until the entry is applied on this server or ctx ends.
-// It returns the result of each group.
+// Outcome is the future result of a submitted entry. Wait blocks until the entry is applied on this server or ctx is
+// done. It returns the result of each group, or an error if the entry was not committed or may not have been.
 type Outcome interface {
 	Wait(ctx context.Context) ([]fsm.Result, error)
 }
@@ -61,8 +61,8 @@ type Report struct {
 	Took    time.Duration // time that Decide took; 0 in the report of an outcome
 	Plan    Plan
 	Refused []*model.Error // groups that the log refused although the draft had accepted them
-	Skipped []Skip         // planned groups that the log can never take
-	Err     error          // the entry was not committed, or that is not known
+	Skipped []Skip         // planned groups that the log can never accept
+	Err     error          // why an entry was not committed, or why its outcome is unknown
 }
 
 // Config is what a Loop needs.
@@ -71,11 +71,12 @@ type Config struct {
 	Evidence Evidence
 	Log      Log
 	Term     uint64 // the term in which this server leads; the log refuses entries of other terms
-	// least time between two decisions; default 2 ms; with a longer gap a burst of changes causes fewer and later
-	// decisions
+	// Least time between two decisions; 0 means 2 ms. With a longer gap, a burst of changes causes fewer and later
+	// decisions.
 	Gap      time.Duration
-	InFlight int // upper bound of entries submitted and not yet applied; default 16
-	// called by the loop's goroutine after each decision and each failed outcome; may be nil
+	InFlight int // upper bound of entries submitted and not yet applied; 0 means 16
+	// Called by the loop's goroutine after each decision, each skipped group, and each refused or failed entry; may be
+	// nil.
 	Reports func(Report)
 }
 
@@ -83,28 +84,28 @@ type Config struct {
 type Loop struct {
 	cfg     Config
 	flights []*flight     // submitted entries, in order
-	queue   []fsm.Entry   // planned entries that assume the flights, not yet submitted
+	queue   []fsm.Entry   // planned entries that are not submitted yet; they assume that all flights are applied
 	landed  chan *flight  // flights that have an outcome
-	settle  bool          // after an error: wait for all outcomes, then decide on the published state
-	pause   time.Duration // length of the last pause; 0 after a success
+	settle  bool          // set after an error or a refusal: wait for all outcomes, then decide on the published state
+	pause   time.Duration // length of the pause after the last error or refusal; 0 after a success
 	rest    time.Time     // no decision is made before this time
 	balance time.Time     // the rescheduler takes no part before this time
 	seen    Cache
 	last    lastLook
 }
 
-// lastLook is what the last decision was based on, and whether its answer still holds.
+// lastLook records what the last decision was based on, and whether its answer still holds.
 type lastLook struct {
-	empty bool            // it found nothing to do, assuming that the submitted entries are applied
+	empty bool            // the decision found nothing to do, assuming that the submitted entries are applied
 	index uint64          // index of the published state
-	own   uint64          // number of entries of this loop that were applied since
-	until time.Time       // when it asked for the next decision
-	live  <-chan struct{} // closed when there is new evidence
+	own   uint64          // number of entries of this loop that were applied since the decision
+	until time.Time       // when the decision wants the next one
+	live  <-chan struct{} // closed when there is newer evidence
 }
 
-// holds reports whether nothing but this loop's own entries was applied since the last decision. Then the answer is the
-// same, and the submitted entries needn't be tried again. While 10,000 placements are written, that saves 10,000 tries
-// for each applied entry.
+// holds reports whether a new decision would again find nothing to do. That is so if the last one found nothing, its
+// wake-up time is still to come, and since then only this loop's own entries were applied. The submitted entries then
+// needn't be tried again. While 10,000 placements are written, that saves 10,000 tries for each applied entry.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -119,7 +120,7 @@ type flight struct {
 	entry   fsm.Entry
 	results []fsm.Result
 	err     error
-	index   uint64 // index at which it was applied; 0: no outcome yet
+	index   uint64 // index at which the entry was applied; 0 if no index is known
 	done    bool
 }
 
@@ -137,8 +138,8 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight), balance: time.Now().Add(balanceFirst)}
 }
 
-// Run makes decisions and proposes them until ctx ends. It returns the cause after all of its goroutines have ended.
-// Call it once; it is not safe for concurrent use.
+// Run makes decisions and proposes them until ctx is done. It returns ctx's cause after its goroutines have returned.
+// Call it only once.
 func (l *Loop) Run(ctx context.Context) error {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -169,7 +170,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// decide makes a plan that assumes the submitted entries. It returns how long the plan holds if nothing changes.
+// decide makes a plan on the state as it will be after the submitted entries, and queues the plan's entries. It returns
+// how long the plan holds if nothing changes.
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
@@ -193,9 +195,10 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	return wake
 }
 
-// restAfter returns how long the loop rests after a decision, so that changes can gather. After a decision without work
-// it rests longer, because the next one usually finds none either. Otherwise, under a full load of single writes,
-// decisions would take half a core away from those writes.
+// restAfter returns how long the loop rests after a decision, so that changes can gather. The length of the decision is
+// took, and busy is true if it planned entries. If it planned nothing, the rest is longer, because the next decision
+// usually finds nothing either. Without that, decisions would take half a core from the writes under a full load of
+// single writes.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took
@@ -203,8 +206,8 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 	return min(idleRest*took, longRest)
 }
 
-// ahead returns the published state with the submitted entries applied, so that nothing is decided twice. A group that
-// the state already contains is refused, which changes nothing.
+// ahead returns the published state with the submitted entries applied, so that nothing is decided twice. Some of these
+// entries may already be part of that state; their groups are refused or change nothing.
 func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
@@ -218,7 +221,8 @@ func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	return *draft.State()
 }
 
-// submit sends planned entries in order until InFlight of them are in flight.
+// submit sends planned entries in order until InFlight of them have no outcome yet. An entry that the log can never
+// take is split. After any other error, the rest of the plan is dropped.
 func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
@@ -240,8 +244,8 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// unwritable returns the refusal if the log can never take the entry, for example because it is too large. Otherwise it
-// returns nil.
+// unwritable returns the refusal in err if it means that the log can never take the entry, for example because the
+// entry is too large. Otherwise it returns nil.
 func unwritable(err error) *model.Error {
 	var refusal *model.Error
 	if errors.As(err, &refusal) && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNeedsFormat) {
@@ -250,8 +254,8 @@ func unwritable(err error) *model.Error {
 	return nil
 }
 
-// split replaces an entry that can't be written by its halves. An entry of one group is skipped: a new decision would
-// only plan the group again, and everything after it would wait.
+// split replaces the first entry of the queue, which can't be written, by its two halves. An entry of one group is
+// skipped: a new decision would only plan the group again, and everything after it would wait.
 func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
@@ -264,15 +268,17 @@ func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = append([]fsm.Entry{first, second}, l.queue...)
 }
 
-// failed drops the rest of the plan, because it assumes an entry that may be missing.
+// failed handles an entry that may be missing from the log. It drops the rest of the plan, which assumes that entry,
+// and makes the next pause longer.
 func (l *Loop) failed(err error) {
 	l.queue, l.settle = nil, true
 	l.pause = min(max(2*l.pause, firstPause), longPause)
 	l.cfg.Reports(Report{Err: err})
 }
 
-// land takes the outcome of a flight. A refusal means that the state was not as the plan assumed. The next decision
-// then starts from the published state.
+// land takes the outcome of a flight. A refusal or an error means that the state may not be as the plan assumed. The
+// rest of the plan is dropped, and the next decision starts from the published state. An error because ctx was canceled
+// is ignored.
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
@@ -297,8 +303,8 @@ func (l *Loop) land(f *flight) {
 	}
 }
 
-// longestPause returns the upper bound of pauses. It is short only if all refusals are stale, which another write
-// explains.
+// longestPause returns the upper bound of the pause after these refusals. It is short only if all of them are stale,
+// because another write explains those.
 func longestPause(refused []*model.Error) time.Duration {
 	if slices.ContainsFunc(refused, func(r *model.Error) bool { return r.Code != model.CodeStale }) {
 		return longPause
@@ -306,8 +312,8 @@ func longestPause(refused []*model.Error) time.Duration {
 	return stalePause
 }
 
-// noteOwn counts an entry of this loop that was applied after the last decision. After an error that decision's answer
-// is no longer valid.
+// noteOwn counts an entry of this loop that was applied after the last decision. After an error or a refusal, that
+// decision's answer no longer holds.
 func (l *Loop) noteOwn(f *flight) {
 	switch {
 	case l.settle:
@@ -317,7 +323,7 @@ func (l *Loop) noteOwn(f *flight) {
 	}
 }
 
-// forget drops the flights whose outcome is part of the published state.
+// forget drops the flights whose outcome is part of the published state, and those that failed.
 func (l *Loop) forget(published uint64) {
 	left := l.flights[:0]
 	for _, f := range l.flights {
@@ -328,8 +334,9 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits until there is something to do: a newer state, new evidence, an outcome, or the wake-up time. It waits at
-// least the gap. If no planned entries are left, it also waits for the rest after the last decision.
+// sleep waits for a newer state, new evidence, an outcome, or the wake-up time. After that it waits for the gap. If no
+// planned entries are left, it also waits until the rest after the last decision is over. If the loop must settle and
+// has no flights, sleep returns at once.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
 		return // the caller pauses next
@@ -352,7 +359,7 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	l.pauseFor(ctx, pause)
 }
 
-// pauseFor waits for d or until ctx ends, and takes outcomes that arrive meanwhile.
+// pauseFor waits for d or until ctx is done, and takes outcomes that arrive meanwhile.
 func (l *Loop) pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

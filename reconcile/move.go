@@ -7,14 +7,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// moving reports whether the rescheduler moves an instance to another node.
+// moving reports whether the rescheduler is moving an instance to another node.
 func (p *pass) moving(inst *fsm.Instance) bool {
 	return inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
 }
 
-// moveGone reports whether there is no reason any more to move an instance. The successor may have failed or be lost,
-// or the successor's node must be emptied too. Or the instance's own node is drained or disabled, which is then the
-// reason to leave. An instance that is not down stays, and the other one is surplus (L14).
+// moveGone reports whether there is no reason any more to move an instance. That is so if its successor is missing, has
+// failed, is lost, starts too slowly, or is on a node that must be emptied too. It is also so if the instance's own
+// node is gone, drained or disabled, because that is then the reason to leave. If the instance is not down, it stays,
+// and the successor is surplus (L14).
 func (p *pass) moveGone(inst *fsm.Instance) bool {
 	source := p.node(inst.Node)
 	next, ok := p.state().Successor(inst)
@@ -27,12 +28,13 @@ func (p *pass) moveGone(inst *fsm.Instance) bool {
 	return false
 }
 
-// stopMoved stops an instance that the rescheduler moves, once its successor is ready.
+// stopMoved stops an instance that the rescheduler moves, once its successor is ready. Until then, it records that the
+// instance waits. Without a successor, the move is canceled, and stopMoved does nothing.
 func (p *pass) stopMoved(slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
 	if !ok {
-		return // the move is canceled
+		return
 	}
 	if !next.Ready() {
 		p.wait(inst, model.CodeReplacementPending,
@@ -43,9 +45,9 @@ func (p *pass) stopMoved(slot *slotView) {
 	p.stop(inst, inst.Eviction.Cause, string(model.ByRescheduler))
 }
 
-// Moves lists what the rescheduler would do if an operator asked for it now. The list includes moves that must wait,
-// with the reason. It also returns the command groups that begin the other moves. It changes nothing and does not
-// block.
+// Moves lists the moves that the rescheduler would make if an operator ran it now. A move that must wait has a Blocker.
+// Moves also returns the groups of commands that begin the other moves, or nil if actuation is paused. It changes
+// nothing and does not block.
 func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	in.Rebalance = true
 	paused := in.State.Settings.Paused
@@ -69,8 +71,8 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	return p.moves, begin
 }
 
-// wakeForgotten asks for a decision when something that keeps a group off a node expires: an entry in the node's avoid
-// list, or a failure there.
+// wakeForgotten plans the next decision for when something that keeps a group off a node expires: an entry in the
+// node's avoid list, or a failure there.
 func (p *pass) wakeForgotten(g *groupView) {
 	for _, x := range g.row.Failures {
 		if at := x.At.Add(g.spec.Reschedule.Interval); at > p.in.Now {

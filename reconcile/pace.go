@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	usualStart = 5 * model.Second // time to start, for a group without a ready instance
-	usualStop  = model.Second     // how much of its grace a program usually needs
+	usualStart = 5 * model.Second // assumed time to start, for a group without a ready instance
+	usualStop  = model.Second     // assumed time to stop, if the grace is not shorter
 )
 
-// pace estimates how long a rehearsal's agents take for the work of one step. All agents work in parallel, so a step
-// takes as long as its slowest part.
+// pace estimates how long each step of a rehearsal would really take on the agents. All agents work in parallel, so a
+// step takes as long as its slowest instance.
 type pace struct {
-	now    model.Duration // length of the current step so far
-	starts map[model.GroupID]model.Duration
+	now    model.Duration                   // estimated length of the current step so far
+	starts map[model.GroupID]model.Duration // result of start for each group
 }
 
 func newPace() pace { return pace{starts: map[model.GroupID]model.Duration{}} }
 
-// note records what an agent reports about an instance in this step.
+// note takes into account what an agent reports about an instance in this step.
 func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatus) {
 	if len(news) == 0 {
 		return
@@ -34,7 +34,7 @@ func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatu
 	}
 }
 
-// next ends a step and returns how long it took.
+// next returns the estimated length of the current step, and begins a new one.
 func (c *pace) next() model.Duration {
 	took := c.now
 	c.now = 0
@@ -42,7 +42,8 @@ func (c *pace) next() model.Duration {
 }
 
 // start returns how long an instance of the group takes from its placement until it is ready. That is the time of the
-// quickest of its ready instances. Slower ones may have become unready and ready again.
+// quickest of the group's ready instances, because slower ones may have become unready and ready again. Without a ready
+// instance, it is usualStart.
 func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	if known, ok := c.starts[group]; ok {
 		return known

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// urgency orders the needs of one class: empty slots before slots with a running instance.
+// urgency orders the needs of one class. Needs of the lowest value are met first.
 type urgency int
 
 const (
@@ -27,18 +27,18 @@ type need struct {
 	replaces *fsm.Instance // the holder that the new instance takes over from; nil if the slot is empty
 	cause    model.Cause
 	urgency  urgency
-	home     model.NodeID  // the only possible node; "" if any will do
-	homes    []*fsm.Node   // for a system group: the nodes of this slot and the following ones; nil: all share home
-	first    []fsm.Command // must succeed together with the placement, such as the stop of a failed successor
-	look     bool          // only check whether it fits; place nothing
+	home     model.NodeID  // the only possible node; "" means that any node may do
+	homes    []*fsm.Node   // for a system group: nodes of this slot and of the following ones; nil means that home applies
+	first    []fsm.Command // commands tried in one group with the placement, such as the stop of a failed successor
+	look     bool          // only reserve room with peek; place nothing
 	build    bool          // the instance makes an extra copy of the group's data
-	leaves   bool          // the new instance must not be on the node of the one that it replaces
+	leaves   bool          // the new instance must be on a node other than that of replaces
 
 	spare      bool // if the commands in first are refused, place without them
 	regardless bool // if nothing fits, carry out the commands in first alone
 }
 
-// unplaced says why a need can't be met now.
+// unplaced is the reason why a need can't be met now.
 type unplaced struct {
 	code    model.Code
 	message string
@@ -47,9 +47,9 @@ type unplaced struct {
 	preempt string // why preemption doesn't help, for explanations
 }
 
-// place meets the needs of all groups. The first class comes first, so that it finds room. Within a class, empty slots
-// come first, then instances that must move, then old versions. If there is no room, less important instances may be
-// preempted.
+// place meets the needs of all groups. The most important class comes first, so that it finds room. Within a class,
+// empty slots come first, then instances that must move, then old versions. If there is no room, less important
+// instances may be preempted.
 func (p *pass) place() {
 	var needs []*need
 	for _, g := range p.groups {
@@ -64,8 +64,8 @@ func (p *pass) place() {
 	p.noteWaiting()
 }
 
-// placeAll places a need's first slot and then the slots that follow. If one fits nowhere, the rest don't either,
-// because no room was freed meanwhile.
+// placeAll places a need's slot and the following slots, or only reserves their room if n.look is set. If one slot fits
+// nowhere, the rest don't either, because no room was freed meanwhile.
 func (p *pass) placeAll(n *need) {
 	fulfil := p.placeNeed
 	if n.look {
@@ -83,7 +83,7 @@ func (p *pass) placeAll(n *need) {
 	}
 }
 
-// unplaced records why a need can't be met.
+// unplaced records why a need can't be met: for the instance to be replaced, or as a refusal for the empty slots.
 func (p *pass) unplaced(n *need, why *unplaced) {
 	if p.givesUpSurge(n, why) {
 		return
@@ -104,8 +104,7 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// placeNeed places one instance, or says why it can't. The draft has the last word: if it refuses a node, the next best
-// node is tried.
+// placeNeed places one instance, or returns why it can't. If the draft refuses a node, it tries the next best one.
 func (p *pass) placeNeed(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -147,8 +146,8 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	return nil
 }
 
-// unsettled says why a slot can't be filled yet after a restore: an unknown instance may hold it. It returns nil if the
-// slot can be filled.
+// unsettled returns why a slot can't be filled yet after a restore: an unknown instance may hold it. It returns nil if
+// the slot can be filled.
 func (p *pass) unsettled(n *need, f *field) *unplaced {
 	refusal := p.state().SlotUnsettled(f.spec, n.group.id, n.slot)
 	if refusal == nil {
@@ -157,8 +156,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that placeNeed would choose, and reserves room there for the rest of the pass. On a home node
-// it reserves none.
+// peek returns the node that placeNeed would choose, and reserves room there for the rest of the pass. If the need has
+// a home node, peek only checks that node and reserves nothing.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -186,8 +185,8 @@ func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	return v.node.ID, nil
 }
 
-// choose tries the best nodes in turn until one is accepted. Nodes that only this need can't use are put back into the
-// field.
+// choose tries the best nodes in turn until accept accepts one, or refuses for a reason that is not about nodes. Nodes
+// that only this need can't use are put back into the field.
 func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
@@ -232,7 +231,7 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Cod
 	}
 }
 
-// nowhere says why no node is possible and how many nodes each rule excluded.
+// nowhere returns why no node is possible, and how many nodes each rule excluded.
 func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	out := slices.Clone(f.unranked())
 	for _, x := range slices.Concat(f.out, also) {
@@ -253,8 +252,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts says which instances use the static port that a group asks for. Often they are instances of the same
-// group, which then needs as many nodes as instances.
+// explainPorts adds to why the number of nodes on which an instance of the same group has the static port. Such a group
+// needs as many nodes as instances. If the number is 0, explainPorts adds nothing.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {
@@ -291,7 +290,7 @@ func (p *pass) explainPorts(f *field, why *unplaced) {
 	}
 }
 
-// wayOut says what would make the placement possible.
+// wayOut returns what would make the placement possible, or "" if nothing is known to help.
 func (u *unplaced) wayOut() string {
 	if u.unblock != "" {
 		return u.unblock
@@ -300,7 +299,7 @@ func (u *unplaced) wayOut() string {
 }
 
 // placeAt places a need that has only one possible node: the home of its volume, or the node that an instance of a
-// system group is for.
+// system group is for. It first releases the room that a transfer reserved there for the instance.
 func (p *pass) placeAt(n *need, f *field) *unplaced {
 	p.redeem(n)
 	if why := p.homeProblem(n, f); why != nil {
@@ -331,7 +330,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	return nil
 }
 
-// tryPlace tries the placement on the draft, together with the need's commands in first.
+// tryPlace tries on the draft to place a need on a node, in one group with the commands in n.first.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
@@ -351,7 +350,7 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	return refusal
 }
 
-// unblockPlacement says what would help a placement that failed with this code; "" if nothing is known to help.
+// unblockPlacement returns what would help a placement that failed with this code, or "" if nothing is known to help.
 func unblockPlacement(code model.Code) string {
 	switch code {
 	case model.CodeNoMemory:

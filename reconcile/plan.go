@@ -16,8 +16,8 @@ const (
 // Plan is what to propose now, and when to decide again if nothing changes until then.
 type Plan struct {
 	Entries []fsm.Entry
-	Wake    model.Time // earliest time at which the answer could change if the state doesn't; Never if it can't
-	Refused []Refusal  // what should be done and can't be now, in the order found
+	Wake    model.Time // when the plan could change although the state does not, at the earliest; Never if it can't
+	Refused []Refusal  // due actions that can't be done now, in the order found
 	Skipped []Skip     // groups that no entry can hold
 }
 
@@ -47,12 +47,12 @@ func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.
 type planner struct {
 	draft    *fsm.Draft
 	paused   bool
-	noted    *fsm.Draft // while actuation is paused: the draft of only those commands that are really proposed
+	noted    *fsm.Draft // while actuation is paused: a second draft, of only those commands that are really proposed
 	accepted [][]fsm.Command
 	sizes    []int // of each accepted group, in bytes
 	wake     model.Time
 	changes  model.Time // like wake, but without retries of refused stops
-	rated    model.Time // the earliest time at which a rate allows a stop that it refuses now; Never if it refuses none
+	rated    model.Time // the earliest time at which a stop that a rate refuses now is allowed; Never if there is none
 	refused  []Refusal
 	skipped  []Skip
 }
@@ -66,8 +66,8 @@ func newPlanner(in Input) planner {
 	return p
 }
 
-// try adds a group of commands to the plan if Apply would accept it. While actuation is paused, the group is only
-// reported as refused.
+// try adds a group of commands to the plan if the draft accepts it; otherwise it returns the refusal. While actuation
+// is paused, an accepted group is not planned but listed as refused, and try still returns nil.
 func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	switch {
@@ -81,7 +81,8 @@ func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 	return nil
 }
 
-// note is try for observations and bookkeeping, which go on even while actuation is paused.
+// note adds a group of observations or bookkeeping to the plan if the draft accepts it; otherwise it returns the
+// refusal. Such groups are planned even while actuation is paused.
 func (p *planner) note(group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	if refusal == nil && p.paused {
@@ -93,8 +94,8 @@ func (p *planner) note(group ...fsm.Command) *model.Error {
 	return refusal
 }
 
-// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is not applied, so
-// that the rest of the plan does not depend on it.
+// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is recorded as
+// skipped and not applied, so that the rest of the plan does not depend on it.
 func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
@@ -118,7 +119,8 @@ func (p *planner) wakeAt(t model.Time) {
 	p.wake, p.changes = min(p.wake, t), min(p.changes, t)
 }
 
-// retryAt asks for a decision at t, to try a refused stop again. Unlike wakeAt, it does not count as a known change.
+// retryAt plans a decision at t, to try a refused stop again. Unlike wakeAt, it does not lower p.changes, because
+// nothing is known to change at t.
 func (p *planner) retryAt(t model.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
@@ -134,7 +136,7 @@ func (p *planner) finish(in Input) Plan {
 	return plan
 }
 
-// fit returns how many of the groups fit into one entry, at least one.
+// fit returns how many of the first groups fit into one entry, at least one.
 func fit(groups [][]fsm.Command, sizes []int) int {
 	commands, bytes := 0, 0
 	for i, group := range groups {

@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PlanJob returns what submitting a job would do. For each group it counts the instances that are made, ended and kept.
-// It also counts the new instances that would fit nowhere, with the reason. Room that old instances give back counts as
-// free. But if new instances are made beside the old ones, there must be room without it. It changes nothing and does
-// not block. It returns the errors of JobSubmit.
+// PlanJob returns what submitting a job would do. For each group, it counts the instances to make, to stop and to keep.
+// It also counts the new instances that fit nowhere, with the reason. Room of the instances to stop counts as free. But
+// if new instances are made before the old ones stop, one must also fit without that room. PlanJob changes nothing and
+// does not block. If the job can't be submitted, it returns the refusal of JobSubmit.
 func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
@@ -73,8 +73,8 @@ func (p *pass) planGroup(id model.GroupID) model.PlannedGroup {
 	return out
 }
 
-// replaced reports whether the holder will stop because its replacement exists. It will not if the holder has the
-// wanted version and the replacement has another.
+// replaced reports whether the holder will stop because it has a successor that is wanted. It returns false if the
+// holder has the given version and the successor has not.
 func (v *slotView) replaced(version uint64) bool {
 	if v.holder == nil || v.successor == nil || !v.successor.Wanted() {
 		return false
@@ -82,7 +82,8 @@ func (v *slotView) replaced(version uint64) bool {
 	return v.successor.Version == version || v.holder.Version != version
 }
 
-// systemOutdated counts the instances of a system group that the new version replaces on their nodes.
+// systemOutdated counts the instances of a system group that the new version replaces on their nodes. It returns 0 if
+// the group's count is 0.
 func (p *pass) systemOutdated(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -93,7 +94,8 @@ func (p *pass) systemOutdated(g *groupView) int {
 	return n
 }
 
-// planPlaces finds room for the instances that are to be made in the open slots.
+// planPlaces looks for room for new instances in the open slots, and counts in out those that fit nowhere. The
+// instances in ended are assumed to be gone.
 func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.Instance, open []int) {
 	if len(open) == 0 {
 		return
@@ -129,8 +131,8 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 	}
 }
 
-// planRoll looks for room for one new instance beside the old ones, by preemption if necessary. It returns nil if it
-// finds room.
+// planRoll looks for room for one new instance beside the old ones, by preemption if necessary. It returns nil if there
+// is room.
 func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	old := ended[0]
 	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: model.CauseRollout}
@@ -138,8 +140,8 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	return p.preempt(n, why)
 }
 
-// planSlot finds room for one more instance. If no old instance gives room back, it places the instance on the draft.
-// That also shows which instances would be preempted.
+// planSlot looks for room for one more instance, and returns nil if there is room. If fresh is true, no old instance
+// makes room, and the instance is placed on the draft. That also shows which instances would be preempted.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	preemptions = 20           // upper bound in one decision; the next decision continues
-	replans     = 8            // upper bound on one node; each try leaves out a victim that Apply would refuse
-	refusals    = 16           // upper bound for one need, over all nodes together
-	roomSoon    = model.Minute // if stopping instances free room within this time, the need waits for that
-	stopLate    = 30 * model.Second
+	preemptions = 20                // upper bound in one decision; the next decision continues
+	replans     = 8                 // upper bound of victims left out on one node because Apply would refuse to stop them
+	refusals    = 16                // upper bound of refused tries for one need, on all nodes together
+	roomSoon    = model.Minute      // if stopping instances free room within this time, the need waits for that
+	stopLate    = 30 * model.Second // an instance that stops this much later than it should is not waited for any more
 )
 
-// preempting is what one decision has found out about preemption.
+// preempting stores what one decision has found out about preemption.
 type preempting struct {
-	done      int
-	lower     map[int]bool // by class: whether anything runs that is less important, or equal if preempt_equal is fair
+	done      int          // number of preemptions
+	lower     map[int]bool // by class: whether anything runs that such a group may preempt; see lowerRuns
 	mayTake   map[[2]model.GroupID]*model.Error
 	allowance map[model.GroupID]int // number of ready instances of a group that its budgets allow to stop now
-	none      map[*field]string     // by field: why preemption helped no need of it, so that its other needs needn't try
+	none      map[*field]string     // by field: why preemption doesn't help, so that other needs of the field needn't try
 }
 
-// preemption is the room that stopping some instances of a node would make.
+// preemption is the room that stopping some instances of a node would make, or the reason why there is not enough.
 type preemption struct {
 	view    *nodeView
 	victims []*fsm.Instance
@@ -35,9 +35,10 @@ type preemption struct {
 	why     string // why the node can't get enough room; "" if it can
 }
 
-// preempt makes room for a need that fits nowhere, by stopping less important instances of one node. It returns why
-// that doesn't help, or nil if the need was met. Nothing is stopped if a node has room without it, or will have room
-// within a minute. The stops and the placement are one group of commands.
+// preempt makes room for a need that lacks memory or ports, by stopping less important instances of one node. The stops
+// and the placement are one group of commands. Nothing is stopped if a node will have room within a minute. preempt
+// returns nil if the need is met; otherwise it returns why, with the reason added why preemption doesn't help. If why
+// is nil or has another code, or n.look is set, it returns why unchanged.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -70,8 +71,8 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	return &failed
 }
 
-// noPreemption says why nothing is stopped for a need, as far as that is known without looking at nodes. quiet is true
-// for reasons so common that only explanations show them.
+// noPreemption returns why nothing is stopped for a need, if that is known without looking at nodes, and "" otherwise.
+// quiet is true for reasons so common that only explanations show them.
 func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	switch {
 	case !p.lowerRuns(n.group):
@@ -91,7 +92,7 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	return "", false
 }
 
-// whole returns the message, followed by the reason why nothing is preempted.
+// whole returns the message, followed by the reason why preemption doesn't help.
 func (u *unplaced) whole() string {
 	if u.preempt == "" || strings.Contains(u.message, u.preempt) {
 		return u.message
@@ -100,7 +101,7 @@ func (u *unplaced) whole() string {
 }
 
 // lowerRuns reports whether any instance less important than the group runs. If the group's class may preempt its
-// equals, an equally important instance of another job is enough.
+// equals, an equally important instance of another job counts too.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
 		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
@@ -126,7 +127,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 }
 
 // bestHole returns the best preemption on any node. That is the one with the fewest victims of the most important
-// class, then of the next class, and so on. If several are equal, the newest victims decide, and then a hash.
+// class, then of the next class, and so on. Among equals, the one with the newest victims is best, and then a hash
+// decides. If a node will soon have room anyway, or no preemption is possible, the result has only a reason, in why.
 func (p *pass) bestHole(n *need, f *field) *preemption {
 	var best *preemption
 	var reasons hindrances
@@ -152,7 +154,7 @@ func (p *pass) bestHole(n *need, f *field) *preemption {
 	return best
 }
 
-// suitable reports whether a node lacks nothing but room.
+// suitable reports whether a node lacks nothing but memory or ports.
 func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 	if code := f.exclude(v); code != model.CodeNoMemory && code != model.CodeNoPorts {
 		return false
@@ -169,7 +171,8 @@ func (p *pass) suitable(n *need, f *field, v *nodeView) bool {
 	return n.home != "" || !f.repeats(v.node, replaced)
 }
 
-// better orders preemptions. The order is strict, so that the same state always gives the same choice.
+// better reports whether h is a better choice than other. The order is strict, so that the same state always gives the
+// same choice.
 func (h *preemption) better(other *preemption, f *field) bool {
 	tie := func(h *preemption) uint64 { return hash(string(f.group.id), string(h.view.node.ID)) }
 	return cmp.Or(slices.Compare(h.ranks, other.ranks), cmp.Compare(oldest(other.victims), oldest(h.victims)),
@@ -184,8 +187,8 @@ func oldest(victims []*fsm.Instance) uint64 {
 	return at
 }
 
-// takeHole tries the preemption: the stops and the placement succeed or fail together. If Apply refuses it because of
-// one victim, that victim is left out of the next try.
+// takeHole tries the preemption: the stops and the placement succeed or fail together. If the draft refuses them, the
+// victim to blame, or else the node, is left out of the next try.
 func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
@@ -219,7 +222,7 @@ func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 }
 
 // blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If no victim did,
-// it leaves out the whole node.
+// or too many of the node's are left out already, it leaves out the whole node.
 func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
@@ -230,8 +233,8 @@ func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Comm
 			for _, id := range part.Awaits {
 				group = append(group, &fsm.InstanceStop{ID: id, Cause: model.CausePreempted, By: string(c.ID)})
 			}
-			// Each victim is added to a try on a fork. With too few victims the refusal is a lack of room. A victim that may not
-			// stop is refused with another code.
+			// Try one more victim each time, on a fork. With too few victims, the refusal is a lack of room. A victim that may
+			// not stop is refused with another code.
 			scratch := p.state().NewDraft(p.in.Now)
 			if again := scratch.Try(append(group, &part)...); again != nil && again.Code == refusal.Code {
 				v.spare(h.victims[i].ID, refusal)
@@ -243,7 +246,7 @@ func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Comm
 	v.shut = refusal
 }
 
-// spare leaves an instance out of further preemptions in this decision.
+// spare leaves an instance out of further preemptions in this decision, and records the refusal of its stop.
 func (v *nodeView) spare(id model.InstanceID, refusal *model.Error) {
 	if v.spared == nil {
 		v.spared = map[model.InstanceID]*model.Error{}
@@ -251,7 +254,7 @@ func (v *nodeView) spare(id model.InstanceID, refusal *model.Error) {
 	v.spared[id] = refusal
 }
 
-// noteWaiting records for every preemptor what it waits for.
+// noteWaiting records for every preemptor the instances that it waits for.
 func (p *pass) noteWaiting() {
 	for _, g := range p.groups {
 		for _, slot := range g.open {
@@ -273,7 +276,7 @@ func joinIDs(ids []model.InstanceID) string {
 	return strings.Join(texts, ", ")
 }
 
-// hindrances counts the nodes for each reason why a node doesn't help, in the order found.
+// hindrances counts the nodes for each reason why preemption there doesn't help, in the order found.
 type hindrances []struct {
 	why   string
 	nodes int

@@ -14,7 +14,7 @@ type groupCounts struct {
 	values []map[string]int // for each spread attribute: number of instances by value
 }
 
-// count counts the instances of a group at rest, all of which are ready.
+// count counts the instances of a group at rest. They are the holders of its slots.
 func (b *balancer) count(g *groupView) *groupCounts {
 	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {
@@ -35,8 +35,8 @@ func (b *balancer) count(g *groupView) *groupCounts {
 }
 
 // preference returns how much better a group's preferences are met after one instance moves between two nodes.
-// Preferences are affinities, spreads, and distance from other instances of the group. The sum over all moves is
-// bounded, so moves for preferences come to an end.
+// Preferences are affinities, spreads, and distance from other instances of the group. The sum of the results of all
+// moves is bounded, so moves for preferences come to an end.
 func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 	total := f.affinity(to.view.node) - f.affinity(from.view.node)
 	total += f.samePenalty * int64(c.nodes[from.view.node.ID]-1-c.nodes[to.view.node.ID])
@@ -58,8 +58,8 @@ func (b *balancer) loadGain(f *field, inst *fsm.Instance, from, to *load) int64 
 	return after - before
 }
 
-// improvePreferences moves instances to nodes that meet more of their group's preferences. Groups that can gain most
-// come first.
+// improvePreferences moves instances to nodes that meet more of their group's preferences. It looks at up to groupsSeen
+// groups, those that can gain most first, and plans at most one move for each. It stops when no more moves may begin.
 func (b *balancer) improvePreferences(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int {
@@ -80,7 +80,7 @@ func (b *balancer) improvePreferences(tallies []*groupTally) {
 }
 
 // hint returns an upper bound of what one move could gain in preferences: the difference between the best possible
-// place and the worst place now.
+// place and the worst place of an instance now.
 func (b *balancer) hint(t *groupTally, counts map[model.NodeID]int) int64 {
 	clear(counts)
 	most := 0
@@ -152,8 +152,8 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	return best - worst
 }
 
-// bestFor returns the move of a group that gains most in all that placement scores. A move that has to wait is returned
-// only if there is no other.
+// bestFor returns the move of a group that gains most in preferences and load together; nil if none gains enough. It
+// returns a move that has to wait only if no other move gains enough.
 func (b *balancer) bestFor(g *groupView) *move {
 	f := b.p.fieldOf(g, g.row.Version)
 	holders := b.holders(g)
@@ -161,7 +161,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 		return nil
 	}
 	counts := b.count(g)
-	verdicts := make([]*move, len(holders)) // by holder: what its move must wait for, for any target; nil: not known yet
+	verdicts := make([]*move, len(holders)) // by holder: its checked move; the target does not matter to the check
 	var best, later *move
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {
@@ -196,8 +196,8 @@ func (b *balancer) bestFor(g *groupView) *move {
 	return best
 }
 
-// holders lists the instances of a group that could be moved: the oldest on each node, ordered by a hash. It returns
-// nil if a slot is empty or an instance has another version than the group.
+// holders lists the instances of a group that could be moved: the oldest on each active node, ordered by a hash. It
+// returns nil if a slot is empty or an instance does not have the group's version.
 func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	oldest := map[model.NodeID]*fsm.Instance{}
 	for _, slot := range g.slots() {

@@ -19,11 +19,13 @@ const (
 	stageBegun
 )
 
-// stopAs is the only way to a planned stop. It waits for facts whose report is still to come, and has the stop prepared
-// if necessary. It begins the stop when the preparation is done. A refusal is returned and not recorded.
+// stopAs begins a planned stop, or its preparation if the stop needs one, and returns how far the stop has got. Every
+// planned stop goes through it. It refuses while newer facts are on their way, and after a failed preparation until the
+// next try is due. It returns the refusal and does not record it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// if a stop needs no preparation and is refused, it must not keep a preparation for another cause alive
+	// A stop that needs no preparation is not noted as wanted, so that it doesn't keep a preparation for another cause if
+	// it is refused.
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -58,9 +60,9 @@ func begun(refusal *model.Error) (stage, *model.Error) {
 	return stageBegun, nil
 }
 
-// restsOnFacts reports whether a stop depends on facts of members. It does if the stop has gates, or if the instance
-// has data that other members must have too. The command then names the generation of those facts, so that Apply
-// refuses it if they have changed.
+// restsOnFacts reports whether a stop depends on facts of members. It does if the stop has gates. It also does if the
+// instance is a ready member with data, which other members must have too, unless its job stops. The command for such a
+// stop names the generations of the facts, so that Apply refuses it if they have changed.
 func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
@@ -69,7 +71,7 @@ func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	return ok && m.Held && inst.Ready() && cause != model.CauseJobStopped
 }
 
-// factsOnTheirWay refuses a decision on facts if a heartbeat has announced newer facts than the state has.
+// factsOnTheirWay returns a refusal if a node's heartbeat has announced newer facts than those in refs.
 func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.Error {
 	for _, r := range refs {
 		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
@@ -81,9 +83,9 @@ func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.
 	return nil
 }
 
-// stopPrepared begins the stop of a prepared instance. If a gate or a budget refuses it, the stop is tried again until
-// the preparation's time is over. Facts of another member arrive in that member's own report, for example that it leads
-// now.
+// stopPrepared begins the stop of a prepared instance. If the stop is refused, the next decisions try again until the
+// time of the preparation is over. Meanwhile, another member's report may open a gate, for example because that member
+// leads now.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -98,8 +100,8 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate returns the gate that an instance still waits for after its own hook succeeded; nil if there is none.
-// ownPart is false if its hook has not succeeded; it is true if it has none.
+// closedGate returns the gate that an instance still waits for after its own before_stop hook succeeded; nil if all
+// gates are open. If the hook has not succeeded yet, ownPart is false and gate is nil. Without a hook, ownPart is true.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -117,8 +119,8 @@ func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
-// awaitPreparation checks the preparation of an instance. If the preparation failed or was not reported in time, it is
-// given up and tried again later.
+// awaitPreparation checks the preparation of an instance and records that the instance waits for it. If the preparation
+// failed or was not reported in time, the preparation is given up and tried again later.
 func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *model.Error) {
 	failure := ""
 	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
@@ -140,7 +142,8 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 	return stageRefused, p.abortedError(p.instance(inst.ID))
 }
 
-// abortedError says why a stop did not begin and when the next try is. It asks for a decision at that time.
+// abortedError returns why the preparation of a stop was aborted and when the next try is. It plans a decision for that
+// time.
 func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
 	p.reached(e.RetryAt)
@@ -163,9 +166,10 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked continues evictions that an operator asked for. It stops prepared instances. It prepares again after an
-// abort, or if the program ended meanwhile and runs again. If the instance's role now forbids the eviction, the
-// eviction is canceled, and the operator has to ask again.
+// stopAsked continues evictions that an operator requested, except those of members. It stops prepared instances, once
+// a replacement that must come first covers them. It prepares again after an abort, or if the program exited meanwhile
+// and runs again. If the eviction is no longer allowed and no preparation is under way, it cancels the eviction, and
+// the operator has to request it again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -188,9 +192,9 @@ func (p *pass) stopAsked() {
 	}
 }
 
-// awaitsSurge reports whether an instance that a user wants replaced first still has no replacement that covers it. If
-// the quota of its class has no room for a surge, it doesn't wait. If its group now stops first, it waits only until a
-// replacement would fit.
+// awaitsSurge reports whether an instance that a user wants replaced first still has no replacement that covers it. It
+// returns false if the instance is down, or if the quota of its class has no room for a surge. If its group now stops
+// first, it returns false as soon as a replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -213,7 +217,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	}
 	slot := p.groups[i].slot(inst.Slot)
 	if slot == nil || slot.holder != inst {
-		return false // another instance holds its slot now
+		return false // the instance no longer holds its slot
 	}
 	n := p.takeover(p.groups[i], slot, leaveAsked, urgentMove)
 	_, nowhere := p.peek(n)
@@ -230,8 +234,9 @@ func (p *pass) takeBack(id model.InstanceID) {
 	}
 }
 
-// releaseUnwanted ends preparations of stops that nothing in this pass wanted, and cancels the evictions that came with
-// them. That happens if a drain was paused, a replacement is not ready any more, or a rollout was reverted.
+// releaseUnwanted ends preparations of stops that nothing in this pass wanted. If an eviction was requested only by its
+// preparation, it cancels the eviction. That happens, for example, if a drain was paused, a replacement is no longer
+// ready, or a rollout was reverted.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers requests the eviction of members of replicated groups as the node drain policy says. This is decided
+// markMembers requests the eviction of members of replicated groups as the node drain policy says. It decides this
 // again in each pass, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
@@ -20,7 +20,7 @@ func (p *pass) markMembers() {
 			}
 			group := []fsm.Command{
 				&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: model.CauseNodeDraining, By: by, Automatic: true}}
-			if inst.Eviction.Requested { // the policy takes over the eviction, with the successor if there is one
+			if inst.Eviction.Requested { // the policy takes over the eviction, and the successor if there is one
 				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
 			}
 			if refusal := p.plan.try("node/"+string(n.ID), group...); refusal != nil {
@@ -30,7 +30,7 @@ func (p *pass) markMembers() {
 	}
 }
 
-// policyNodes lists the nodes on which a drain policy may evict now.
+// policyNodes lists the nodes on which a drain policy may evict now. There are none while a restore is unconfirmed.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
 	if p.state().Unconfirmed {
@@ -50,7 +50,7 @@ func (p *pass) policyNodes() []*fsm.Node {
 	return nodes
 }
 
-// drainOn returns the running drain of a node; false if there is none.
+// drainOn returns a node's part of its running drain; false if the node is not in one.
 func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 	d, running := p.state().RunningDrain(n)
 	if !running {
@@ -60,8 +60,7 @@ func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
 	return drainPart{d, part, n}, true
 }
 
-// runningMembers lists the instances of replicated groups on a node that should run. Those that aren't ready come
-// first.
+// runningMembers lists the members on a node that are meant to run. Those that aren't ready come first.
 func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	var all []*fsm.Instance
 	for m := range p.state().MembersOn(n.ID) {
@@ -73,8 +72,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether the reason for a member's eviction is gone. An eviction that a user asked for ends
-// only when the node is offline or gone.
+// memberReasonGone reports whether the reason for a member's eviction is gone. If a user requested the eviction, it is
+// gone only when the node is offline or gone.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -84,11 +83,12 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	// this eviction prepares a stop in place
+	// Here, an eviction for a drain prepares a stop in place. Its reason is gone if the policy wants the member evicted
+	// after all, or if the drain is over.
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
-// member returns the member of a replicated group that belongs to an instance; ok is false if the instance has none.
+// member returns the member of a replicated group that an instance is; false if its group is not replicated.
 func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
 
 func (p *pass) isMember(inst *fsm.Instance) bool {
@@ -96,14 +96,14 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 	return ok
 }
 
-// rebuilt reports whether an instance is a member to be evicted, so that its copy must first be built elsewhere.
+// rebuilt reports whether an instance is a member to be evicted whose copy must first be built elsewhere.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested &&
 		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
 // buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if its build
-// may not begin.
+// may not begin. After the drain's deadline, the need only looks for room.
 func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	if g.pinned() {
 		return nil
@@ -118,7 +118,8 @@ func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	return n
 }
 
-// stopRebuilt stops a member that is to be evicted, once its successor is in sync.
+// stopRebuilt stops a member that is to be evicted, once its successor is in sync. A member of a group with one holder
+// is stopped as soon as a replacement would fit. If there is no successor, only accepted downtime lets it stop.
 func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -143,7 +144,7 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	p.nameVolume(inst)
 }
 
-// stopMember begins the stop of a member for the cause that its eviction was requested for.
+// stopMember begins the stop of a member for the cause of its eviction.
 func (p *pass) stopMember(inst *fsm.Instance) {
 	d, running := p.drainOn(p.node(inst.Node))
 	switch {
@@ -158,9 +159,9 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 	}
 }
 
-// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps. Their copies stay there,
-// and the members start on them again when the node is uncordoned. If a member keeps a drain from ending, the reason is
-// recorded.
+// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps running. Their copies stay
+// there, and the members start on them again when the node is uncordoned. If a member keeps a drain from ending,
+// stopInPlace records why.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -182,7 +183,7 @@ func (p *pass) stopInPlace() {
 	}
 }
 
-// lastText says why a member counts as the last copy.
+// lastText returns a message that says why a member counts as the last copy.
 func (p *pass) lastText(m fsm.Member) string {
 	if m.Instance != nil {
 		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)
@@ -191,7 +192,7 @@ func (p *pass) lastText(m fsm.Member) string {
 		m.Slot, m.Group)
 }
 
-// unblockLast says what would let a drain go on despite the last copy.
+// unblockLast returns what would let a drain go on despite the last copy.
 func (p *pass) unblockLast(m fsm.Member) string {
 	if g, ok := p.state().Groups.Get(m.Group); ok && g.Count == 0 {
 		job, _ := m.Group.Split()
@@ -212,7 +213,8 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 	}
 }
 
-// keptBlockers lists copies on a node that keep its drain from ending and that no instance uses.
+// keptBlockers returns a blocker for each copy on a node that keeps the node's drain from ending and that no instance
+// uses. It returns none if the node is offline.
 func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	if d.node.Health == model.HealthOffline {
 		return nil
@@ -242,7 +244,7 @@ func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	return out
 }
 
-// lastOf returns the youngest instance that used a kept copy; nil if that instance was forgotten.
+// lastOf returns the newest instance that used a kept copy; nil if no such instance is remembered.
 func (p *pass) lastOf(m fsm.Member) *fsm.Instance {
 	var last *fsm.Instance
 	for inst := range p.state().InstancesInSlot(m.Group, m.Slot) {
@@ -268,7 +270,8 @@ func newestFirst(a, b *fsm.Volume) int {
 	return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(a.ID, b.ID))
 }
 
-// member forecasts a member. It is rebuilt elsewhere, is stopped while its copy stays, or keeps the drain from ending.
+// member returns the forecast for a member: it is rebuilt elsewhere, is stopped while its copy stays, or keeps the
+// drain from ending.
 func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance) model.Forecast {
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
@@ -288,7 +291,8 @@ func (f *forecaster) member(out model.Forecast, d *drainPart, inst *fsm.Instance
 	return out
 }
 
-// kept forecasts copies that no instance uses, if they keep the drain from ending now or at its end.
+// kept returns a forecast for each copy that no instance uses and that keeps the drain from ending, now or at the end
+// of the rehearsal.
 func (f *forecaster) kept(id model.NodeID) []model.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// quotaAfter says why the class's quota has no room for a need even when the replaced instance is gone; nil if it has
-// room.
+// quotaAfter returns why the class's quota has no room for a need even when the replaced instance is gone. It returns
+// nil if there is room, or if the need replaces no instance.
 func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	if n.replaces == nil {
 		return nil
@@ -20,8 +20,8 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
-// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is no
-// error: the old instance is then stopped first.
+// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is not
+// a refusal: the old instance will be stopped before it is replaced, and givesUpSurge records that.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().MustStopFirst(n.replaces) == nil {
 		return false
@@ -36,7 +36,8 @@ func surges(cause model.Cause) bool {
 }
 
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both
-// (docs/budgets.md, "Quotas"). The budget must still allow the stop, and a replacement must fit somewhere.
+// (docs/budgets.md, "Quotas"). The budget must still allow the stop. If a replacement would fit nowhere, only accepted
+// downtime lets the instance stop.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), leaveDrained, urgentMove)
 	if _, nowhere := p.peek(n); nowhere != nil {
@@ -51,8 +52,7 @@ func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, 
 	}
 }
 
-// rollsWithoutSurge reports whether a rollout can't make new instances beside the old ones because of the class's
-// quota.
+// rollsWithoutSurge reports whether the class's quota keeps a rollout from making new instances beside the old ones.
 func (p *pass) rollsWithoutSurge(g *groupView) bool {
 	for _, slot := range p.rollable(g) {
 		if slot.successor == nil && p.state().MustStopFirst(slot.holder) != nil {
@@ -62,7 +62,7 @@ func (p *pass) rollsWithoutSurge(g *groupView) bool {
 	return false
 }
 
-// keepsAll reports whether a budget of the group is declared as blocking, which means that no instance may be down.
+// keepsAll reports whether a budget of the group is declared as blocking, so that no instance may be down.
 func (p *pass) keepsAll(id model.GroupID) bool {
 	_, declared := p.state().BlockingBudget(id)
 	return declared

@@ -8,18 +8,18 @@ import (
 )
 
 // ranking orders nodes by how full they would be with one more instance of a certain claim. It contains the eligible
-// nodes that meet the constraints and have enough memory. The fields of one decision share it. A field takes only the
-// best nodes from it and scores no others. For a hundred groups that lack one instance each, that takes a fifth of the
-// time.
+// nodes that meet the constraints and have enough memory. Fields of one decision that have the same claimKind share a
+// ranking. A field takes only the best nodes from it and scores no others. For a hundred groups that lack one instance
+// each, that takes a fifth of the time.
 type ranking struct {
-	made    int        // number of node changes that it includes
-	domains [][]ranked // by domain of the layout: the nodes, the best first
-	full    []bool     // by node: whether only memory keeps it out of the ranking
+	made    int        // number of node changes that the ranking takes into account
+	domains [][]ranked // by domain of the layout: its nodes, the best first
+	full    []bool     // by node: whether only lack of memory keeps it out of the ranking
 }
 
 // ranked is one node of a ranking.
 type ranked struct {
-	use   int64 // its score without the group's own preferences
+	use   int64 // the node's score without the group's own preferences
 	at    int32
 	moves int32 // value of the view's moves when the node was ranked
 }
@@ -32,7 +32,7 @@ type claimKind struct {
 	detours     bool
 }
 
-// staleAfter bounds how old a ranking may get. It is made again once more than one in staleAfter nodes has changed.
+// A ranking is made again once more than one in staleAfter nodes has changed.
 const staleAfter = 8
 
 func kindOf(f *field) claimKind {
@@ -50,7 +50,8 @@ func kindOf(f *field) claimKind {
 	return kind
 }
 
-// rankingFor returns the ranking that a field shares with others of its kind.
+// rankingFor returns the ranking that a field shares with others of its kind. It makes the ranking if there is none yet
+// or too many nodes have changed since.
 func (t *nodeTable) rankingFor(f *field) *ranking {
 	kind := kindOf(f)
 	r := t.rankings[kind]
@@ -92,15 +93,15 @@ func (t *nodeTable) rank(f *field) *ranking {
 // joined is the part of a field that comes from a shared ranking.
 type joined struct {
 	ranking *ranking // nil if every node was scored when the field was made
-	// by position: nodes that changed between the ranking and the making of the field, with the code that excluded each,
-	// or ""
+	// By position: nodes that changed after the ranking was made and before the field was. The value is the code that
+	// excluded the node, or "".
 	fresh   map[int32]model.Code
-	began   excluded // result of unranked
-	counted bool     // began is set
+	began   excluded // the result of unranked, once counted is set
+	counted bool
 }
 
-// shares reports whether a field can take its nodes from a ranking. A ranking knows nothing of affinities and static
-// ports, so a field with either can't.
+// shares reports whether a field can take its nodes from a ranking. A ranking ignores affinities and static ports, so a
+// field with either can't.
 func (f *field) shares() bool {
 	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool {
 		return port.Static != 0
@@ -157,7 +158,7 @@ func (d *domain) lacks() bool {
 	return len(d.rest) > 0 && (len(d.heap) == 0 || d.rest[0].use >= d.heap[0].score)
 }
 
-// bound returns an upper bound of the scores in a domain.
+// bound returns an upper bound of the scores of the nodes in a domain.
 func (d *domain) bound() int64 {
 	if d.lacks() {
 		return d.rest[0].use
@@ -165,7 +166,7 @@ func (d *domain) bound() int64 {
 	return d.heap[0].score
 }
 
-// pull scores the next nodes of a domain's ranking: the first one and all with the same use.
+// pull scores the next nodes of a domain's ranking: the next one, and all with the same use.
 func (f *field) pull(d *domain) {
 	n, use := 1, d.rest[0].use
 	for n < len(d.rest) && d.rest[n].use == use {
@@ -192,10 +193,11 @@ func (f *field) pull(d *domain) {
 	}
 }
 
-// unranked counts the nodes that the filters excluded when the field was made, by code.
+// unranked counts the nodes that the filters excluded when the field was made, by code. It returns nil if the field has
+// no ranking.
 func (f *field) unranked() excluded {
 	if f.ranking == nil {
-		return nil // they are counted in f.out
+		return nil // such nodes are counted in f.out
 	}
 	if !f.counted {
 		f.counted = true

@@ -9,13 +9,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons is why things wait, as this pass found it. It is shown by `why`, forecasts and status, and written as the
-// last error of a drain.
+// reasons stores why things wait, as this pass found it. `why`, forecasts and status show it, and a drain's last error
+// contains it.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
-	targets  map[slotKey]model.NodeID // where a slot's next instance would go once the last one has stopped
-	groups   map[model.GroupID]bool   // groups with an entry in slots or runs; see lacksRoom
+	targets  map[slotKey]model.NodeID // where a slot's next instance would be placed after the present one has stopped
+	groups   map[model.GroupID]bool   // groups with an entry in slots or runs
 
 	runs map[model.GroupID][]slotRun // one reason for many slots of a group; an entry in slots takes precedence
 }
@@ -42,7 +42,7 @@ func (r *reasons) noRoom(key slotKey, why *unplaced) {
 	r.slots[key], r.groups[key.group] = why, true
 }
 
-// noRooms is noRoom for all slots of a need.
+// noRooms records the same reason for all slots of a need.
 func (r *reasons) noRooms(n *need, why *unplaced) {
 	if n.more == 0 {
 		r.noRoom(slotKey{n.group.id, n.slot}, why)
@@ -57,7 +57,7 @@ func (r *reasons) slot(key slotKey) *unplaced {
 	if why := r.slots[key]; why != nil {
 		return why
 	}
-	runs := r.runs[key.group] // they are in order of slot, because the needs of a group are
+	runs := r.runs[key.group] // in the order of slots, because the needs of a group are in that order
 	i, _ := slices.BinarySearchFunc(runs, key.slot, func(run slotRun, slot int) int { return cmp.Compare(run.last, slot) })
 	if i == len(runs) || key.slot < runs[i].first {
 		return nil
@@ -65,7 +65,7 @@ func (r *reasons) slot(key slotKey) *unplaced {
 	return runs[i].why
 }
 
-// lacksRoom reports whether the group has an instance that can't be placed.
+// lacksRoom reports whether the group has a slot whose next instance can't be placed.
 func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
 // block records why an instance that should leave stays, and lists the reason among the refusals.
@@ -74,16 +74,16 @@ func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock strin
 	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})
 }
 
-// wait records what an instance waits for when that is no problem. The reason is not listed among the refusals.
+// wait records what an instance waits for if that is no problem. The reason is not listed among the refusals.
 func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
 	if code == model.CodeLastCopy {
-		code = model.CodeLastHealthy // people are shown another code than the one that Apply uses
+		code = model.CodeLastHealthy // people are shown this code instead of the one that Apply uses
 	}
 	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
-// blockBy records a refusal of the draft. The leader tries again by itself, so the hint must not ask an operator to do
-// it.
+// blockBy records a refusal of the draft. The leader tries again by itself, so the hint must not ask an operator to try
+// again.
 func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
 	hint := refusal.Hint
 	if rest, retry := strings.CutPrefix(hint, fsm.RetryThen); retry {

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	overMean    = 15 * point // a node is overused if its memory use is this far above the mean
+	overMean    = 15 * point // a node is overused if its memory use is more than this above the mean
 	point       = full / 100 // one percent of use
-	targetsSeen = 8          // number of nodes that are considered as targets for a group, the best ones
+	targetsSeen = 8          // number of nodes, the best ones, that are considered as targets for a group
 	groupsSeen  = 32         // number of groups that are examined closely in one pass, for each objective or node
-	movesShown  = 100
+	movesShown  = 100        // when no more moves may begin, this many are still listed for an operator
 )
 
 // balancer is the rescheduler's part of one pass. It moves ready instances of groups at rest to better nodes. It has
@@ -24,10 +24,10 @@ const (
 type balancer struct {
 	p      *pass
 	rules  model.Rescheduling
-	loads  []*load // possible targets, in order of id; mean is the mean of their uses
-	all    []load  // every node, in the order of nodeTable.views
-	mean   int64
-	busy   map[model.GroupID]bool // groups with other changes going on, or that can't be moved
+	loads  []*load                // possible targets, in order of id
+	all    []load                 // every node, in the order of nodeTable.views
+	mean   int64                  // mean use of the nodes in loads
+	busy   map[model.GroupID]bool // groups with other changes going on, or whose instances can't be moved
 	views  map[model.GroupID]*groupView
 	values map[string]map[string]bool // for each spread attribute: its values on the nodes in loads
 
@@ -42,17 +42,19 @@ type load struct {
 	eligible    bool
 }
 
-// move is a move that is worth making.
+// move is a possible move of one instance that gains enough.
 type move struct {
 	inst *fsm.Instance
 	to   *load
 	out  fsm.Move
 	wait *model.Error // why the move has to wait; nil if it may begin
-	at   model.Time   // when the wait ends
+	at   model.Time   // when the wait ends, if that is known
 }
 
-// rebalance plans the moves of the rescheduler. It is the last pass that places instances. If this decision has planned
-// other commands it does nothing, since another decision follows when those are written.
+// rebalance plans the moves of the rescheduler. It is the last pass that places instances. It does nothing during a
+// hold, or if there are fewer than two possible targets. Unless an operator asks for moves, it also does nothing if the
+// rescheduler is off, if Input.StayPut is set, or if this decision has planned other commands: another decision follows
+// when those are written. With the algorithm binpack, it moves instances only for preferences.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -78,9 +80,10 @@ func (p *pass) rebalance() {
 	b.improvePreferences(tallies)
 }
 
-// limit returns nil if one more move may begin now. Otherwise it returns why not, and when one may. The limits are the
-// window, the number of moves in a cycle, and the rate of stops that no operator ordered. Moves under way count toward
-// that rate, because each still needs a stop.
+// limit returns nil if one more move may begin now. Otherwise it returns why not, and when one may. For moves that an
+// operator asked for, the limit is their number. For others, it is the window and the number of moves in a cycle. The
+// rate of stops that no operator ordered limits all moves. Moves under way count toward that rate, because each still
+// needs a stop.
 func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
@@ -103,20 +106,20 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 	return nil, 0
 }
 
-// movable reports whether a group's policy allows its instances to move: to run twice for a moment, and on another
-// node.
+// movable reports whether a group's policy allows its instances to move. A moving instance runs twice for a moment, and
+// then only on another node.
 func movable(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever &&
 		spec.Eviction.Order == model.OrderSurge
 }
 
-// use returns how full a node's memory would be with that many more bytes, in hundredths of a percent.
+// use returns how full a node's memory would be with this many more bytes, in hundredths of a percent.
 func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// unloadOverused moves instances off overused nodes until none is overused. The fullest node comes first. It returns
-// false if no more moves may begin.
+// unloadOverused moves instances off overused nodes, the fullest node first. It leaves a node when the node is no
+// longer overused, or no further move off it may begin. It returns false if no more moves may begin anywhere.
 func (b *balancer) unloadOverused() bool {
 	var over []*load
 	for _, l := range b.loads {
@@ -142,8 +145,8 @@ func (b *balancer) unloadOverused() bool {
 	return true
 }
 
-// bestOff returns the move that relieves a node. It prefers instances of the least important class, and the largest of
-// them. A move that has to wait is returned only if there is no other.
+// bestOff returns the move that relieves a node best; nil if there is none. It prefers instances of the least important
+// class, and the largest of them. It returns a move that has to wait only if there is no other.
 func (b *balancer) bestOff(from *load) *move {
 	p := b.p
 	var all []*fsm.Instance
@@ -177,8 +180,9 @@ func (b *balancer) bestOff(from *load) *move {
 	return later
 }
 
-// off returns the best move of one instance off an overused node; nil if there is none. The move must gain enough. It
-// must neither make the target overused nor meet the group's preferences less well.
+// off returns the best move of one instance off an overused node; nil if there is none. The move must gain enough and
+// give the instance a less loaded node. It must neither make the target overused nor meet the group's preferences less
+// well.
 func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	g := b.view(inst.Group)
 	f := b.p.fieldOf(g, inst.Version)
@@ -193,7 +197,7 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 		gain := from.use(0) - after
 		room := from.view.node.Allocatable().MemoryBytes
 		there := to.view.node.Allocatable().MemoryBytes
-		// The sum of squared uses, each weighted by the size of its node, falls: 2 gain > size/room - size/there.
+		// The sum of squared uses, each weighted by the size of its node, falls if 2 gain > size/room - size/there.
 		falls := 2*gain > size/max(room/full, 1)-size/max(there/full, 1)
 		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 ||
 			b.loadGain(f, inst, from, to) <= 0 ||
@@ -206,13 +210,14 @@ func (b *balancer) off(inst *fsm.Instance, from *load) *move {
 	return best
 }
 
-// show returns a move in the form that people are shown.
+// show returns a move in the form that is shown to people, without a blocker.
 func (b *balancer) show(inst *fsm.Instance, to *load, cause model.Cause, gain int64) fsm.Move {
 	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID,
 		Cause: cause, Gain: int(gain)}
 }
 
-// view returns the view of a group at rest; nil if other changes go on in the group, or if it can't be moved.
+// view returns the view of a group at rest; nil if other changes go on in the group, or if its instances can't be
+// moved.
 func (b *balancer) view(id model.GroupID) *groupView {
 	if b.busy[id] {
 		return nil
@@ -238,7 +243,7 @@ func (b *balancer) view(id model.GroupID) *groupView {
 }
 
 // eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until
-// visit returns false.
+// visit returns false. It takes at most targetsSeen nodes, and skips those that the group must avoid.
 func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	var back []*nodeView
 	for len(back) < targetsSeen {
@@ -256,7 +261,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	}
 }
 
-// checkMove records in a move what it has to wait for, and returns it.
+// checkMove records in a move what the move has to wait for, and returns it.
 func (b *balancer) checkMove(m *move) *move {
 	s := b.p.state()
 	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
@@ -264,20 +269,22 @@ func (b *balancer) checkMove(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
-		// a rate leaves moves only part of what it allows; that part grows when a stop leaves the window
+		// Moves may use only part of a rate. That part grows when an earlier stop leaves the rate's window.
 		if refusal.Code == model.CodeBudgetRate {
 			b.p.wakeForRate(m.inst.Group)
 		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // the move that is shown instead may wait without a known end
+	if m.at > b.p.in.Now && m.at != model.Never { // needed if another move, without a known end, is shown instead
 		b.p.plan.wakeAt(m.at)
 	}
 	return m
 }
 
-// begin plans a move, or records what it waits for. It returns false if no other move may begin now either.
+// begin plans a move, or records what the move waits for. It returns false if no other move may begin now either. If an
+// operator asked for moves, it still returns true until movesShown moves are listed, so that the operator sees more of
+// them.
 func (b *balancer) begin(m *move) bool {
 	p := b.p
 	b.busy[m.inst.Group] = true
@@ -300,7 +307,8 @@ func (b *balancer) begin(m *move) bool {
 	return !limited || p.in.Rebalance && len(p.moves) < movesShown
 }
 
-// try plans a move. The eviction of the instance and the placement of its successor succeed or fail together.
+// try plans a move and returns the refusal of the draft. The eviction of the instance and the placement of its
+// successor succeed or fail together.
 func (b *balancer) try(m *move) *model.Error {
 	p, inst := b.p, m.inst
 	g := &groupView{id: inst.Group}

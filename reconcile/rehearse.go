@@ -9,36 +9,35 @@ import (
 
 const (
 	rehearsedSteps = 400 // number of decisions after which a rehearsal gives up
-	// after this many waits in a row without a change nothing more will happen; each wait is eight times as long as the
-	// last
+	// A rehearsal is over after this many waits in a row without a change. Each wait is eight times as long as the last.
 	rehearsedIdle = 6
-	idleAtFirst   = 2 * model.Second
+	idleAtFirst   = 2 * model.Second // length of the first wait
 )
 
 // rehearsal plays a drain to its end on a copy of the state. Its simulated agents do at once what they are asked, and
-// every instance that starts becomes ready. So a forecast shows only what happens if nothing else changes.
+// every instance that starts becomes ready. So a forecast shows what happens if nothing else changes.
 type rehearsal struct {
 	in    Input
 	start fsm.State // the state before the drain
 	fates map[model.InstanceID]*fate
-	lasts map[model.NodeID]*pass // by node: the last decision in which its drain was under way
-	goes  map[model.NodeID]bool  // by node: whether its drain was under way before the latest decision
-	first *pass
-	quiet bool       // nothing more will happen, so the fates are final
-	began model.Time // when the drain starts
-	took  pace       // how long real agents would take for the work that is done at once here
+	lasts map[model.NodeID]*pass // by node: the last decision in which its part of the drain was under way
+	goes  map[model.NodeID]bool  // by node: whether its part of the drain was under way at the latest decision
+	first *pass                  // the first decision
+	quiet bool                   // nothing more will happen, so the fates are final
+	began model.Time             // when the drain starts
+	took  pace                   // how long real agents would take for the work that is done at once here
 	queue agentQueue
 }
 
-// fate is what became of an instance that was on a node of the drain.
+// fate is what became of an instance on a node of the drain.
 type fate struct {
-	gone   bool         // its stop began
-	surged bool         // its replacement existed before its stop began
-	target model.NodeID // node where the slot's next instance was placed, if that was before the node's drain ended
-	after  model.Duration
+	gone   bool           // its stop began
+	surged bool           // its replacement existed before its stop began
+	target model.NodeID   // node where the slot's next instance was placed, if that was before the node's drain ended
+	after  model.Duration // estimated time from the start of the drain until the instance has stopped
 }
 
-// rehearse plays the drain that the commands in begin start. It records the fates of the instances in the list about.
+// rehearse plays the drain that the commands in begin start. It records the fates of the instances in about.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
 	r := &rehearsal{in: in, start: in.State, fates: map[model.InstanceID]*fate{}, lasts: map[model.NodeID]*pass{},
 		goes: map[model.NodeID]bool{}, began: in.Now, took: newPace()}
@@ -64,7 +63,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
-		case plan.rated != model.Never: // the time when this continues is known
+		case plan.rated != model.Never: // a rate refuses a stop now, and it is known when it will not
 			r.in.Now = r.untilDeadline(min(plan.rated, max(plan.changes, r.in.Now.Add(wait))))
 			wait = min(wait*8, model.Hour)
 			continue
@@ -79,14 +78,15 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	return r
 }
 
-// beganAsAsked reports whether the rehearsal's first decision was made as if all nodes began at once. Then a forecast
-// needn't make that decision again, which saves half its cost for one node.
+// beganAsAsked reports whether the rehearsal's first decision is also the one that a forecast needs: all nodes begin at
+// once, and actuation was not paused. Then a forecast needn't make that decision again, which saves half its cost for
+// one node.
 func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
 
-// next returns when to decide again. That is after wait, but not before the last decision asked for, and not after the
-// drain's next deadline.
+// next returns when to decide again: after wait, or at wake if that is later, but at the drain's next deadline at the
+// latest.
 func (r *rehearsal) next(wait model.Duration, wake model.Time) model.Time {
 	next := r.in.Now.Add(wait)
 	if wake != model.Never {
@@ -140,7 +140,7 @@ func (r *rehearsal) decide() *planner {
 	return &p.plan
 }
 
-// watch records what has become of the instances in the list about.
+// watch records what has become of the instances in about.
 func (r *rehearsal) watch(about []*fsm.Instance) {
 	for _, old := range about {
 		f := r.fates[old.ID]
@@ -158,7 +158,8 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 	}
 }
 
-// work does the queued work of every agent whose node is neither offline nor silent.
+// work does the queued work of every agent whose node is neither offline nor silent, and advances the time by what that
+// takes.
 func (r *rehearsal) work() {
 	before := r.in.State
 	for id, all, ok := r.queue.take(""); ok; id, all, ok = r.queue.take(id) {
@@ -206,7 +207,7 @@ func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	return []model.InstanceStatus{next}
 }
 
-// readied returns the status of an instance that becomes ready. A member of a replicated group is then in sync.
+// readied returns the status of an instance that becomes ready. A member of a replicated group is in sync then.
 func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) model.InstanceStatus {
 	status.Observed, status.Reason = model.ObservedReady, ""
 	if _, member := r.in.State.MemberOf(inst); member {
@@ -216,7 +217,8 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 }
 
 // settled corrects a forecast by what the rehearsal showed: whether the blocker passes, and what happens first. One
-// decision alone can't show that.
+// decision alone can't show that. The forecast stays as it is if the rehearsal did not come to rest, or if it shows
+// nothing about the instance, for example because the node is offline.
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
@@ -246,11 +248,11 @@ func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forec
 	return out
 }
 
-// stuck returns the forecast for an instance that is still there when the drain can't go on.
+// stuck returns the forecast for an instance that is still on its node when the drain can't go on.
 func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	b, blocked := f.rehearsal.blocker(inst)
 	if !blocked {
-		return out // it stays and blocks nothing
+		return out // the instance stays and blocks nothing
 	}
 	if out.Blocker == nil || out.Blocker.Code != b.Code {
 		out.Blocker = &b
@@ -277,7 +279,7 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	return p, drainPart{drain, part, n}, true
 }
 
-// blocker returns why an instance is still there when the drain can't go on.
+// blocker returns why an instance is still on its node when the drain can't go on; false if it blocks nothing.
 func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {
@@ -290,7 +292,8 @@ func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	return p.blockerOf(&d, now)
 }
 
-// kept lists the copies that keep a node's drain from ending and that no instance uses any more.
+// kept returns a blocker for each copy that keeps a node's drain from ending and that no instance uses any more. It
+// returns none if the node is drained.
 func (r *rehearsal) kept(node model.NodeID) []model.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)

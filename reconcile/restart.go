@@ -9,19 +9,19 @@ import (
 
 const (
 	retryDelay = 5 * model.Second // delay before the second replacement in a row; doubled for each further one
-	retryMax   = model.Hour
+	retryMax   = model.Hour       // longest delay, unless the interval of the reschedule block is longer
 )
 
-// retry says when a group may replace a failed instance again. As long as the limit of the reschedule block is not
-// reached, the delay is short and grows. After that, the instance stays failed, so that people see it. It is tried
-// again after the block's interval, which doubles as well (P26).
+// retry says when a group may replace a failed instance again. Up to the attempts of the reschedule block, the delay is
+// short and grows. After that, the instance stays failed for the block's interval, so that people see it. The interval
+// then doubles with each further failure (P26).
 type retry struct {
-	at       model.Time
-	failures int // recorded failures of the version; kept for half an hour, or for the interval if longer
-	limited  bool
+	at       model.Time // when the next replacement is due; 0 means at once
+	failures int        // failures of the version; kept for half an hour, or for the interval if longer
+	limited  bool       // there are more failures than attempts
 }
 
-// retryOf counts the failures of a version: recorded ones, and instances that are overdue now. If node is given, only
+// retryOf counts the failures of a version: recorded ones, and instances that are overdue now. If node is not "", only
 // failures on that node count. Each node of a system group is counted separately.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
@@ -57,7 +57,8 @@ type retryKey struct {
 	node    model.NodeID
 }
 
-// overdueSince lists the start deadlines of all overdue instances of a version that never became ready.
+// overdueSince lists the start deadlines of instances of a version that are overdue now. If node is not "", only
+// instances on that node count.
 func (p *pass) overdueSince(g *groupView, version uint64, node model.NodeID) []model.Time {
 	var times []model.Time
 	for _, slot := range g.open {
@@ -81,7 +82,8 @@ func doubled(d model.Duration, n int) model.Duration {
 	return d
 }
 
-// mayRetry reports whether a failed instance of a version may be replaced now. If not, the reason is recorded for old.
+// mayRetry reports whether old, a failed instance, may be replaced now by an instance of the version. If not, it
+// records the reason.
 func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	node := model.NodeID("")
 	if g.system() {

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// replaceable reports whether the gates of a group's replacement allow another member to take over from a member that
-// is down. If not, it records the reason.
+// replaceable reports whether the gates of a group's replacement let another member take over from a member that is
+// down. If not, it records the reason. It returns true if there are no such gates.
 func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	if g.spec.Replacement.Mode != model.ModeWhen {
 		return true
@@ -27,9 +27,10 @@ func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	return false
 }
 
-// afterLeaving adjusts the need of a slot to the group's role, if the slot's last instance left for a cause outside its
-// job. If the group is never replaced elsewhere, the next instance starts on the same node. If it is replaced under
-// conditions and the node went offline, the slot waits for the conditions. The result is nil if the slot has to wait.
+// afterLeaving adjusts the need of a slot to the group's role, if the slot's last instance had the same version and
+// left for a cause outside its job. If the group is never replaced elsewhere, the next instance starts on the same
+// node, once that is eligible. If the group is replaced under conditions and the node went offline, the slot waits for
+// the conditions. The result is nil if the slot has to wait.
 func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	last := slot.last
 	if last == nil || g.system() || last.Version != n.version {
@@ -63,14 +64,14 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// keepVacant records why an empty slot gets no instance.
+// keepVacant records why an empty slot gets no instance now.
 func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *model.Error) {
 	p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: refusal.Code, message: refusal.Message})
 	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
 }
 
-// ofMembers reports whether a code depends on facts of members. Those may change by themselves or through work on the
-// members.
+// ofMembers reports whether refusals with this code depend on facts of members. Such facts may change by themselves or
+// through work on the members.
 func ofMembers(code model.Code) bool {
 	switch code {
 	case model.CodeIsLeader, model.CodeNotDrained, model.CodeNoInSyncFollower, model.CodeQuorumNotHealthy,
@@ -80,8 +81,9 @@ func ofMembers(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
-// hooked returns the facts of an instance after its before_stop hook succeeded. Its own gates then hold. If it was the
-// leader, another ready member becomes the leader.
+// hooked returns the facts of an instance after its before_stop hook succeeded: they satisfy its own gates. If the
+// instance was the leader, another ready member becomes the leader. Without a hook or gates, the facts stay as they
+// are.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
 	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -106,7 +108,7 @@ func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	return facts
 }
 
-// elect makes the first other ready member of the group its leader.
+// elect makes a ready member of the group other than the given one the leader.
 func (r *rehearsal) elect(instead *fsm.Instance) {
 	for other := range r.in.State.InstancesOf(instead.Group) {
 		if other.ID == instead.ID || !other.Ready() {

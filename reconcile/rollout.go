@@ -12,7 +12,7 @@ import (
 )
 
 // rollNeeds lists the instances of a new version that may be made now beside the old ones: first the canaries, then at
-// most max_surge at a time.
+// most max_surge at a time. It returns nil if the group is not rolling or stops old instances first.
 func (p *pass) rollNeeds(g *groupView) []*need {
 	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
 		return nil
@@ -37,8 +37,9 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots that another version holds and that only a rollout changes. Slots that are being prepared
-// come first, then slots on nodes to be emptied (P28), then slots whose holder is not ready. All of them are in g.open.
+// rollable lists the slots whose holder has an old version and that only a rollout changes. Slots whose holder's stop
+// is being prepared come first, then slots on nodes to be emptied (P28), then slots whose holder is not ready. All of
+// them are in g.open.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -92,8 +93,8 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated returns the number of slots below the given one where the successor has an old version, like the holder.
-// Such a successor is replaced by one of the group's version later.
+// outdated returns the number of slots below the given one whose holder and successor both have an old version. Such a
+// successor is later replaced by one of the group's version.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -109,8 +110,8 @@ func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 	return inst != nil && p.takesOver(g, inst) && p.reached(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
-// available returns the number of slots with a ready instance. An instance of the new version counts once it is
-// healthy.
+// available returns the number of slots with a ready instance that takes part in the rollout. An instance of the new
+// version counts once it is healthy.
 func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -125,8 +126,8 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops instances that a new version replaces. With stop-first, or if some instances may be unavailable, it
-// stops as many as that allows. Otherwise it stops those whose replacements are healthy.
+// stopRolled stops instances that a new version replaces. If the group stops first, or some of its instances may be
+// unavailable, it stops as many as that allows. Otherwise it stops those whose replacements are healthy.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
@@ -141,7 +142,7 @@ func (p *pass) stopRolled() {
 	}
 }
 
-// behind reports whether a slot's holder has another version than the group.
+// behind reports whether a slot's holder has a version other than the group's.
 func (g *groupView) behind(slot *slotView) bool {
 	return slot.holder != nil && slot.holder.Version != g.row.Version
 }
@@ -180,8 +181,8 @@ func (p *pass) rollStops(g *groupView) {
 	}
 }
 
-// finishRoll stops the old instance of a slot once the new one is healthy. If the new one is a canary, it waits until
-// that is promoted.
+// finishRoll stops the old instance of a slot once the new one is healthy. While the group's canaries are not promoted,
+// it stops none.
 func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {
@@ -195,7 +196,7 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	}
 }
 
-// portsInPlace reports whether the static ports of a new version would be free on a node without the old instance.
+// portsInPlace reports whether the static ports of a new version would be free on a node if the old instance were gone.
 func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 	for _, port := range f.spec.Ports {
 		if port.Static == 0 {
@@ -210,7 +211,7 @@ func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 }
 
 // roomAfter reports whether an instance of the new version would fit: on the old instance's node without that instance,
-// or on another node now.
+// or on another node now. If not, it records why.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, leaveRolled, urgentRoll)
 	n.version = g.row.Version

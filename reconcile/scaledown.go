@@ -8,14 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// scaleDown stops as many slots as the group has above its count, the most dispensable instances first.
+// scaleDown stops the instances of as many slots as the group has above its count. In a group with volumes, these are
+// the highest slots. In other groups, they are those with the most dispensable instances.
 func (p *pass) scaleDown(g *groupView) {
 	excess := g.held() - g.row.Count
 	if excess <= 0 {
 		return
 	}
 	held := slices.DeleteFunc(slices.Clone(g.slots()), func(v *slotView) bool { return v.holder == nil })
-	if len(g.spec.Volumes) > 0 { // data is tied to slots: the highest slots are stopped
+	if len(g.spec.Volumes) > 0 { // data is tied to slots
 		slices.SortStableFunc(held, func(a, b *slotView) int { return cmp.Compare(b.n, a.n) })
 	} else {
 		slices.SortStableFunc(held, func(a, b *slotView) int { return p.dispensable(g, a.holder, b.holder) })
@@ -34,10 +35,10 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// compareWorth orders instances for scale-down. It puts those first that are stopped first: failed or lost ones, those
-// prepared for a stop, starting ones, and other unready ones. Then come those on nodes to be emptied, those that no
-// gate of their role protects, and older versions. If the rollout of the group's version has failed, instances of that
-// version come before other versions.
+// compareWorth orders instances for scale-down. Those to be stopped first are failed or lost ones, those prepared for a
+// stop, starting ones, and other unready ones. Then come those on nodes to be emptied, those that no gate of their role
+// protects, and older versions. If the rollout of the group's version has failed, instances of that version come before
+// other versions.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(
@@ -56,8 +57,8 @@ func isStarting(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
-// balance reorders slots of equal worth, so that the group stays most evenly spread after the first excess slots of
-// held are stopped. held is in order of worth. With the algorithm binpack, only the domains of a spread count.
+// balance reorders slots of equal worth, so that the group stays most evenly spread when the first excess slots of held
+// are stopped. The slots in held are in order of worth. With the algorithm binpack, only the domains of a spread count.
 func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	if excess >= len(held) {
 		return
@@ -66,7 +67,7 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	alike := func(v *slotView) bool { return p.compareWorth(g, v.holder, last) == 0 }
 	from := slices.IndexFunc(held, alike)
 	if from >= excess || p.in.State.Settings.Algorithm == "binpack" && len(g.spec.Spreads) == 0 {
-		return // all slots of equal worth are stopped, or only age decides
+		return // all slots of this worth stay, or only age decides
 	}
 	to := excess
 	for to < len(held) && alike(held[to]) {

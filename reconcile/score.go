@@ -2,7 +2,7 @@ package reconcile
 
 import "github.com/outspan/outspan/fsm"
 
-// Weights of the soft rules, in points. How full a node is counts at most full points.
+// Weights of the soft rules, in points. The use of a node counts at most full points.
 const (
 	full          = 10_000
 	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
@@ -14,7 +14,7 @@ const (
 )
 
 // score returns how good a node is for one more instance; greater is better. It leaves out the score for spreads, which
-// the whole domain shares.
+// all nodes of a domain share.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
 	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
@@ -24,12 +24,13 @@ func (f *field) score(c *candidate) int64 {
 	return score
 }
 
-// use returns the score for how full the node would be. The algorithm spread prefers empty nodes, binpack full ones.
+// use returns the score for how full the node would be with one more instance. The algorithm spread prefers empty
+// nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
 	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
-// useOf is use for the given memory and CPU.
+// useOf returns the score for a node that holds the given memory and CPU.
 func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
@@ -85,7 +86,7 @@ func (f *field) constantBonus(v *nodeView) int64 {
 type domain struct {
 	heap candidates
 	rest []ranked // not yet scored, the best node first
-	used int64    // number of the group's instances in domains that share a value, once for each value
+	used int64    // instances of the group in domains that share a value with this one, once for each such value
 }
 
 // countSpread adds delta instances on a node to the counts of all domains that share a value with it.
@@ -116,7 +117,7 @@ type candidate struct {
 	moves int32  // value of the view's moves when the node was scored
 }
 
-// candidates is a heap. The best score comes first; among equal ones the smallest tie, then the smallest id.
+// candidates is a heap. The best score comes first; among equal ones the smallest tie, then the lowest position.
 type candidates []candidate
 
 func (c candidates) better(i, j int) bool {

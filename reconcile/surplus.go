@@ -8,7 +8,7 @@ import (
 )
 
 // stopSurplus stops instances that are not wanted any more: instances of stopped jobs and removed groups, instances
-// above the count, and one of two instances in a slot that needs only one.
+// above the count or where a system group may not run, and one of two instances in a slot that needs only one.
 func (p *pass) stopSurplus() {
 	for _, g := range p.groups {
 		if g.system() && g.row.Count > 0 {
@@ -27,7 +27,8 @@ func (p *pass) stopSurplus() {
 	}
 }
 
-// stop begins a stop or its preparation. It reports whether the stop has begun, and records a refusal.
+// stop begins the stop of an instance, or its preparation. It returns true only if the stop itself has begun. It
+// records a refusal and plans another try.
 func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 	return p.stopStage(inst, cause, by) == stageBegun
 }
@@ -36,7 +37,7 @@ func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage
 	return p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 }
 
-// stopWith is stopStage for a given command.
+// stopWith begins the stop that a command describes, or its preparation. It records a refusal and plans another try.
 func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	stage, refusal := p.stopAs("instance/"+string(inst.ID), c)
 	if refusal != nil {
@@ -50,8 +51,8 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound returns whether the gates of its role, such as !self.leader, protect an instance: 0 if not, 1 if the facts are
-// unknown, 2 if a gate is closed.
+// bound reports whether the gates of its role, such as !self.leader, protect an instance. It returns 0 if they don't, 1
+// if the facts are unknown, and 2 if the role refuses its eviction.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -86,9 +87,9 @@ func (p *pass) leaving(inst *fsm.Instance) bool {
 	return n == nil || n.Intent == model.IntentDraining || n.Intent == model.IntentDisabled
 }
 
-// settlePair leaves a slot that has two instances with one, if that can happen now. A failed holder is stopped. A
-// holder that is lost or never became ready is stopped once its successor can take over. If the reason for the
-// successor is gone, the more dispensable of the two is surplus (L14).
+// settlePair stops one of the two instances in a slot, if that can happen now. A failed holder is stopped. A lost
+// holder is stopped once its successor can take over. A holder that did not become ready in time is stopped once its
+// successor is ready. If the reason for the successor is gone, the more dispensable of the two is surplus (L14).
 func (p *pass) settlePair(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	switch w := p.leaveReasonOf(g, holder); w {
@@ -110,14 +111,15 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopsForPerson reports whether an instance will stop because a person asked for it. If it is no member of a
-// replicated group, its successor then takes over.
+// stopsForPerson reports whether an instance will stop because a person requested it. Its successor then takes over,
+// unless it is a member of a replicated group.
 func stopsForPerson(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser
 }
 
 // stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
-// stopped, unless only the replacement is ready.
+// stopped, unless only the replacement is ready. In a replicated group, it first waits for the copy that the
+// replacement has begun to build (L14).
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
@@ -142,7 +144,7 @@ func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	}
 }
 
-// handOver makes the successor the holder once the stop of the old holder has begun.
+// handOver makes the successor the holder, after the stop of the old holder has begun.
 func (v *slotView) handOver(p *pass) {
 	gone := p.instance(v.holder.ID)
 	v.leaving, v.last = append(v.leaving, gone), gone
