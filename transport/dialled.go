@@ -37,7 +37,7 @@ func (o *outward) Close() error {
 	return o.Conn.Close()
 }
 
-// closeIf closes the connections for which wrong returns true, and returns how many they are.
+// closeIf closes the connections for which wrong returns true, and returns their number.
 func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
 	d.mu.Lock()
 	var list []*outward

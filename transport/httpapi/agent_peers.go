@@ -61,8 +61,8 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 }
 
 // unknownPeers returns the groups of a request that have an instance on q.Node and a list newer than the agent's. If
-// never is true, it returns only groups whose list the agent never got. If a restore has raised the agent's incarnation
-// above this server's, it returns none.
+// never is true, it returns only groups whose list the agent never got. If this server's state is from before a restore
+// that the agent knows of, it returns none.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
 		return nil

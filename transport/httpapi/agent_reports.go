@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits of one agent's reports, so that no agent can overload the leader. An agent sends at most one report every 30
-// ms, with changes only. 500 instances whose facts change every second take about 100 KB a second.
+// Limits of one agent's reports, so that no agent can overload the leader. An agent sends only changes, and at most one
+// report every 30 ms. 500 instances whose facts change every second take about 100 KB a second.
 const (
 	reportBytesPerSecond = 512 << 10
 	reportBytesAtOnce    = 8 << 20

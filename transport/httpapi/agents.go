@@ -148,10 +148,10 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: without randomness, the runtime ends the process
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the others, so they need not be logged
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the rest, so it need not be logged
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape,
 		Seen: q.Seen, Refused: q.Refused}
-	// An agent repeats its registration until it succeeds. Refused registrations must not fill the log.
+	// An agent repeats its registration until it succeeds, so refused registrations must not fill the log.
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil {
 		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)

@@ -11,7 +11,7 @@ import (
 // Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents. Without a
 // delay, each would get one change and at once ask again for the next one. A change of a service wakes every agent.
 const (
-	delayAtOnce   = 64 // answers that are sent at once, per delay
+	delayAtOnce   = 64 // answers that are not delayed, in each period of one delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
