@@ -11,13 +11,14 @@ import (
 )
 
 // Register registers this agent's node. If it succeeds, the registration is committed. It blocks as Caller.Send does.
-// Codes: node_taken, name_taken, invalid, forbidden, stale, rate_limited, and those of Caller.Send.
+// Codes: node_taken, name_taken, conflict, invalid, forbidden, stale, rate_limited, and those of Caller.Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
 	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
 }
 
 // Report sends observations. If it succeeds, they are committed. It blocks as Caller.Send does. Codes: stale for an
-// older epoch, not_found for a node that must register, and those of Caller.Send.
+// older epoch, not_found for a node that must register, not_caught_up, forbidden, rate_limited, and those of
+// Caller.Send.
 func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {
 	return askAgent[ReportReply](ctx, c, CallReport, r, 0)
 }
@@ -64,7 +65,7 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 // PathPeer is the path prefix of the questions that servers ask each other. The question's name follows it.
 const PathPeer = "/v1/peer/"
 
-// PathPeerRelay is where a server forwards its agents' calls to the leader.
+// PathPeerRelay is the path to which a server forwards its agents' calls to the leader.
 const PathPeerRelay = PathPeer + "relay"
 
 // PeerClient calls other servers with this server's certificate. It is safe for many goroutines.

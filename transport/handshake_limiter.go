@@ -13,10 +13,13 @@ import (
 // handshakes. So handshakes that have begun are finished first. A handshake that still waits for its first turn has
 // cost nothing.
 type handshakeLimiter struct {
-	mu        sync.Mutex
-	free      int
-	finishing []chan struct{} // wait for a further turn; the oldest is served first
-	beginning []chan struct{} // wait for their first turn; the newest is served first: the oldest has the least time left
+	mu   sync.Mutex
+	free int
+	// finishing has the handshakes that wait for a further turn. The oldest gets the next turn.
+	finishing []chan struct{}
+	// beginning has the handshakes that wait for their first turn. The newest gets the next turn, because the oldest has
+	// the least time left.
+	beginning []chan struct{}
 }
 
 func newHandshakeLimiter(n int) *handshakeLimiter { return &handshakeLimiter{free: max(1, n)} }
