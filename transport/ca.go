@@ -19,14 +19,15 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Lifetimes, and how far a certificate's start lies in the past, so that a machine with a slow clock accepts it.
+// The default lifetimes. backdate is how far a certificate's start lies in the past, so that a machine with a slow
+// clock accepts the certificate.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour
 	backdate       = 5 * time.Minute
 )
 
-// Authority is a certificate authority of one cluster, with its key. It is safe for many goroutines.
+// Authority is the certificate authority of one cluster, with its private key. It is safe for many goroutines.
 type Authority struct {
 	cluster string
 	cert    *x509.Certificate
@@ -38,15 +39,15 @@ type CertRequest struct {
 	Role Role
 	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@".
 	Name string
-	// Hosts are further DNS names and IP addresses of a server or agent. outspan's own clients need none; browsers and
-	// curl do. localhost and the loopback addresses are always included.
+	// Hosts are further DNS names and IP addresses of a server or agent. outspan's own clients don't need them, but
+	// browsers and curl do. localhost and the loopback addresses are always included.
 	Hosts []string
-	// TTL is the lifetime; default DefaultCertTTL, or the CA's remaining lifetime if that is less. A TTL that would
-	// outlive the CA is refused.
+	// TTL is the lifetime; default DefaultCertTTL, or the CA's remaining lifetime if that is shorter. A TTL longer than
+	// the CA's remaining lifetime is refused.
 	TTL time.Duration
 }
 
-// NewAuthority makes a CA in memory. ttl 0 means DefaultCATTL. Errors: invalid.
+// NewAuthority makes a CA in memory. A ttl of 0 means DefaultCATTL. Errors: invalid.
 func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
 	if !pki.ValidCluster(cluster) {
 		return nil, model.Refuse(model.CodeInvalid, "cluster name %q is not usable", model.Clip(cluster)).
@@ -81,7 +82,7 @@ func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
 	return &Authority{cluster: cluster, cert: cert, key: key}, nil
 }
 
-// parseAuthority reads a CA back from PEM.
+// parseAuthority reads a CA from PEM. It refuses a CA that outspan did not make, and an expired one.
 func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -112,13 +113,13 @@ func authorityCluster(cert *x509.Certificate) (string, bool) {
 // Cluster returns the name of the cluster whose certificates this CA issues.
 func (a *Authority) Cluster() string { return a.cluster }
 
-// NotAfter returns when the CA, and everything it issued, expires.
+// NotAfter returns when the CA expires. No certificate that it issued is valid for longer.
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 
 // PEM returns the CA's certificate, without its key.
 func (a *Authority) PEM() []byte { return encodeCert(a.cert) }
 
-// Issue makes a key and a certificate, both as PEM. Errors: invalid.
+// Issue makes a key and a certificate for that key, both as PEM. Errors: invalid.
 func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 	template, err := a.template(r)
 	if err != nil {
@@ -181,8 +182,9 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 	return now.Add(r.TTL), nil
 }
 
-// addHosts makes the certificate fit to answer connections. It leaves out cli certificates: they can't pose as a server
-// even if a check of the role were missing.
+// addHosts lets a server or agent use the certificate for incoming connections, and refuses hosts for a cli
+// certificate. It adds nothing to a cli certificate, which therefore can't pose as a server even if a check of the role
+// were missing.
 func addHosts(t *x509.Certificate, r CertRequest) error {
 	if !r.Role.Listens() {
 		if len(r.Hosts) > 0 {
@@ -212,7 +214,7 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 	return nil
 }
 
-// validHost allows a DNS name whose first label may be the wildcard. A label is written like the name of a cluster.
+// validHost reports whether s is a DNS name. Its first label may be "*". Labels may contain underscores.
 func validHost(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -242,10 +244,10 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.S
 	return cert, nil
 }
 
-// serial returns 127 random bits: positive, and practically never the same twice.
+// serial returns a positive random number of 127 bits, which practically never repeats.
 func serial() *big.Int {
 	var b [16]byte
-	rand.Read(b[:]) // never fails: the runtime ends the process if there is no randomness
+	rand.Read(b[:]) // never fails: without randomness, the runtime ends the process
 	b[0] &= 0x7f
 	return new(big.Int).SetBytes(b[:])
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentCodec is the encoder and the decoder of the agents' protocol. It is immutable and safe for many goroutines.
+// agentCodec holds the encoder and the decoder of the agents' protocol. It is immutable and safe for many goroutines.
 var agentCodec = newAgentCodec()
 
 func newAgentCodec() (c struct {
@@ -28,11 +28,11 @@ func newAgentCodec() (c struct {
 	return c
 }
 
-// EncodeCBOR writes a value of the agents' protocol: core deterministic, integer keys.
+// EncodeCBOR encodes a message of the agents' protocol. Equal values get equal bytes (Core Deterministic Encoding).
 func EncodeCBOR(v any) ([]byte, error) { return agentCodec.enc.Marshal(v) }
 
-// DecodeCBOR reads a value of the agents' protocol. It is strict: it refuses unknown fields, duplicate keys, indefinite
-// lengths and bytes after the value, and it bounds the nesting. Code: invalid.
+// DecodeCBOR decodes a message of the agents' protocol. It is strict: it refuses unknown fields, duplicate keys, tags,
+// indefinite lengths, and bytes after the value. It limits the nesting and the number of elements. Code: invalid.
 func DecodeCBOR(data []byte, v any) error {
 	if err := agentCodec.dec.Unmarshal(data, v); err != nil {
 		return model.Refuse(model.CodeInvalid, "the message can't be decoded: %v", err).

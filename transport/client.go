@@ -13,27 +13,28 @@ import (
 
 // ClientConfig configures a Client: the servers' addresses and the caller's identity.
 type ClientConfig struct {
-	// Addresses are tried in order, the last one that answered first: https://host:port or unix:///path. Required.
+	// Addresses of servers: https://host:port or unix:///path. At least one is required. A call tries them in order,
+	// beginning with the address that answered last.
 	Addresses []string
 	// Credentials are required for https.
 	Credentials *Credentials
 	// ServerName replaces the DNS name that the servers' certificates must have; see Dialer.
 	ServerName string
-	// RetryFor is how long a call is repeated while the servers change leaders; default 10 s, negative: not at all. A call
-	// always ends with its context.
+	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while the
+	// outcome is unknown. Default 10 s; a negative value means not at all. The call's context limits it too.
 	RetryFor time.Duration
-	// Dial opens the connection below TLS; default net.Dialer. For a unix address network is "unix".
+	// Dial opens the connection below TLS; default net.Dialer. For a unix address, the parameter network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client makes an agent's calls to the servers, and the calls of package client, both with retries. It is safe for many
-// goroutines.
+// Client calls the servers: an agent's calls by its own methods, and HTTP requests by the embedded Caller. Both are
+// retried. It is safe for many goroutines.
 type Client struct {
 	*reach.Caller
-	lines []*agentLine // one for each server; nil at a unix socket
+	lines []*agentLine // in the order of Servers; nil for a unix socket
 }
 
-// NewClient checks the addresses. It does not connect. Codes: invalid, certificate_invalid.
+// NewClient checks the addresses and opens no connection. Codes: invalid, certificate_invalid.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
 	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Dial: cfg.Dial}
@@ -55,7 +56,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Close closes idle connections. Calls under way continue.
+// Close closes idle connections. Running calls continue.
 func (c *Client) Close() {
 	c.Caller.Close()
 	for _, line := range c.lines {

@@ -10,34 +10,38 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Register registers this agent's node. It blocks until the registration is committed or ctx ends. Codes: name_taken,
-// invalid, forbidden, and those of Send.
+// Register registers this agent's node. If it succeeds, the registration is committed. It blocks as Caller.Send does.
+// Codes: node_taken, name_taken, conflict, invalid, forbidden, stale, rate_limited, and those of Caller.Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
 	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
 }
 
-// Report sends observations. It blocks until they are committed or ctx ends. Codes: stale for an older epoch, not_found
-// for a node that must register, and those of Send.
+// Report sends observations. If it succeeds, they are committed. It blocks as Caller.Send does. Codes: stale for an
+// older epoch, not_found for a node that must register, not_caught_up, forbidden, rate_limited, and those of
+// Caller.Send.
 func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {
 	return askAgent[ReportReply](ctx, c, CallReport, r, 0)
 }
 
-// Assignments waits at most r.Wait for what this agent must run. Codes: not_caught_up, and those of Send.
+// Assignments returns what this agent must run or stop. It waits at most r.Wait for a change. Codes: not_caught_up, and
+// those of Caller.Send.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (Assignments, error) {
 	return askAgent[Assignments](ctx, c, CallAssignments, r, r.Wait)
 }
 
-// Services waits at most r.Wait for the services and their backends. Codes as Assignments.
+// Services returns the services and their backends. It waits at most r.Wait for a change. Codes as for Assignments.
 func (c *Client) Services(ctx context.Context, r ServicesRequest) (Services, error) {
 	return askAgent[Services](ctx, c, CallServices, r, r.Wait)
 }
 
-// Peers waits at most r.Wait for news of groups that have an instance on this agent's node. Codes as Assignments.
+// Peers returns new lists of peers for groups that have an instance on this agent's node. It waits at most r.Wait for a
+// change. Codes as for Assignments.
 func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
 	return askAgent[Peers](ctx, c, CallPeers, r, r.Wait)
 }
 
-// askAgent makes one call of the agents' protocol, to the first server that answers. All calls are idempotent.
+// askAgent makes one call of the agents' protocol and tries the servers in turn. It may repeat the call, because all
+// calls are idempotent.
 func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any,
 	wait model.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)
@@ -58,35 +62,35 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	return answer, err
 }
 
-// PathPeer is where servers ask each other questions; the question's name follows.
+// PathPeer is the path prefix of the questions that servers ask each other. The question's name follows it.
 const PathPeer = "/v1/peer/"
 
-// PathPeerRelay is where a server forwards its agents' calls to the leader.
+// PathPeerRelay is the path to which a server forwards its agents' calls to the leader.
 const PathPeerRelay = PathPeer + "relay"
 
-// PeerClient calls other servers, as a server. It is safe for many goroutines.
+// PeerClient calls other servers with this server's certificate. It is safe for many goroutines.
 type PeerClient struct{ via *reach.HTTPTransport }
 
-// NewPeerClient makes a PeerClient. d needs a server's credentials.
+// NewPeerClient returns a PeerClient. d.Credentials must be a server's.
 func NewPeerClient(d Dialer) *PeerClient {
 	d.Peer = RoleServer
 	return &PeerClient{via: d.HTTPTransport()}
 }
 
-// NewAgentTransport returns a transport for calls of a server or an agent to agents.
+// NewAgentTransport returns a transport with which a server or an agent calls agents.
 func NewAgentTransport(d Dialer) *reach.HTTPTransport {
 	d.Peer = RoleAgent
 	return d.HTTPTransport()
 }
 
-// RoundTrip implements http.RoundTripper, for requests that are forwarded.
+// RoundTrip implements http.RoundTripper. It is used to forward requests.
 func (p *PeerClient) RoundTrip(r *http.Request) (*http.Response, error) { return p.via.RoundTrip(r) }
 
 // Close closes idle connections.
 func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
 
-// AskPeer asks the server at address (host:port) a question and returns its answer. It tries once, until ctx ends.
-// Codes: unreachable, certificate_refused, and those of the answer.
+// AskPeer sends a question to the server at address (host:port) and returns its answer. It makes one attempt and blocks
+// until that has succeeded or failed, or ctx ends. Codes: those of Caller.Send, and those of the answer.
 func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	got, err := reach.To(address, p.via).Send(ctx, reach.Request{
 		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,

@@ -10,20 +10,22 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Dialer opens authenticated connections. The zero value plus Credentials dials TCP. It is safe for many goroutines.
+// Dialer opens authenticated connections. It needs Credentials; all other fields have defaults. It is safe for many
+// goroutines.
 type Dialer struct {
 	Credentials *Credentials
-	// Peer is the role the other end must have; default RoleServer.
+	// Peer is the role that the other end must have; default RoleServer.
 	Peer Role
-	// ServerName replaces the DNS name that the certificate must have, for certificates not made by outspan. The role in
-	// the certificate is still checked.
+	// ServerName replaces the DNS name that the other end's certificate must have. It is for certificates that outspan did
+	// not make. The role in the certificate is still checked.
 	ServerName string
 	// Dial opens the connection below TLS; default net.Dialer. Tests in a synctest bubble return one end of a net.Pipe.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // DialAPI opens a connection for HTTP/2 or HTTP/1.1. It fits http.Transport.DialTLSContext. It blocks until the
-// handshake is done, ctx ends or 5 s have passed. Errors: certificate_refused, not_tls; others are the network's own.
+// handshake is done, ctx ends or 5 s have passed. Codes: certificate_refused, not_tls. Errors of the network are
+// returned unchanged.
 func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	if err != nil {
@@ -32,7 +34,8 @@ func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, er
 	return conn, nil
 }
 
-// DialRaft opens a raft connection, as a server to a server. Blocking and errors as DialAPI.
+// DialRaft opens a raft connection to a server. This process must be a server too, otherwise the code is
+// certificate_refused. It blocks and fails as DialAPI does.
 func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	if me := d.Credentials.Identity(); me.Role != RoleServer {
 		return nil, model.Refuse(model.CodeCertificateRefused, "raft is for servers only: this process is %s", me).
@@ -42,7 +45,7 @@ func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoRaft, "raft")
 }
 
-// DialAgent opens a connection for the calls of an agent. Blocking and errors as DialAPI.
+// DialAgent opens a connection for the calls of an agent to a server. It blocks and fails as DialAPI does.
 func (d Dialer) DialAgent(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoAgent, "the agents' protocol")
 }
@@ -89,14 +92,14 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	}
 	out.proof = conn.ConnectionState().PeerCertificates
 	out.account.enter(out)
-	if !d.Credentials.Trusts(out.proof) { // its CA was removed meanwhile
+	if !d.Credentials.Trusts(out.proof) { // Reload removed the peer's CA during the handshake
 		_ = out.Close()
 		return nil, model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
 	}
 	return conn, nil
 }
 
-// checkPeer fails for a peer other than the expected one.
+// checkPeer refuses a peer whose certificate has a name other than want. If want is empty, it accepts any peer.
 func checkPeer(addr, want string, state tls.ConnectionState) error {
 	if want == "" {
 		return nil

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// dialled holds the open connections that one Credentials opened. The zero value is ready to use. It is safe for many
-// goroutines.
+// dialled holds the open connections that were dialled with one Credentials. The zero value is ready to use. It is safe
+// for many goroutines.
 type dialled struct {
 	mu   sync.Mutex
 	open map[*outward]struct{}
 }
 
-// outward is a connection that this process opened, below TLS. It leaves the account when it is closed.
+// outward is the network connection below TLS that this process dialled. Close removes it from account.
 type outward struct {
 	net.Conn
 	account *dialled
-	proof   []*x509.Certificate // the peer's certificates; set before it enters
+	proof   []*x509.Certificate // the peer's certificates; set before the call of enter
 }
 
 func (d *dialled) enter(o *outward) {
@@ -37,7 +37,7 @@ func (o *outward) Close() error {
 	return o.Conn.Close()
 }
 
-// closeIf closes the connections to peers whose certificates are wrong, and returns how many.
+// closeIf closes the connections for which wrong returns true, and returns their number.
 func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
 	d.mu.Lock()
 	var list []*outward
@@ -48,7 +48,7 @@ func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
 	}
 	d.mu.Unlock()
 	for _, o := range list {
-		_ = o.Close() // its users notice that it ended
+		_ = o.Close() // reads and writes on it fail from now on
 	}
 	return len(list)
 }

@@ -10,11 +10,12 @@ import (
 )
 
 // OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }). The directory holds the
-// gossip key and a CA, whose key every process may use to issue itself a certificate. OpenDir creates what is missing,
-// with modes 0700 and 0600. Any number of processes may do so at once, and all get the same. The caller must then bind
-// loopback only.
+// gossip key, and a CA with its key. Every process may issue itself a certificate with that key. OpenDir creates what
+// is missing. The directory then gets mode 0700, and the keys 0600. Several processes may call OpenDir at once; all get
+// the same CA and gossip key. The caller must bind only loopback addresses.
 //
-// Errors: certificate_invalid (a CA of another cluster, or damaged), gossip_key_invalid, file_error.
+// Errors: invalid (cluster name), certificate_invalid (the CA is damaged, expired or of another cluster),
+// gossip_key_invalid, file_error.
 func OpenDir(dir, cluster string) (*Authority, GossipKey, error) {
 	if cluster == "" {
 		cluster = DefaultCluster
@@ -60,8 +61,8 @@ func openDirAuthority(dir, cluster string) (*Authority, error) {
 	return ca, nil
 }
 
-// checkDir refuses a directory where other users could swap the CA. It accepts an empty directory that was made
-// beforehand, and takes other users' access away.
+// checkDir refuses a directory in which other users could replace the CA. If the directory is empty, checkDir removes
+// other users' access instead.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

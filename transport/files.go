@@ -21,27 +21,27 @@ const (
 	gossipFile = "gossip.key"
 )
 
-// lockWait bounds how long a process waits for another one that makes the files of a directory.
+// lockWait limits how long a process waits for the lock on a directory.
 const lockWait = 10 * time.Second
 
-// CertFiles names the written files.
+// CertFiles holds the paths of a certificate and its key.
 type CertFiles struct{ Cert, Key string }
 
 // CAOptions describes a CA to create.
 type CAOptions struct {
-	// Cluster is the name the certificates will carry; default "outspan".
+	// Cluster is the cluster's name, which all certificates of this CA will contain; default "outspan".
 	Cluster string
 	// TTL is the CA's lifetime; default DefaultCATTL.
 	TTL time.Duration
-	// Force replaces an existing CA: every certificate that it issued is refused from then on.
+	// Force replaces an existing CA. Processes that load the new CA refuse every certificate that the old one issued.
 	Force bool
 }
 
 // DefaultCluster is the cluster name when none is configured.
 const DefaultCluster = "outspan"
 
-// CreateCA writes ca.pem and ca-key.pem (0600) into dir, which is made (0700) if missing. Errors: file_exists,
-// file_error, invalid.
+// CreateCA writes ca.pem and ca-key.pem (mode 0600) into dir, and creates dir (mode 0700) if it is missing. Errors:
+// file_exists, file_error, invalid.
 func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 	if o.Cluster == "" {
 		o.Cluster = DefaultCluster
@@ -66,9 +66,9 @@ func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 	return files, nil
 }
 
-// IssueCert reads the CA in dir and writes <role>-<name>.pem and <role>-<name>-key.pem (0600) beside it. An
-// existing file is replaced only with force. Errors: certificate_invalid (no usable CA), file_exists, file_error,
-// invalid.
+// IssueCert issues a certificate with the CA in dir. It writes <role>-<name>.pem and <role>-<name>-key.pem (mode 0600)
+// into dir, and replaces existing files only if force is true. Errors: certificate_invalid (no usable CA), file_exists,
+// file_error, invalid.
 func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 	base := filepath.Join(dir, string(r.Role)+"-"+r.Name)
 	files := CertFiles{Cert: base + ".pem", Key: base + "-key.pem"}
@@ -116,7 +116,7 @@ func refuseExisting(force bool, files CertFiles) error {
 	return nil
 }
 
-// writeAuthority writes the key first, because a CA exists once its certificate does.
+// writeAuthority writes the key first, because OpenDir expects a complete CA once the certificate exists.
 func writeAuthority(dir string, ca *Authority) error {
 	key, err := encodeKey(ca.key)
 	if err != nil {
@@ -150,7 +150,7 @@ func readAuthority(dir string) (*Authority, error) {
 	return ca, nil
 }
 
-// makeDir makes dir 0700 if it is missing.
+// makeDir creates dir with mode 0700 if it is missing.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fileError("make", dir, err)
@@ -158,8 +158,8 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// locked runs f while this process alone holds the lock on dir. It waits at most lockWait. It locks the directory
-// itself: no lock file is left, and the kernel drops the lock with the process.
+// locked runs f while this process alone holds the lock on dir. It waits at most lockWait for the lock. It locks the
+// directory itself, so no lock file is left. The kernel releases the lock when the process exits.
 func locked(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -190,7 +190,7 @@ func writeFile(path string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return fileError("write", path, err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed after success
+	defer func() { _ = os.Remove(tmp.Name()) }() // does nothing after the rename
 	_, err = tmp.Write(data)
 	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
 	if err == nil {
@@ -221,7 +221,8 @@ func fileError(verb, path string, err error) *model.Error {
 	return e
 }
 
-// bareError drops what os puts before the cause, because the message already names the file.
+// bareError returns the cause without the operation and the path that package os adds. The caller's message already
+// names both.
 func bareError(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()

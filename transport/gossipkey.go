@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// GossipKey encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has it, so its String methods hide it.
+// GossipKey is the key that encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has it, so String and
+// GoString hide it.
 type GossipKey []byte
 
 // String hides the key.
@@ -22,7 +23,7 @@ func (GossipKey) String() string { return "[gossip key]" }
 // GoString hides the key.
 func (GossipKey) GoString() string { return "[gossip key]" }
 
-// Encode returns the key as in a key file: base64, without the newline.
+// Encode returns the key in base64, as in a key file but without the newline.
 func (k GossipKey) Encode() string { return base64.StdEncoding.EncodeToString(k) }
 
 func (k GossipKey) encode() []byte { return []byte(k.Encode() + "\n") }
@@ -30,12 +31,12 @@ func (k GossipKey) encode() []byte { return []byte(k.Encode() + "\n") }
 // NewGossipKey makes a key of 32 random bytes.
 func NewGossipKey() GossipKey {
 	k := make(GossipKey, 32)
-	rand.Read(k) // never fails: the runtime ends the process if there is no randomness
+	rand.Read(k) // never fails: without randomness, the runtime ends the process
 	return k
 }
 
-// CreateGossipKey writes a new key to path (0600). An existing file is replaced only with force. Errors:
-// file_exists, file_error.
+// CreateGossipKey writes a new key to path (mode 0600), and creates missing directories. It replaces an existing file
+// only if force is true. Errors: file_exists, file_error.
 func CreateGossipKey(path string, force bool) (GossipKey, error) {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
@@ -73,8 +74,8 @@ func LoadGossipKey(path string) (GossipKey, error) {
 	return key, nil
 }
 
-// ParseGossipKey decodes a key; white space around it is ignored. The error never repeats the input. Errors:
-// gossip_key_invalid.
+// ParseGossipKey decodes a key in base64. It ignores white space around the key. Its error never contains the input,
+// which may be secret. Errors: gossip_key_invalid.
 func ParseGossipKey(s string) (GossipKey, error) {
 	k, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(s))
 	if err != nil {

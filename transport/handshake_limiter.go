@@ -7,21 +7,25 @@ import (
 	"sync"
 )
 
-// handshakeLimiter limits how many handshakes compute at once. A handshake that waits for its peer needs no turn. If
-// thousands of agents return in one moment and all handshakes advance together, all of them time out together. Then the
-// agents start over, and raft's connections wait for hundreds of other handshakes. So handshakes that have begun are
-// finished first, and those that have to wait have cost nothing.
+// handshakeLimiter limits how many TLS handshakes compute at once. A handshake computes only while it holds a turn, and
+// holds none while it waits for its peer. Without a limit, thousands of agents that return at once would all advance
+// together and time out together. They would then start over, and raft's connections would wait for hundreds of other
+// handshakes. So handshakes that have begun are finished first. A handshake that still waits for its first turn has
+// cost nothing.
 type handshakeLimiter struct {
-	mu        sync.Mutex
-	free      int
-	finishing []chan struct{} // oldest first
-	beginning []chan struct{} // oldest first; the newest is taken first, since the oldest has the least time left
+	mu   sync.Mutex
+	free int
+	// finishing has the handshakes that wait for a further turn. The oldest gets the next turn.
+	finishing []chan struct{}
+	// beginning has the handshakes that wait for their first turn. The newest gets the next turn, because the oldest has
+	// the least time left.
+	beginning []chan struct{}
 }
 
 func newHandshakeLimiter(n int) *handshakeLimiter { return &handshakeLimiter{free: max(1, n)} }
 
-// take blocks until it is the caller's turn, or until ctx ends, and then returns ctx's error. begun says that the
-// handshake has had a turn before.
+// take blocks until the caller gets a turn. If ctx ends first, take returns ctx's error. begun is true if the handshake
+// has had a turn before.
 func (t *handshakeLimiter) take(ctx context.Context, begun bool) error {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -45,7 +49,7 @@ func (t *handshakeLimiter) take(ctx context.Context, begun bool) error {
 	}
 }
 
-// forget stops waiting. It passes on a turn that came at the same moment.
+// forget removes a handshake that no longer waits. If it got a turn at that moment, forget passes the turn on.
 func (t *handshakeLimiter) forget(called chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,14 +62,14 @@ func (t *handshakeLimiter) forget(called chan struct{}) {
 	t.pass()
 }
 
-// give ends a turn.
+// give ends the caller's turn.
 func (t *handshakeLimiter) give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pass()
 }
 
-// pass gives the turn to the next handshake; t.mu is held.
+// pass gives a turn that is no longer used to the next handshake, if one waits; t.mu is held.
 func (t *handshakeLimiter) pass() {
 	var next chan struct{}
 	switch n := len(t.beginning); {
@@ -80,12 +84,12 @@ func (t *handshakeLimiter) pass() {
 	close(next)
 }
 
-// limitedConn is a connection during its handshake. The handshake holds a turn except while it reads or writes. Only
-// one goroutine may use it.
+// limitedConn is a connection during its TLS handshake. The handshake holds a turn except while it reads or writes.
+// Only one goroutine may use a limitedConn.
 type limitedConn struct {
 	net.Conn
 	ctx     context.Context   // of the handshake
-	limiter *handshakeLimiter // nil: the handshake is over
+	limiter *handshakeLimiter // nil after the handshake
 	held    bool
 	begun   bool
 }
@@ -104,7 +108,7 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return n, c.resume(err)
 }
 
-// over ends the last turn. From now on the connection is a plain one.
+// over ends the last turn. From now on, reads and writes need no turn.
 func (c *limitedConn) over() {
 	c.pause()
 	c.limiter, c.ctx = nil, nil
@@ -117,7 +121,7 @@ func (c *limitedConn) pause() {
 	}
 }
 
-// resume waits for a turn unless the connection has failed.
+// resume waits for a turn, unless the read or write failed or the handshake is over.
 func (c *limitedConn) resume(err error) error {
 	if err != nil || c.limiter == nil {
 		return err

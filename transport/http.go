@@ -14,30 +14,32 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DefaultMaxBody is the largest request body in bytes, except in operations that stream their body.
+// DefaultMaxBody is the largest size of a request's body in bytes, except in operations that stream the body.
 const DefaultMaxBody = 1 << 20
 
-// HTTPConfig bounds the cost of an API connection.
+// HTTPConfig limits the cost of an API connection, and configures the calls of agents.
 type HTTPConfig struct {
-	// ReadHeaderTimeout bounds reading a request's header, including the wait for the first one; default 10 s. HTTP/2 has
-	// its own 10 s for the preface.
+	// ReadHeaderTimeout limits how long reading a request's header takes, including the wait for the first request;
+	// default 10 s. HTTP/2 has its own limit of 10 s for the preface.
 	ReadHeaderTimeout time.Duration
-	// IdleTimeout closes a connection without a request; default 3 min. With less, clients dial more often.
+	// IdleTimeout is how long a connection may be open without a request; default 3 min. If it is shorter, clients dial
+	// more often.
 	IdleTimeout time.Duration
-	// MaxHeaderBytes; default 64 KiB.
+	// MaxHeaderBytes limits the size of a request's header; default 64 KiB.
 	MaxHeaderBytes int
 	// MaxStreams is how many requests one HTTP/2 connection may have open; default 512. A server that forwards more long
-	// polls opens further connections.
+	// polls at once opens further connections.
 	MaxStreams int
-	// ShutdownTimeout is how long running requests get at the end; default 5 s. Then they are cut off.
+	// ShutdownTimeout is how long running requests may go on after the server begins to stop; default 5 s. Then they are
+	// cut off.
 	ShutdownTimeout time.Duration
-	// Agents answers the calls of agents, which use their own protocol. Nil: their connections are closed.
+	// Agents answers the calls of agents, which use their own protocol. If it is nil, agents' connections are closed.
 	Agents AnswerAgent
-	// Bodies bounds the bytes of agents' calls under way; default: NewBodies(0, 0).
+	// Bodies limits the bytes of agents' calls that are held in memory; default NewBodies(0, 0).
 	Bodies *Bodies
-	// Refused gets the error of each agent's call that was refused unread. It must not block. Optional.
+	// Refused gets the error of each agent's call that was refused before Agents got it. It must not block. Optional.
 	Refused func(error)
-	// Logger; default: none.
+	// Logger; default none.
 	Logger hclog.Logger
 }
 
@@ -68,14 +70,14 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	return c
 }
 
-// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and serves the calls of agents.
-// IdentityFrom and Stopping work with the contexts of requests and calls.
+// HTTPServer serves a handler on a Listener's API and on unix sockets, and serves the calls of agents. IdentityFrom and
+// Stopping work with the contexts of requests and calls.
 type HTTPServer struct {
 	srv     *http.Server
 	limit   time.Duration
-	ending  context.Context // ends when the server begins to stop
+	ending  context.Context // is canceled when the server begins to stop
 	end     context.CancelFunc
-	cut     context.CancelFunc // ends the contexts of all requests
+	cut     context.CancelFunc // cancels the contexts of all requests
 	running running
 	agents  AnswerAgent
 	bodies  *Bodies
@@ -83,8 +85,8 @@ type HTTPServer struct {
 	log     hclog.Logger
 }
 
-// NewHTTPServer prepares a server; Run starts it. There is no limit on how long an answer takes, because watches and
-// log streams are endless. A peer that reads nothing for 30 s (HTTP/2) or is dead is cut off.
+// NewHTTPServer prepares a server; Run starts it. An answer may take any time, because watches and log streams are
+// endless. An HTTP/2 connection is closed if its peer reads nothing for 30 s or does not answer a ping.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
 	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies,
@@ -105,11 +107,11 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 		},
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: ConnContext,
-		// Errors that peers can provoke are logged at debug.
+		// Peers can provoke these errors, so they are logged at debug.
 		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 	if s.agents != nil {
-		s.srv.Protocols = new(http.Protocols) // explicit, because TLSNextProto without "h2" would turn HTTP/2 off
+		s.srv.Protocols = new(http.Protocols) // explicit, because TLSNextProto without "h2" would disable HTTP/2
 		s.srv.Protocols.SetHTTP1(true)
 		s.srv.Protocols.SetHTTP2(true)
 		s.srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){protoAgent: s.serveAgent}
@@ -117,9 +119,10 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	return s
 }
 
-// Run serves the listeners until ctx ends, and then stops. Stopping tells long polls to answer at once. Running
-// requests get ShutdownTimeout, then they are cut off. It returns nil if all requests ended in time. Errors:
-// shutdown_timeout if requests had to be cut off, listen_failed if a listener failed before ctx ended. Call it once.
+// Run serves the listeners until ctx ends or a listener fails, and then stops. It makes long polls answer at once (see
+// Stopping), gives running requests ShutdownTimeout, and cuts off those that remain. It returns nil if all requests
+// finished in time. Errors: shutdown_timeout if requests had to be cut off, listen_failed if a listener failed before
+// ctx ended. Call it once.
 func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	ended := make(chan error, len(listeners))
 	var serving sync.WaitGroup
@@ -149,9 +152,9 @@ func (s *HTTPServer) stop() error {
 	err := s.srv.Shutdown(ctx)
 	s.cut()
 	if err != nil {
-		_ = s.srv.Close() // its listeners are closed already
+		_ = s.srv.Close() // Shutdown has already closed the listeners
 	}
-	// Shutdown and Close only count connections; a handler may outlive its connection.
+	// Shutdown waits only for connections, and a handler may outlive its connection.
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
@@ -165,14 +168,14 @@ func (s *HTTPServer) stop() error {
 
 type stoppingKey struct{}
 
-// Stopping returns a channel that is closed when the request's server begins to stop. Long polls and streams then end.
-// Outside a server it is nil, which is never ready.
+// Stopping returns a channel that is closed when the request's server begins to stop. Long polls and streams must end
+// then. If ctx is not of a request or call, Stopping returns nil, a channel that is never ready.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return c
 }
 
-// running counts the handlers that run.
+// running counts the handlers and agents' calls that run.
 type running struct {
 	mu   sync.Mutex
 	n    int
@@ -197,7 +200,8 @@ func (r *running) add(d int) {
 	}
 }
 
-// wait blocks until no handler runs or ctx ends, and returns how many are left. One caller at a time.
+// wait blocks until nothing runs or ctx ends, and returns how many handlers and calls still run. Only one goroutine may
+// wait at a time.
 func (r *running) wait(ctx context.Context) int {
 	r.mu.Lock()
 	if r.n == 0 {

@@ -13,19 +13,20 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A change of a group's list of peers wakes many agents. The pause before the answer to an agent grows with the rows of
-// all lists that the agent asks for, and with the number of nodes. So the bytes per second don't grow. For 100
-// instances on 100 nodes the pause is 20 ms, for 1,000 on 1,000 it is 2 s.
+// When a group's list of peers changes, many agents ask for it. The pause before the answer to an agent grows with the
+// number of rows in all lists that the agent follows, and with the number of nodes. So larger lists don't cost more
+// bytes per second. For 100 instances on 100 nodes the pause is 20 ms, for 1,000 on 1,000 it is 2 s.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second
 )
 
-// maxPeerLists bounds the number of encoded lists that are kept.
+// maxPeerLists limits how many encoded lists are kept.
 const maxPeerLists = 4096
 
-// agentPeers answers with the lists that the agent does not know. If there is none, it waits until a list that the
-// agent knows has changed.
+// agentPeers returns those of the requested lists that are newer than the agent's. If there are none, it first waits
+// until one of the lists changes, at most q.Wait. Lists that the agent never got are returned first, without the pause
+// for large lists.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
@@ -59,9 +60,9 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 	return s.agents.lists.answer(r, r.unknownPeers(q, fresh))
 }
 
-// unknownPeers returns the groups of a request that have an instance on its node and a list that its agent does not
-// know. With never it returns only groups for which the agent has no list at all. A server whose state is from before a
-// restore returns none.
+// unknownPeers returns the groups of a request that have an instance on q.Node and a list newer than the agent's. If
+// never is true, it returns only groups whose list the agent never got. If this server's state is from before a restore
+// that the agent knows of, it returns none.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
 		return nil
@@ -93,7 +94,7 @@ func (r *reading) peersPause(q transport.PeersRequest) time.Duration {
 	return min(time.Duration(rows*r.Nodes.Len())*peersPauseEach, peersPauseMost)
 }
 
-// sharedPeers holds the encoded lists of groups for agents. It is safe for many goroutines.
+// sharedPeers caches the encoded lists of groups for all agents. It is safe for many goroutines.
 type sharedPeers struct {
 	mu          sync.Mutex
 	incarnation uint64
@@ -101,7 +102,7 @@ type sharedPeers struct {
 }
 
 type peerList struct {
-	at      uint64 // fsm.Group.PeersAt
+	at      uint64 // fsm.Group.PeersAt of the encoded list
 	encoded cbor.RawMessage
 }
 
@@ -119,7 +120,7 @@ func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, 
 	return a, nil
 }
 
-// of returns the encoded list of a group. Concurrent callers wait for the encoding in progress.
+// of returns the encoded list of a group. Concurrent callers wait while one of them encodes it.
 func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +138,7 @@ func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 	return encoded, err
 }
 
-// mostPeers returns how many instances the list of a group may have.
+// mostPeers returns how many instances the list of a group may contain.
 func (r *reading) mostPeers(id model.GroupID) int {
 	if spec, ok := r.Policy(id); ok && spec.Peers != nil {
 		return transport.MaxPeersAsked

@@ -18,19 +18,20 @@ func parsePoll(wait model.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
-// fencingBits is the number of bits of the log index in a fencing epoch. The bits above them hold the incarnation,
-// because the same index can come again after a restore.
+// fencingBits is the number of bits for the log index in a fencing epoch. The bits above them hold the incarnation,
+// because an index may occur again after a restore.
 const fencingBits = 44
 
-// staleForAgents is how long a server may be without the leader before it sends agents elsewhere; an election takes
-// less. Otherwise a server that is cut off from the other servers would keep its agents from all later decisions.
+// staleForAgents is how long a server may be without a leader before it sends its agents to other servers. An election
+// takes less time. Without this limit, the agents of a server that is cut off from the others would learn of no later
+// decision.
 const staleForAgents = 10 * time.Second
 
-// staleLook is how often a server with a pending poll checks whether it may still answer.
+// staleLook is how often a server with pending polls checks whether it may still answer them.
 const staleLook = 2 * time.Second
 
-// caughtUp fails on a server that must not answer agents, because its answers may be outdated: it lags, has lost the
-// others, or has no room for new entries. Code: not_caught_up.
+// caughtUp returns an error if this server's answers to agents may be outdated: it lags, has heard no leader for longer
+// than staleForAgents, or has no disk space for new entries. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -46,8 +47,8 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
-// replaced fails for an agent that follows a lineage which this server's lineage does not replace. The servers that
-// were recovered have the newer state. Code: not_caught_up.
+// replaced returns an error if the agent follows a lineage that is neither this server's nor replaced by it. This
+// happens if other servers were recovered, which then have the newer state. Codes: not_caught_up, invalid.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
 	theirs, refusal := model.ParseHistory(follows)
@@ -61,8 +62,9 @@ func (s *Server) replaced(follows string) error {
 		clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
-// assignments waits until the node's assignments are newer than those that its agent has. The answer is always the
-// whole set. So an agent also gets a restored state, whose indexes may be lower.
+// assignments returns the node's assignments once they are newer than those of its agent, or after q.Wait. The answer
+// is always the whole set, so an agent also gets a restored state, whose indexes may be lower. An agent without a
+// current registration is told at once to register.
 func (s *Server) assignments(ctx context.Context, who caller,
 	q transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
@@ -75,7 +77,7 @@ func (s *Server) assignments(ctx context.Context, who caller,
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
-	switch { // every pending poll keeps this stack frame in memory: it must stay small
+	switch { // every pending poll keeps this stack frame in memory, so it must stay small
 	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
@@ -100,9 +102,9 @@ func (s *Server) assignments(ctx context.Context, who caller,
 
 func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
-// behind fails for an agent that has seen a newer state than this server's; the leader will send that state here. The
-// leader itself never fails. If its state was restored, the agent's next registration raises it above what the agent
-// saw. Code: not_caught_up.
+// behind returns an error if the agent has seen a newer state than this server has. The leader will send that state to
+// this server. On the leader, behind returns nil: if its state was restored, the agent's next registration raises the
+// incarnation above the one that the agent saw. Code: not_caught_up.
 func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
@@ -111,19 +113,19 @@ func (s *Server) behind(seen model.Seen) error {
 		WithHint("ask another server")
 }
 
-// registered reports whether a request is of the node's current registration, and the agent has seen no newer state.
+// registered reports whether q is of the node's current registration, the node is not offline, and the agent has seen
+// no newer state.
 func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
 	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
 
-// lagWait is how long a lagging server waits until an agent's registration arrives here too. With less, it sends away
-// agents that have just registered, and each of them asks again or registers once more. After a restore, agents whose
-// registration is lost wait in vain.
+// lagWait is how long a lagging server waits for an agent's registration to arrive from the leader. If it were shorter,
+// the server would send agents away right after they registered, and they would have to ask or register again.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server's state has the node's registration of that epoch, or a later one, and is no older
-// than what the agent has seen. It waits at most lagWait. The leader does not wait. A registration from before a
-// restore will never come.
+// awaitNode blocks until this server's state has the node's registration with that epoch, or a later one, and is no
+// older than what the agent has seen. It waits at most lagWait. It does not wait on the leader, or for the registration
+// of an earlier incarnation.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
@@ -158,8 +160,8 @@ func (s *Server) knows(id model.NodeID, epoch uint64, seen model.Seen) bool {
 	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
 }
 
-// pause blocks until woken or over is closed, limit has passed, the caller has gone or the server stops. It reports
-// whether it was woken.
+// pause blocks until woken or over is closed, limit has passed, ctx ends or the server stops. It reports whether woken
+// ended the pause.
 func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -174,11 +176,12 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 	return false
 }
 
-// assignments returns everything that the node must run or stop now.
+// assignments returns everything that the node must run or stop now. If q is not of a current registration, it only
+// tells the agent to register.
 func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
-		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may run ahead of the leader's
+		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may be ahead of the leader's
 	}
 	n, ok := r.Nodes.Get(q.Node)
 	if !ok || !registered(&r.State, n, q) {
@@ -186,7 +189,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	// until the node's inventory is in, any of its instances may have to be kept
+	// Until the node's inventory has arrived, any of its instances may have to keep running.
 	a.Unconfirmed = a.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
@@ -210,8 +213,8 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	return a
 }
 
-// hasSpec reports whether an earlier answer in the same epoch had the spec of an instance, which never changes. It may
-// be wrong about an instance that waited for room, which the agent got later. The agent then asks for every spec.
+// hasSpec reports whether an earlier answer in the same epoch contained the instance's spec, which never changes. It
+// may be wrong if the instance waited for room at that time. The agent then asks for all specs again.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -231,24 +234,24 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			// it was replaced while its node was silent, and may have clients: it gets its grace
+			// The instance was replaced while its node was silent. It may have clients, so it may use its grace.
 			one.Desired = model.DesiredDraining
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
 		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
-			// A later holder of a slot has a higher index, even if the job was purged and made again under its name. The
-			// incarnation comes first, because after a restore a newer entry may have a lower index.
+			// A later holder of a slot has a higher index, even if the job was purged and submitted again. The incarnation is
+			// above the index, because after a restore a newer entry may have a lower index.
 			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
 	return one
 }
 
-// ownGates returns the gates of an instance's group that rest on its own facts, for a stop that depends on them. The
-// agent checks them once more, because it sees a change before the servers do. A forced drain and a person's bypass
-// skip gates.
+// ownGates returns the gates on an instance's own facts that its planned stop must pass. The agent checks them once
+// more, because it sees a change of facts before the servers do. ownGates returns none if no stop is planned, or if a
+// forced drain or an operator's bypass skips the gates.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -259,7 +262,7 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	}
 	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser &&
 		(done == nil || done.Seq != i.Eviction.Seq) {
-		return nil // it was not prepared, so a person bypassed the budget
+		return nil // the stop was not prepared, so an operator bypassed the budget
 	}
 	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining &&
 		drain.Options.Force {
@@ -274,7 +277,8 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	return own
 }
 
-// agentServices answers with an encoded transport.Services.
+// agentServices returns an encoded transport.Services when a service has changed since q.Index, at the latest after
+// q.Wait.
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (cbor.RawMessage, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return nil, err
@@ -297,16 +301,16 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	return s.agents.known.of(s.reading())
 }
 
-// sharedServices holds the encoded services for agents. A change wakes all agents, and all get the same bytes.
+// sharedServices caches the encoded services. A change wakes all agents, and all get the same bytes.
 type sharedServices struct {
 	mu          sync.Mutex
-	incarnation uint64 // the same index can come again after a restore
+	incarnation uint64 // an index may occur again after a restore
 	index       uint64
-	encoded     []byte // nil: none yet
+	encoded     []byte // nil at first
 }
 
-// of returns the services of r, which must be of a published state. Concurrent callers wait for the encoding in
-// progress.
+// of returns the encoded services of r, which must read a published state. Concurrent callers wait while one of them
+// encodes.
 func (s *sharedServices) of(r *reading) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

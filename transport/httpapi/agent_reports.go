@@ -9,15 +9,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of one agent's reports, so that no agent can use up the leader. An agent sends at most one report each 30 ms,
-// with changes only. 500 instances whose facts change each second take about 100 KB a second.
+// Limits of one agent's reports, so that no agent can overload the leader. An agent sends only changes, and at most one
+// report every 30 ms. 500 instances whose facts change every second take about 100 KB a second.
 const (
 	reportBytesPerSecond = 512 << 10
 	reportBytesAtOnce    = 8 << 20
-	reportCost           = 1 << 10 // bytes that every report counts in addition to its size
+	reportCost           = 1 << 10 // bytes that are counted for each report in addition to its size
 )
 
-// limitReports refuses, before decoding, the reports of an agent that sends more bytes than allowed. Code:
+// limitReports wraps answer. It refuses a report before decoding it if the agent sends more bytes than allowed. Code:
 // rate_limited.
 func (s *Server) limitReports(answer answerCall) answerCall {
 	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
@@ -53,7 +53,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 		return transport.ReportReply{}, err
 	}
 	index := state.Index
-	if report.News(state) { // not a repetition after a lost answer
+	if report.News(state) { // false for a repetition after a lost answer
 		if report.Full && !s.inventories.take(who.Identity) {
 			err := model.Refuse(model.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
@@ -78,9 +78,9 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 	return transport.ReportReply{Index: index}, nil
 }
 
-// trimReport drops from a report what no state accepts, so that it is neither logged nor applied. It returns the state
-// that it compared the report with. If the report names objects that this server does not know, they may be newer than
-// its state: it first waits for a read barrier.
+// trimReport removes the parts of a report that no state accepts, so that they are neither logged nor applied. It
+// returns the state with which it compared the report. If this server's state lacks an object that the report names,
+// the state may be too old. Then trimReport first waits for a read barrier.
 func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.State, error) {
 	if refusal := report.CheckSize(); refusal != nil {
 		s.cfg.Refused(refusal)
@@ -97,11 +97,11 @@ func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.S
 	return state, nil
 }
 
-// Bounds of the reports in one entry.
+// Limits of the reports in one entry, and of the entries.
 const (
 	reportsAtOnce = 256
-	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports, unless one alone has more
-	reportEntries = 8                     // entries at once
+	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports in an entry; a larger report gets its own entry
+	reportEntries = 8                     // proposed at once
 )
 
 // agentReport is a report on its way into the log.
@@ -118,7 +118,7 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 	}
 }
 
-// commitReports proposes reports in one entry, each in its own group: a refused one does not affect the others.
+// commitReports proposes reports in one entry. Each has its own group, so a refused report does not affect the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
 	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(),

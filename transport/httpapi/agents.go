@@ -12,13 +12,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// heartbeatKey is the size of the random keys that authenticate a node's heartbeats, in bytes.
+// heartbeatKey is the size in bytes of the random key that authenticates a node's heartbeats.
 const heartbeatKey = 32
 
-// agentCallState is what the calls of all agents share.
+// agentCallState holds what the calls of all agents share.
 type agentCallState struct {
-	guard    *pollGuard   // whether this server may still answer them
-	assigned *answerDelay // delays answers to polls for assignments; services and peers do the same
+	guard    *pollGuard   // notifies polls when this server may no longer answer agents
+	assigned *answerDelay // delays answers to polls for assignments
 	services *answerDelay
 	peers    *answerDelay
 	known    *sharedServices
@@ -28,9 +28,9 @@ type agentCallState struct {
 	calls    map[transport.AgentCall]agentCall
 }
 
-// agentCall describes one call of agents. Its question and its answer are CBOR.
+// agentCall describes a call of the agents' protocol.
 type agentCall struct {
-	byLeader bool // only the leader can answer it
+	byLeader bool // only the leader can answer this call
 	answer   answerCall
 }
 
@@ -60,7 +60,9 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 	}
 }
 
-// AnswerAgent answers a call of an agent, or forwards it to the leader. It is a transport.AnswerAgent.
+// AnswerAgent is a transport.AnswerAgent. It answers the call itself, or forwards it if only the leader can answer it.
+// Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call, and those of the
+// call.
 func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
@@ -87,7 +89,7 @@ func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call tr
 	return answer, err
 }
 
-// agentRecovered turns a panic during a call into an error.
+// agentRecovered turns a panic during a call into the call's error.
 func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
 	if reason := recover(); reason != nil {
 		*err = s.panicked("agent", call.String(), reason)
@@ -99,7 +101,7 @@ func noAgentCall(call transport.AgentCall) *model.Error {
 		WithHint("compare the versions of the two processes with: outspan version")
 }
 
-// commitFor proposes an agent's command, with the agent as its actor.
+// commitFor proposes an agent's command, with the agent as its actor. It returns the entry's index.
 func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint64, error) {
 	state := s.cfg.Store.Current()
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -117,14 +119,14 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 	return result.Index, nil
 }
 
-// registerAgent registers a node. It hands out a new heartbeat key with each epoch, so that an earlier process of the
-// same node can't keep the node alive.
+// registerAgent registers a node. Each epoch gets a new heartbeat key, so that an earlier process of the same node
+// can't keep the node online.
 func (s *Server) registerAgent(ctx context.Context, who caller,
 	q transport.RegisterRequest) (transport.RegisterReply, error) {
 	if err := who.isNode(q.Name); err != nil {
 		return transport.RegisterReply{}, err
 	}
-	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // others dial it, and jobs get it as text
+	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // other processes dial it, and jobs get it as a string
 		return transport.RegisterReply{},
 			model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address",
 				clip(q.Agent.Address), q.Name).
@@ -144,12 +146,12 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 		return transport.RegisterReply{}, err
 	}
 	key := make([]byte, heartbeatKey)
-	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
+	rand.Read(key) // never fails: without randomness, the runtime ends the process
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the rest: don't log it
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the rest, so it need not be logged
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape,
 		Seen: q.Seen, Refused: q.Refused}
-	// an agent tries again and again: refusals must not fill the log
+	// An agent repeats its registration until it succeeds, so refused registrations must not fill the log.
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil {
 		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
@@ -179,9 +181,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	}, nil
 }
 
-// usedElsewhere fails for an agent whose node another agent uses, for example after a machine was copied. It fails as
-// long as the other agent's heartbeats come. A restarted agent is accepted, also after a reboot. An agent that moved to
-// another address has to wait until the old heartbeats are late. Code: node_taken.
+// usedElsewhere returns an error if another agent uses the node, for example because the machine was copied, and that
+// agent's heartbeats still arrive. A restarted agent is accepted, even after a reboot. An agent that moved to another
+// address must wait until no heartbeats from the old address have arrived for three intervals. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
 	if !known || n.Health == model.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
@@ -194,7 +196,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
-	if live.Unheard { // not heard since this server leads
+	if live.Unheard { // not heard since this server became the leader
 		heard = "may not have found this leader yet"
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,
@@ -203,7 +205,8 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 			"own; if the node moved here, stop the agent there")
 }
 
-// follows fails for a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
+// follows returns an error if the node belongs to another cluster, or to a lineage that is neither ours nor replaced by
+// it. Codes: conflict, invalid.
 func (s *Server) follows(q transport.RegisterRequest, ours model.History) error {
 	theirs, refusal := model.ParseHistory(q.Cluster)
 	switch {
@@ -225,8 +228,8 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 			"server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
-// serverInfos returns the addresses and listeners of the servers. They are empty if the servers can't be listed now; an
-// agent then keeps those that it knows.
+// serverInfos returns the addresses and listeners of the servers. If the servers can't be listed now, it returns none,
+// and the agent keeps the addresses that it knows.
 func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
 	if s.cfg.Servers.List == nil {
 		return nil, nil
@@ -243,7 +246,7 @@ func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, l
 	return all, listens
 }
 
-// ownNode returns the node that an agent speaks for. Codes: not_found, forbidden.
+// ownNode returns the node with the given id, which must be the caller's own. Codes: not_found, forbidden.
 func (s *Server) ownNode(who caller, id model.NodeID) (*fsm.Node, error) {
 	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	if !ok {

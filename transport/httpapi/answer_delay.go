@@ -8,19 +8,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long answers to agents wait in a burst. A placement on thousands of machines wakes all their agents, and without
-// a delay each would ask again at once for the next decision. A change of a service wakes every agent.
+// Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents. Without a
+// delay, each would get one change and at once ask again for the next one. A change of a service wakes every agent.
 const (
-	delayAtOnce   = 64 // answers that may go at once, in the time of one delay
+	delayAtOnce   = 64 // answers that are not delayed, in each period of one delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
-	delayEach     = 300 * time.Microsecond // added for each waiting answer: about the time that one answer takes
+	delayEach     = 300 * time.Microsecond // added to the delay for each waiting answer; one answer takes about this time
 	delayMost     = 600 * time.Millisecond // the delay grows to at most this
 )
 
-// answerDelay delays answers while many are due, so that each includes the changes made meanwhile. A few answers are
-// never delayed.
+// answerDelay delays answers while many are due, so that each includes the changes made meanwhile. While few are due,
+// none is delayed.
 type answerDelay struct {
 	time time.Duration
 
@@ -33,8 +33,8 @@ func newAnswerDelay(d time.Duration) *answerDelay {
 	return &answerDelay{time: d, free: bucket{left: delayAtOnce, at: time.Now()}}
 }
 
-// wait blocks for the delay if this is one of many answers, and longer while very many wait. It returns early when the
-// caller has gone or the server stops.
+// wait blocks for the delay if many answers are due, and longer if very many wait. It returns early if ctx ends or the
+// server stops.
 func (l *answerDelay) wait(ctx context.Context) {
 	if l.goesAtOnce() {
 		return
@@ -65,7 +65,7 @@ func (l *answerDelay) goesAtOnce() bool {
 	return l.free.take(time.Now(), 1, delayAtOnce/l.time.Seconds(), delayAtOnce)
 }
 
-// hold changes the number of waiting answers by n, and returns their current delay.
+// hold changes the number of waiting answers by n, and returns the delay for the new number.
 func (l *answerDelay) hold(n int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

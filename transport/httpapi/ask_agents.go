@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	agentWait      = 5 * time.Second // for one agent
+	agentWait      = 5 * time.Second // for the answer of one agent
 	agentsAtOnce   = 32              // agents asked at a time
 	maxAgentAnswer = 16 << 20        // bytes of one answer
 )
 
-// askAgents reads a path from every node's agent. It hands the answers over one at a time, in any order. It returns the
-// names of the nodes whose agents did not answer, in order. It takes at most agentWait for each agentsAtOnce nodes.
+// askAgents gets path from the agent of every node. It passes each answer to take, one at a time and in any order. It
+// returns the sorted names of the nodes whose agents gave no valid answer. It takes at most agentWait for every
+// agentsAtOnce nodes.
 func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
 	take func(*fsm.Node, T)) (silent []string) {
 	var mu sync.Mutex
@@ -50,7 +51,8 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 	return silent
 }
 
-// askAgent reads a path from one agent. Code: agent_unreachable, and those of the agent.
+// askAgent gets path from one agent and decodes the JSON into answer. Codes: agent_unreachable, and those of the agent.
+// An error of the decoder is returned unchanged.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {

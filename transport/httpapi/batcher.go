@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// batcher sends calls together that arrive while others are under way; a single call is sent at once. It has no
-// goroutine: the first waiting call sends for all of its batch, even if its own caller no longer waits. It is safe for
-// many goroutines.
+// batcher sends calls in batches. It sends a call at once if fewer than bounds.flying batches are under way. Otherwise
+// the call waits, and is sent together with other waiting calls. The goroutine of a batch's first call sends the batch,
+// even if that call's context has ended. A batcher is safe for many goroutines.
 type batcher[Q, A any] struct {
 	send   func(ctx context.Context, calls []Q) ([]A, error) // one answer for each call
-	weight func(Q) int                                       // what a call adds to its batch
+	weight func(Q) int                                       // what a call adds to the weight of its batch
 	bounds batchBounds
 
 	mu      sync.Mutex
@@ -22,34 +22,34 @@ type batcher[Q, A any] struct {
 	waiting []*batched[Q, A] // in order of arrival, not yet in a batch
 }
 
-// batchBounds bounds what is sent at once.
+// batchBounds limits each batch, and how many are under way.
 type batchBounds struct {
 	calls  int
-	weight int // of all calls, unless one alone has more
-	flying int // batches at once, so that a slow one delays only a part
+	weight int // of all calls in a batch; a heavier call is sent alone
+	flying int // batches under way at once, so that a slow batch delays only some of the calls
 	time   time.Duration
 }
 
-// batched is one call on its way.
+// batched is a call between its arrival and its answer.
 type batched[Q, A any] struct {
 	call   Q
 	batch  *batch[Q, A]
-	turn   chan struct{} // closed when the call has to send its batch
+	turn   chan struct{} // closed when this call must send its batch
 	done   chan struct{} // closed when there is an answer
 	answer A
 	err    error
 }
 
-// batch is canceled once nobody waits for any of its calls.
+// batch is sent as one request. It is canceled when no caller waits any more.
 type batch[Q, A any] struct {
 	calls  []*batched[Q, A]
-	wanted int // callers that still wait; guarded by batcher.mu
+	wanted int // number of callers that still wait; guarded by batcher.mu
 	ctx    context.Context
 	giveUp context.CancelFunc
 }
 
-// do returns the answer to a call. It blocks until there is one, or ctx ends. A call that sends for others also waits
-// for their answers, at most for the time of a batch.
+// do returns the answer to a call. It blocks until the answer has arrived or ctx ends. A call that sends a batch waits
+// for the whole batch even if ctx ends, at most bounds.time. Codes: timeout, and those of send.
 func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	one := &batched[Q, A]{call: call, turn: make(chan struct{}), done: make(chan struct{})}
 	b.mu.Lock()
@@ -71,7 +71,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	return one.answer, one.err
 }
 
-// leave withdraws a call for which nobody waits. It reports whether the call still has to send its batch.
+// leave withdraws a call whose caller no longer waits. It reports whether the call must still send its batch.
 func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +87,8 @@ func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	return one.batch.calls[0] == one
 }
 
-// next lets the first waiting call send a batch of as many calls as fit, if one more batch may be under way. b.mu is
-// held.
+// next starts a batch of as many waiting calls as fit, unless enough batches are under way. It lets the first of these
+// calls send the batch. b.mu is held.
 func (b *batcher[Q, A]) next() {
 	if b.flying == b.bounds.flying || len(b.waiting) == 0 {
 		return
@@ -108,8 +108,8 @@ func (b *batcher[Q, A]) next() {
 	close(flight.calls[0].turn)
 }
 
-// fly sends a batch and hands out the answers. If sending panics, the panic goes on in the sender, and the other calls
-// get an error.
+// fly sends a batch and hands out the answers. If send panics, the other calls get an error, and the panic continues in
+// the caller of fly.
 func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 	defer flight.giveUp()
 	calls := make([]Q, len(flight.calls))

@@ -57,7 +57,7 @@ func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budge
 	}
 }
 
-// wallOf returns a moment of cluster time as wall time for people; nil if it has passed or never comes.
+// wallOf converts a cluster time to wall time for people. It returns nil if t has passed or never comes.
 func (r *reading) wallOf(t model.Time) *time.Time {
 	if t <= r.now || t == model.Never {
 		return nil
@@ -66,8 +66,9 @@ func (r *reading) wallOf(t model.Time) *time.Time {
 	return &at
 }
 
-// down counts missing instances by cause. Instances that are certainly down count first. Of those that are leaving or
-// starting it counts only as many as are missing, because a replacement beside a running instance is no loss.
+// down counts the missing instances by cause, at most as many as the budget lacks. It counts instances that are
+// certainly down first, then those that are leaving, then those that are starting. So a replacement that starts beside
+// a running instance does not count as a loss.
 func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	v := api.BudgetDown{ByCause: map[model.Cause]int{}}
 	missing := max(0, l.Want-l.Ready)
@@ -167,7 +168,7 @@ func (s *Server) budgetOperations() []operation {
 	}
 }
 
-// The keys of the list: groups first, then shared budgets, then actors.
+// Prefixes of the list's keys. Budgets of groups are listed first, then shared budgets, then the rates of actors.
 const (
 	groupKeys  = "1"
 	sharedKeys = "2"
@@ -202,7 +203,7 @@ func listBudgets(r *reading, _ *budgetList, from string, yield func(string, api.
 	return nil
 }
 
-// budgeted reports whether a group has a budget to show; groups that are being removed have none.
+// budgeted reports whether the list shows a group's budget. It leaves out removed groups and groups of stopped jobs.
 func (r *reading) budgeted(g *fsm.Group) bool {
 	job, _ := g.ID.Split()
 	j, ok := r.Jobs.Get(job)

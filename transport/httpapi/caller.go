@@ -10,11 +10,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// headerForwarded carries the identity of the original caller, from the server that was asked to the leader. It counts
-// only when a server sends it.
+// headerForwarded carries the original caller as role/name, from the forwarding server to the leader. A request with
+// this header is refused unless a server sends it.
 const headerForwarded = "Outspan-Forwarded-For"
 
-// caller is the sender of a request. via is the server that forwarded the request, or empty.
+// caller is the sender of a request. via is the name of the server that forwarded it, or empty.
 type caller struct {
 	transport.Identity
 	via string
@@ -23,12 +23,12 @@ type caller struct {
 // actor returns the caller's name for log entries and events.
 func (c caller) actor() model.Actor {
 	if c.Role == transport.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
-		return model.Actor(c.Name) // the peer of the unix socket, identified by the kernel
+		return model.Actor(c.Name) // a user of this machine on the unix socket, identified by the kernel
 	}
 	return model.Actor(string(c.Role) + ":" + c.Name)
 }
 
-// identify finds out who sent a request. Code: forbidden.
+// identify returns who sent a request. For a forwarded request, that is the original caller. Code: forbidden.
 func identify(r *http.Request) (caller, error) {
 	id, ok := transport.IdentityFrom(r.Context())
 	if !ok {
@@ -53,7 +53,7 @@ func identify(r *http.Request) (caller, error) {
 
 func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
 
-// may fails if the caller's role is not allowed to call an operation. Code: forbidden.
+// may returns an error if the caller's role may not call the operation. Code: forbidden.
 func (c caller) may(rt route) error {
 	if rt.allow.has(c.Role) {
 		return nil
@@ -67,7 +67,7 @@ func (c caller) may(rt route) error {
 	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
 }
 
-// isNode fails for an agent that speaks for a node with another name than its certificate's. Code: forbidden.
+// isNode returns an error unless the caller is the agent of the node with this name. Code: forbidden.
 func (c caller) isNode(name string) error {
 	if c.Role == transport.RoleAgent && c.Name == name {
 		return nil

@@ -120,8 +120,8 @@ func setClass() change[classInput, api.ClassReply] {
 	}
 }
 
-// maxDown returns the default budget of a class after the changes in a body. A percentage of a small group rounds down
-// to none, so with a percentage one may be down unless the body says otherwise.
+// maxDown returns a class's limit of instances that may be down, after the changes in a body. A percentage of a small
+// group may round down to 0. So if the body sets a percentage above 0 and no floor, the floor is 1.
 func maxDown(b *api.ClassBody, old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {

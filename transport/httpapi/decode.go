@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxDepth bounds nesting in a request's body.
+// maxDepth limits the nesting in a request's body.
 const maxDepth = 64
 
-// decodeStrict reads exactly one JSON value into v. It refuses unknown fields, duplicate fields and text after the
-// value, and names the field. The error never has the value, which may be a secret. Error: invalid.
+// decodeStrict decodes exactly one JSON value into v. It refuses unknown and duplicate fields, deep nesting, and text
+// after the value. Its error names the field but not the value, which may be a secret. Code: invalid.
 func decodeStrict(data []byte, v any) error {
 	walk := json.NewDecoder(bytes.NewReader(data))
 	walk.UseNumber()
@@ -30,7 +30,7 @@ func decodeStrict(data []byte, v any) error {
 	return explainDecode(json.Unmarshal(data, v))
 }
 
-// checkValue checks one value against the type that it will be decoded into.
+// checkValue checks the next value against the type that it will be decoded into. A nil t allows any value.
 func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error {
 	if depth > maxDepth {
 		return model.Refuse(model.CodeInvalid, "the body is nested more than %d deep", maxDepth)
@@ -51,7 +51,8 @@ func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error
 	return nil
 }
 
-// checkText tries a string on a type that reads text. json.Unmarshal would do so too, but without the field's name.
+// checkText refuses a string that t can't decode with UnmarshalText. json.Unmarshal would refuse it too, but its error
+// would not name the field.
 func checkText(t reflect.Type, path, text string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -128,7 +129,7 @@ func unknownField(at, key string, fields map[string]reflect.Type) error {
 	return refusal.WithHint("the fields are listed in /openapi.json")
 }
 
-// shape returns the type whose fields a JSON value must have; nil if any value is allowed.
+// shape returns t without pointers, or nil if t allows any JSON value or decodes itself.
 func shape(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -166,10 +167,10 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// explainDecode describes a decoding error without the value.
+// explainDecode returns an error that describes a decoding error without the value.
 func explainDecode(err error) error {
 	if err == nil {
-		return nil // a separate function, because refusedDecode allocates, and this is called for each token
+		return nil // refusedDecode allocates, so it is not called for each token
 	}
 	return refusedDecode(err)
 }
@@ -192,7 +193,7 @@ func refusedDecode(err error) error {
 	return model.Refuse(model.CodeInvalid, "the body can't be decoded")
 }
 
-// jsonKind names a type in terms of JSON.
+// jsonKind describes the JSON values that a type accepts.
 func jsonKind(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[model.Duration]():
@@ -219,7 +220,7 @@ func jsonKind(t reflect.Type) string {
 	return "something else"
 }
 
-// clip shortens a caller's text in logs and answers.
+// clip shortens a caller's string for logs and answers.
 func clip(s string) string {
 	const most = 120
 	if len(s) > most {

@@ -112,8 +112,8 @@ func showDeployment(_ context.Context, r *reading, in *deploymentRead) (api.Depl
 	return r.deployment(d), nil
 }
 
-// failDeployment ends a deployment. In the same entry it returns to the last version that succeeded, if a group asks
-// for that and it is possible.
+// failDeployment returns the commands that end a deployment as failed. If a group has auto_revert, the same entry also
+// reverts the job to its stable version, where that is possible.
 func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command {
 	reason := in.Input.Reason
 	if reason == "" {
@@ -135,7 +135,7 @@ func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command 
 	return back
 }
 
-// autoReverts reports whether a group of the deployment's version asks for auto_revert.
+// autoReverts reports whether a group has auto_revert in the deployment's version.
 func (r *reading) autoReverts(d *fsm.Deployment) bool {
 	for _, g := range r.GroupsOf(d.Job) {
 		if spec, ok := r.Spec(g.ID, d.Version); ok && spec.Update.AutoRevert {

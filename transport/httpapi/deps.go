@@ -13,32 +13,33 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Store is the published state of this server (fsm.Machine).
+// Store gives access to the published state of this server. fsm.Machine implements it.
 type Store interface {
-	// Watch returns the state, and a channel that is closed when a newer one is published.
+	// Watch returns the state, and a channel that is closed when a newer state is published.
 	Watch() (fsm.State, <-chan struct{})
 	// Current returns the state itself, which nobody may change.
 	Current() *fsm.State
-	// WatchTopic returns a channel that is closed at the next entry that touches the topic. Call cancel when it is no
-	// longer needed.
+	// WatchTopic returns a channel that is closed at the next entry that touches the topic. cancel must be called when the
+	// channel is no longer needed.
 	WatchTopic(fsm.Topic) (woken <-chan struct{}, cancel func())
 }
 
-// Consensus is this server's part in the log.
+// Consensus writes to the replicated log, and reports who leads.
 type Consensus interface {
 	// Leader returns who leads. self is true only while this server leads, its lease is in force and its first barrier is
 	// done. ok is false while no leader is known.
 	Leader() (leader transport.ServerInfo, self, ok bool)
-	// Propose commits an entry and returns the outcome of its groups once it is applied here. Errors: no_leader if it
-	// can't have been committed, unknown if it may have been, disk_full, busy.
+	// Propose commits an entry and returns the results of its groups once the entry is applied here. Codes: no_leader if
+	// the entry can't have been committed, unknown if it may have been, disk_full, busy.
 	Propose(context.Context, fsm.Entry) ([]fsm.Result, error)
-	// ReadBarrier returns once this leader has applied everything that was committed before the call.
+	// ReadBarrier returns once this leader has applied everything that was committed before the call. Code: no_leader on a
+	// server that does not lead.
 	ReadBarrier(context.Context) error
-	// Now returns cluster time.
+	// Now returns the current cluster time.
 	Now() model.Time
 }
 
-// Question is the input of an explanation.
+// Question is the input of an explanation or a prediction.
 type Question struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness
@@ -47,9 +48,10 @@ type Question struct {
 
 // Explainer explains why things are as they are. It uses the same code as the leader's decisions.
 type Explainer interface {
-	// Why explains an object: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID", "deployment/ID".
+	// Why explains the object that subject names: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID" or
+	// "deployment/ID".
 	Why(q Question, subject string) (model.WhyResult, error)
-	// Waiting lists what can't be placed or stopped now.
+	// Waiting returns what can't be placed or stopped now, and what is left of the running drains.
 	Waiting(Question) Waiting
 	// DrainStatus returns what is left on each node of a drain.
 	DrainStatus(Question, model.DrainID) []model.DrainStatus
@@ -59,7 +61,7 @@ type Explainer interface {
 type Planner interface {
 	// Forecast returns what an existing drain will do with each instance.
 	Forecast(Question, model.DrainID) []model.Forecast
-	// Moves returns the moves of an order to rebalance, and the commands that begin those that nothing blocks.
+	// Moves returns the moves that would balance the nodes, and the commands that begin the unblocked ones.
 	Moves(Question) ([]fsm.Move, [][]fsm.Command)
 	// Plan returns what submitting a job would do.
 	Plan(Question, model.JobSpec) (model.JobPlan, error)
@@ -75,23 +77,23 @@ type Waiting struct {
 
 // Freshness reports how far this server lags.
 type Freshness interface {
-	// CaughtUp is false from the start until what was committed before is applied.
+	// CaughtUp is false after a start until this server has applied what was committed before the start.
 	CaughtUp() bool
-	// StaleFor is how long ago this server last provably had everything; 0 on the leader.
+	// StaleFor returns how long ago this server last provably had all committed entries. It returns 0 on the leader.
 	StaleFor() time.Duration
-	// TakesEntries is false while this server's disk has no room for the log: then its state stays as it is.
+	// TakesEntries returns false while this server's disk has no room for the log. The state does not change meanwhile.
 	TakesEntries() bool
 }
 
-// Liveness is what this server has heard from the agents.
+// Liveness reports what this server has heard from the agents, and which servers vote.
 type Liveness interface {
-	// Voters returns the newest committed configuration of the servers that this one knows.
+	// Voters returns the index and the voters of the newest committed configuration that this server knows.
 	Voters() (index uint64, voters []model.ServerID)
-	// Heard notes a sign of life over mTLS.
+	// Heard records a sign of life of a node over mTLS.
 	Heard(model.NodeID)
 	// Live returns the evidence about every node, for the leader's decisions and for people.
 	Live() map[model.NodeID]fsm.Liveness
-	// LiveOf returns what Live says of one node; ok is false for a node that the state does not have.
+	// LiveOf returns the evidence about one node. ok is false if the state does not contain the node.
 	LiveOf(model.NodeID) (live fsm.Liveness, ok bool)
 }
 
@@ -102,12 +104,12 @@ type ServerList interface {
 
 // MemberOps changes the set of servers. Its methods block until they are done or ctx ends.
 type MemberOps interface {
-	// Join makes this server look for another one at address (host:port of its gossip).
+	// Join makes this server contact the gossip of another server, at address (host:port).
 	Join(ctx context.Context, address string) error
 	Promote(ctx context.Context, id model.ServerID) error
-	// Remove removes a server. Without force it fails if quorum would be lost.
+	// Remove removes a server from the cluster. If force is false, it fails if quorum would be lost.
 	Remove(ctx context.Context, id model.ServerID, force bool) error
-	// TransferLeader hands leadership to a server, or with an empty id to the best one; see cluster.Server.
+	// TransferLeader hands leadership to a server. If to is empty, it chooses the server; see cluster.Server.
 	TransferLeader(ctx context.Context, to model.ServerID) error
 }
 
@@ -121,16 +123,16 @@ type Snapshots interface {
 	Restore(context.Context, io.Reader) error
 }
 
-// Peers answers the questions of servers to each other outside the log.
+// Peers answers questions that servers ask each other outside the log.
 type Peers interface {
-	// AnswerPeer answers one question of a server. Only the two servers interpret the question's name and the CBOR of both
+	// AnswerPeer answers a question of another server. httpapi does not interpret the question's name or the CBOR of the
 	// bodies.
 	AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error)
 }
 
-// Config is what a Server needs. Optional fields say so.
+// Config is what a Server needs. Comments name the defaults and the optional fields.
 type Config struct {
-	// Name of this server, and the version of the program.
+	// Name is this server's name, and Version the program's version.
 	Name, Version string
 	// Format is the newest format that this program writes; default model.CurrentFormat.
 	Format uint16
@@ -147,17 +149,19 @@ type Config struct {
 
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
-	// Metrics answers /metrics; default: 404.
+	// Metrics answers /metrics. If it is nil, the path does not exist.
 	Metrics http.Handler
-	// Limits bounds what one caller may ask for.
+	// Limits limits requests and streams.
 	Limits Limits
-	// Bodies bounds the bytes of request bodies under way; default: transport.NewBodies(0, 0).
+	// Bodies limits the bytes of request bodies that are held in memory; default transport.NewBodies(0, 0).
 	Bodies *transport.Bodies
-	// Refused gets the error of each request that was refused unread. It must not block. Optional.
+	// Refused gets the errors of requests that are refused because of the caller, its rate, their size, or the server's
+	// load. It must not block. Optional.
 	Refused func(error)
 }
 
-// Servers groups the parts for the servers themselves. Each may be nil: its operations then answer not_supported.
+// Servers groups the parts for operations on the servers themselves. Each may be nil: its operations then answer
+// not_supported.
 type Servers struct {
 	List      ServerList
 	Ops       MemberOps
@@ -166,11 +170,11 @@ type Servers struct {
 	Verifier  Verifier
 }
 
-// Limits bounds requests. The zero value means the defaults.
+// Limits limits requests and streams. The zero value means the defaults.
 type Limits struct {
-	// RequestsPerSecond of one caller, with a burst of twice as many; default 200.
+	// RequestsPerSecond is the limit for one caller, with a burst of twice as many; default 200.
 	RequestsPerSecond int
-	// Streams is how many event and log streams may be open, a quarter of them by one caller; default 512.
+	// Streams is how many event and log streams may be open; default 512. One caller may have a quarter of them.
 	Streams int
 }
 

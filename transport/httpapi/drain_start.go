@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// drainRequest is an input that asks for a drain, of nodes in its body or of the one in its path.
+// drainRequest is an input that starts a drain of the nodes in its body, or of the node in its path.
 type drainRequest[I any] interface {
 	*I
 	request() (nodes []string, choices *api.DrainChoices)
@@ -66,7 +66,8 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 	}
 }
 
-// ownDrain fails unless an agent drains its own node, and without force. Codes: forbidden, not_found.
+// ownDrain returns an error unless the node is the calling agent's own, and the choices neither force the drain nor
+// accept downtime nor set a policy. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -101,7 +102,7 @@ func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command,
 	return []fsm.Command{&fsm.DrainStart{ID: id, Nodes: nodes, Message: c.Message, Options: options}}, nil
 }
 
-// selectNodes returns the names of the nodes that have all of these labels, in order.
+// selectNodes returns the sorted names of the nodes that have all of these labels. It leaves out disabled nodes.
 func (r *reading) selectNodes(labels map[string]string) []string {
 	var names []string
 	for _, n := range r.Nodes.All() {
@@ -117,13 +118,14 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 	return names
 }
 
-// drainReply is built from the drain's row, so a repeated request gets the same answer. Only the forecast is current.
+// drainReply builds the answer from the drain's row, so a repeated request gets the same answer. Only the forecast may
+// differ.
 func (o *outcome) drainReply() (api.DrainReply, error) {
 	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{},
 		Forecast: []api.DrainForecast{}}
 	d := o.startedDrain()
 	if d == nil {
-		return reply, nil // ended long ago, and no longer kept
+		return reply, nil // the drain ended long ago and is no longer kept
 	}
 	reply.Drain, reply.Rejected = d.ID, notNil(d.Rejected)
 	for _, n := range d.Nodes {
@@ -135,8 +137,8 @@ func (o *outcome) drainReply() (api.DrainReply, error) {
 	return reply, nil
 }
 
-// startedDrain returns the drain that the write began: found by its id, or for a stored outcome by the index of its
-// entry.
+// startedDrain returns the drain that the write started, or nil if it is no longer kept. It finds the drain by its id,
+// or for a stored outcome by the index of the write's entry.
 func (o *outcome) startedDrain() *fsm.Drain {
 	for _, c := range o.commands {
 		if start, ok := c.(*fsm.DrainStart); ok {

@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkTypes fails for a type that no event has: an empty answer would look as if nothing had happened. Code: invalid.
+// checkTypes returns an error if no event can have one of the types, because an empty answer would look as if nothing
+// had happened. Code: invalid.
 func checkTypes(types []string) error {
 	var known, areas []string
 	for _, t := range model.EventTypes() {
@@ -30,9 +31,9 @@ func checkTypes(types []string) error {
 	return nil
 }
 
-// findSubjects turns people's names of objects into the subjects of events: node/NAME, and unique prefixes of ids. It
-// fails for a word that names nothing, now or in the kept events. With follow, names of future objects are allowed.
-// Codes: invalid, not_found, ambiguous.
+// findSubjects converts words such as node/NAME, or KIND/ID with a unique prefix of an id, to subjects of events. It
+// returns an error if a word names neither an object of the state nor the subject of a kept event. If follow is true,
+// names of future objects are allowed. Codes: invalid, not_found, ambiguous.
 func findSubjects(state *fsm.State, words []string, follow bool) ([]string, error) {
 	found := make([]string, 0, len(words))
 	for _, word := range words {
@@ -76,7 +77,7 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 	return "", refusal
 }
 
-// findOfKind finds an object by a name or a prefix.
+// findOfKind returns the id of the object of this kind whose name or id is ref, or begins with ref.
 func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 	var id string
 	var refusal *model.Error
@@ -111,7 +112,7 @@ func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 		if refusal = none; none == nil {
 			id = string(v.ID)
 		}
-	default: // budgets, classes and groups have names only
+	default: // budgets, classes and groups have only names, which are not checked here
 		id = ref
 	}
 	return id, refusal
@@ -124,7 +125,8 @@ func hasEvents(state *fsm.State, subject string) bool {
 	return false
 }
 
-// since returns the position after all events older than a time, or than a duration before now. Code: invalid.
+// since parses a time, or a duration before now. It returns the position before the first event that is not older.
+// Code: invalid.
 func (s *Server) since(state fsm.State, text string) (fsm.EventKey, error) {
 	from, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of an event stream. A stream that reaches its time limit is resumed by its reader, without a gap.
+// Limits of an event stream. When a stream has lasted streamLife, it ends, and its reader can resume it without a gap.
 const (
 	streamLife    = time.Hour
 	streamPing    = 15 * time.Second
 	writeBound    = 20 * time.Second
-	eventsABurst  = 500             // events written before the stream is flushed
-	eventsCatchUp = 3 * time.Second // wait for an event of another server that this server has not reached yet
+	eventsABurst  = 500             // events read between two writes
+	eventsCatchUp = 3 * time.Second // wait for an event that this server has not received yet
 )
 
 func showEvent(e *fsm.Event) api.Event {
@@ -154,12 +154,12 @@ func words(list string) []string {
 	return all
 }
 
-// newest returns the position after everything that has happened.
+// newest returns the position after all events of a state.
 func newest(state fsm.State) fsm.EventKey {
 	return fsm.NewEventKey(state.Index+1, 0) - 1
 }
 
-// positionOfLast returns the position after which n matching events are left.
+// positionOfLast returns a position after which the newest n matching events follow.
 func (e *eventStream) positionOfLast(state fsm.State, n int) fsm.EventKey {
 	var last []fsm.EventKey
 	for key := range state.Events.Find(0, e.wants) {
@@ -171,7 +171,7 @@ func (e *eventStream) positionOfLast(state fsm.State, n int) fsm.EventKey {
 		return newest(state)
 	}
 	if oldest, _, _ := state.Events.Min(); last[0] == oldest {
-		return 0 // 0, because the position before the oldest event counts as collected
+		return 0 // because the position before the oldest event counts as no longer kept
 	}
 	return last[0] - 1
 }
@@ -190,8 +190,8 @@ func parseEventID(id string) (fsm.EventKey, error) {
 	return fsm.NewEventKey(i, int(k)), nil
 }
 
-// checkKept fails if the event to resume after is no longer kept, because later ones may be gone too. 0 asks for all
-// kept events.
+// checkKept returns an error if the event at the given position is no longer kept, because later events may be missing
+// too. Position 0 means before all kept events. Code: event_collected.
 func checkKept(state fsm.State, after fsm.EventKey) error {
 	oldest, _, ok := state.Events.Min()
 	if after == 0 || !ok || after >= oldest {
@@ -204,9 +204,9 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server has reached a position. It fails for a position that no server can have sent: a
-// position of another cluster, or from before an older snapshot was restored. A reader that resumed there would miss
-// everything until the log is as long again.
+// reach waits until this server has reached a position, at most eventsCatchUp. If it does not reach the position, that
+// is of another cluster, or from before an older snapshot was restored. A reader that resumed there would miss all
+// events until the log is as long again. Code: event_collected.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
 	defer cancel()
@@ -231,8 +231,8 @@ func (e *eventStream) wants(typ model.EventType, subject string) bool {
 	return matches(string(typ), e.types) && matches(subject, e.subjects)
 }
 
-// matches reports whether text is one of the words, or begins with a word that ends in '.' or '/'; true if there are no
-// words.
+// matches reports whether text is one of the words, or begins with a word that ends in '.' or '/'. Without words, it
+// returns true.
 func matches(text string, words []string) bool {
 	for _, w := range words {
 		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") &&
@@ -243,11 +243,11 @@ func matches(text string, words []string) bool {
 	return len(words) == 0
 }
 
-// run writes events as they come. It ends when the reader has gone, the server stops, or the time of the stream is
-// over.
+// run writes events as they happen. It returns nil when ctx ends or the server stops, and without follow after the
+// newest event. It returns an error if the reader has gone or is too slow.
 func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	flush := http.NewResponseController(w)
-	if err := flush.Flush(); err != nil { // so that a reader who waits for the first event knows that the stream is open
+	if err := flush.Flush(); err != nil { // so that a reader sees that the stream is open before the first event
 		return fmt.Errorf("flush a stream: %w", err)
 	}
 	var buf bytes.Buffer
@@ -278,15 +278,15 @@ func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	}
 }
 
-// greet sends a reader of SSE its position before anything happens, so that it can resume from there.
+// greet sends a reader of SSE its position before the first event, so that the reader can resume from there.
 func (e *eventStream) greet(buf *bytes.Buffer) {
 	if e.sse && e.follow {
 		fmt.Fprintf(buf, ": outspan\nid: %s\n\n", e.after)
 	}
 }
 
-// collect writes the next events into buf, and reports whether there are more at once. Error: the reader is so slow
-// that events it has not read are no longer kept.
+// collect writes the next events into buf. It reports whether more events can be read at once. It returns an error if
+// the reader is so slow that events which it has not read are no longer kept.
 func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, err error) {
 	if err := checkKept(state, e.after); err != nil && e.after != 0 {
 		return false, err
@@ -317,7 +317,8 @@ func (e *eventStream) write(buf *bytes.Buffer, event *fsm.Event) {
 	buf.WriteByte('\n')
 }
 
-// wait blocks until there is news, or adds a sign of life to buf when that is due.
+// wait blocks until there may be new events, or adds a sign of life to buf after streamPing. It returns true if ctx has
+// ended or the server stops.
 func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *bytes.Buffer) (ended bool) {
 	ping := time.NewTimer(streamPing)
 	defer ping.Stop()
@@ -337,7 +338,7 @@ func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *byte
 	return true
 }
 
-// send writes buf. A reader that takes nothing for writeBound is cut off.
+// send writes buf and empties it. It returns an error if the reader takes nothing for writeBound.
 func send(w http.ResponseWriter, flush *http.ResponseController, buf *bytes.Buffer) error {
 	if buf.Len() == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// factsDocument replaces Facts in the document of the API.
+// factsDocument replaces api.Facts in the OpenAPI document.
 type factsDocument struct{}
 
 // Schema implements huma.SchemaProvider.
@@ -21,7 +21,7 @@ func (factsDocument) Schema(huma.Registry) *huma.Schema {
 }
 
 // member returns the identity that an instance keeps across replacements, as its agent passes it on
-// (OUTSPAN_MEMBER_ID). It is empty if a replacement in the group gets a new identity.
+// (OUTSPAN_MEMBER_ID). It returns "" if replacements in the group get new identities.
 func (r *reading) member(i *fsm.Instance) string {
 	spec, ok := r.Spec(i.Group, i.Version)
 	if !ok || spec.Replacement.Identity != "same" {

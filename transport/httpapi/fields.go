@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// selection is the set of wanted fields of the items of a list; nil for all. A list of 5,000 nodes takes a third of the
-// time when only the fields of a table are encoded, sent and decoded.
+// selection names the fields that a caller wants of the items of a list; nil means all. A list of 5,000 nodes takes a
+// third of the time if only the fields of a table are encoded, sent and decoded.
 type selection struct {
-	fields [][]int      // their indexes in an item
+	fields [][]int      // the fields' indexes in an item
 	item   reflect.Type // a struct of only these fields
 }
 
-// parseSelection reads the names of JSON fields of V. Code: invalid, for a field that V does not have.
+// parseSelection parses names of JSON fields of V, joined by commas. It returns nil if text is empty. Code: invalid for
+// a field that V does not have.
 func parseSelection[V any](text string) (*selection, error) {
 	if text == "" {
 		return nil, nil
@@ -52,7 +53,7 @@ func (s *selection) of(items reflect.Value) any {
 // selected is implemented by answers that can leave fields out.
 type selected interface{ selected() any }
 
-// selected returns the list as it is sent.
+// selected returns the list as it is sent, with only the selected fields.
 func (l List[V]) selected() any {
 	if l.only == nil {
 		return l

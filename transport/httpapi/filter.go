@@ -21,7 +21,8 @@ type condition struct {
 	want string
 }
 
-// parseFilter reads conditions over the JSON fields of V. Code: invalid, for a field that V does not have.
+// parseFilter parses conditions on the JSON fields of V, joined by commas. Code: invalid, also for a field that V does
+// not have.
 func parseFilter[V any](text string) (filter, error) {
 	var f filter
 	for term := range strings.SplitSeq(text, ",") {
@@ -58,7 +59,8 @@ func parseCondition(term string) (condition, bool) {
 	return c, true
 }
 
-// checkPath reports a mistyped field, which would otherwise only give an empty list.
+// checkPath returns an error if t has no such field. Without this check, a mistyped field would only give an empty
+// list.
 func checkPath(t reflect.Type, path []string) error {
 	for _, name := range path {
 		for t.Kind() == reflect.Pointer {
@@ -66,7 +68,7 @@ func checkPath(t reflect.Type, path []string) error {
 		}
 		switch t.Kind() {
 		case reflect.Map:
-			return nil // the rest of the path is its key
+			return nil // the rest of the path is a key of the map
 		case reflect.Struct:
 		default:
 			return model.Refuse(model.CodeInvalid, "filter: %q has no inner fields", clip(strings.Join(path, ".")))
@@ -81,7 +83,7 @@ func checkPath(t reflect.Type, path []string) error {
 	return nil
 }
 
-// unknownName returns the error for a parameter that names a field which the items don't have.
+// unknownName returns the error for a query parameter that names an unknown field.
 func unknownName(parameter, name string, fields map[string]reflect.Type) error {
 	names := slices.Sorted(maps.Keys(fields))
 	refusal := model.Refuse(model.CodeInvalid, "%s: there is no field %q", parameter, clip(name))
@@ -111,7 +113,8 @@ func (c condition) match(item reflect.Value) bool {
 	return strings.Contains(got, c.want)
 }
 
-// fieldText returns a field as written in the JSON, without quotes; "" if it is missing.
+// fieldText returns a field as in the JSON, but without quotes, and with a list's items joined by blanks. It returns ""
+// if the field is missing or has inner fields.
 func fieldText(v reflect.Value, path []string) string {
 	for i, name := range path {
 		for v.Kind() == reflect.Pointer {

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// passedOn are the headers of a request that the leader needs. No other header leaves this server.
+// passedOn are the headers of a request that are forwarded to the leader.
 var passedOn = [...]string{"Accept", "Content-Type", api.HeaderLastEvent}
 
-// passedBack are the headers of the leader's answer that the caller gets.
+// passedBack are the headers of the leader's answer that are sent to the caller.
 var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", api.HeaderIndex, api.HeaderLeader,
 	api.HeaderStale, "Content-Disposition"}
 
-// forward sends a request to the leader once, with the caller's identity, and passes the answer back.
+// forward sends a request to the leader once, with the caller's identity, and sends the answer to the caller.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
 	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	defer resp.Body.Close()
 	body := io.Reader(resp.Body)
-	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read whole, so that an error can be answered
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read it whole, so that a failure can be answered
 		whole, err := io.ReadAll(body)
 		if err != nil {
 			writeError(w, forwardFailed(rt, leader, err))
@@ -57,7 +57,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	w.WriteHeader(resp.StatusCode)
 	if err := copyFlushed(w, body, resp.ContentLength); err != nil {
-		panic(http.ErrAbortHandler) // so that the caller does not take this for the end of the answer
+		panic(http.ErrAbortHandler) // so that the caller does not mistake this for the end of the answer
 	}
 }
 
@@ -77,10 +77,11 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 	return req, nil
 }
 
-// forwardFailed separates requests that certainly had no effect from those that may have had one.
+// forwardFailed returns an error with the code unknown for a write that may have had an effect, and with the code
+// no_leader for any other request.
 func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
-	_, refused := errors.AsType[*model.Error](err) // the leader refused this server's certificate before the request
+	_, refused := errors.AsType[*model.Error](err) // a certificate was refused before the request was sent
 	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}
@@ -92,12 +93,12 @@ func leaderSilent(leader transport.ServerInfo) *model.Error {
 		WithHint("%s", withoutLeader)
 }
 
-// mostPassed is how many bytes of an answer are passed on at once.
+// mostPassed is how many bytes of an answer are forwarded at once.
 const mostPassed = 32 << 10
 
-// copyFlushed passes bytes on as they come. length is their number; -1 = not known.
+// copyFlushed copies bytes as they arrive. length is their number, or -1 if it is not known.
 func copyFlushed(w http.ResponseWriter, from io.Reader, length int64) error {
-	size := length + 1 // one more byte, so that the end is seen at once
+	size := length + 1 // not 0 for an empty answer
 	if length < 0 || size > mostPassed {
 		size = mostPassed
 	}

@@ -34,14 +34,14 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
 }
 
-// disk returns how much room this server has.
+// disk returns the state of this server's disk.
 func (s *Server) disk() api.Disk {
 	if !s.cfg.Freshness.TakesEntries() {
 		return api.DiskFull
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // on an error the disk is unknown
+	members, _ := s.members(ctx) // after an error, the result is DiskUnknown
 	for _, m := range members {
 		if m.Name == s.cfg.Name && m.Disk != "" {
 			return m.Disk

@@ -56,7 +56,8 @@ func (r *reading) eviction(i *fsm.Instance) api.Eviction {
 	return v
 }
 
-// endpoint returns the address of a port of an instance.
+// endpoint returns the host:port of an instance's port. It returns false if the instance has no such port or its node
+// is gone.
 func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
 	n, ok := r.Nodes.Get(i.Node)
 	number, has := i.Claims.Ports.Get(port)
@@ -133,7 +134,7 @@ func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
 	return []fsm.Topic{"instances"}
 }
 
-// listInstances yields the matching rows in order of id.
+// listInstances yields the matching instances in order of id.
 func listInstances(r *reading, in *instanceList, from string, yield func(string, api.Instance) bool) error {
 	keep, err := r.instanceScope(in)
 	if err != nil {
@@ -206,14 +207,15 @@ type evictInput struct {
 	WriteParams
 	InstancePath
 	Input   api.EvictBody
-	returns bool // the group may use the avoided node again
+	returns bool // cancel was given, so the group may use the avoided node again
 }
 
 func (in *evictInput) body() any { return &in.Input }
 
 func (in *evictInput) ref() string { return in.ID }
 
-// evictInstance also stops an instance that runs on a node but is unknown to the state, by its whole id.
+// evictInstance returns the write that stops an instance. It also stops an instance that runs on a node but is unknown
+// to the state, given its whole id. It refuses surge.
 func evictInstance() change[evictInput, api.InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
@@ -264,8 +266,9 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica turns the eviction of a replica into a request: its copy is first built on another node, and then it is
-// stopped. A bypass stops it at once, like any instance.
+// evictReplica extends a write that stops an instance. The eviction of a replica becomes a request: its copy is built
+// on another node first, and then the replica is stopped. A bypass of the budget stops a replica at once. With surge,
+// any other instance is replaced before it stops. With cancel, a request or the avoidance of a node is withdrawn.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {

@@ -18,15 +18,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of one reader of a job's logs.
+// Limits of one reader of a job's logs.
 const (
-	maxJobLogs = 100      // instances read at once; further ones wait
+	maxJobLogs = 100      // instances whose logs are read at once; others wait
 	maxLogLine = 64 << 10 // bytes; a longer line is cut into pieces
 )
 
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
-// jobLogs merges the logs of every instance of a job into one answer, line by line: "group[slot] id | text".
+// jobLogs merges the logs of a job's instances into one answer, line by line: "group[slot] id | text".
 func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
@@ -62,18 +62,18 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	m.run(ctx)
 	if m.follow && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // the server ended it: the reader must not take this for the end of the logs
+		panic(http.ErrAbortHandler) // the server ended it: the reader must not mistake this for the end of the logs
 	}
 }
 
-// isTrue reads a parameter that checkLogQuery has checked.
+// isTrue parses a parameter that checkLogQuery has checked.
 func isTrue(text string) bool {
 	v, err := strconv.ParseBool(text)
 	return err == nil && v
 }
 
-// logMerge is one reader of a job's logs, in order of time. Each log has its own goroutine; run returns when all have
-// ended.
+// logMerge merges the logs of a job's instances by time for one reader. Each log has its own goroutine; run waits for
+// all of them.
 type logMerge struct {
 	s       *Server
 	job     model.JobName
@@ -81,7 +81,7 @@ type logMerge struct {
 	query   url.Values
 	follow  bool
 	times   bool // show times
-	running bool // leave out instances that ended
+	running bool // leave out instances that have ended
 	slots   chan struct{}
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -102,7 +102,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 	if !m.follow {
 		state, _ := m.s.cfg.Store.Watch()
-		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // merged logs must be open together
+		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // logs that are merged must be open together
 			m.begin(ctx, some, true)
 			m.wg.Wait()
 		}
@@ -125,7 +125,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 }
 
-// tellGone writes one line with the number of instances whose logs are gone.
+// tellGone writes a line with the number of instances whose logs are gone, if there are any.
 func (m *logMerge) tellGone() {
 	switch {
 	case m.gone == 1:
@@ -135,7 +135,8 @@ func (m *logMerge) tellGone() {
 	}
 }
 
-// begin reads the logs of some instances. It opens all of them before the first line of one can pass.
+// begin starts to read the logs of some instances. It first registers all of them with the order, so that no line is
+// written before lines of the others can arrive.
 func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
 	sources := make([]*logSource, len(all))
 	for n, i := range all {
@@ -149,8 +150,7 @@ func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
 	}
 }
 
-// present returns the instances whose logs may be read now: those that have started, and the kept ones of those that
-// ended.
+// present returns the instances that have started. With follow or running, it leaves out those that have ended.
 func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	var all []*fsm.Instance
 	for id := range state.GroupsOf(m.job) {
@@ -166,7 +166,8 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	return all
 }
 
-// read passes on one instance's lines. If the instance began after the reader did, it reads from the beginning.
+// read passes on the lines of one instance. If first is false, the instance started after the stream, and tail is
+// ignored.
 func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source *logSource) {
 	select {
 	case m.slots <- struct{}{}:
@@ -205,7 +206,7 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source
 	}
 }
 
-// jobLines are the lines of one instance.
+// jobLines passes on the lines of one instance.
 type jobLines struct {
 	order  *logOrder
 	source *logSource
@@ -214,7 +215,8 @@ type jobLines struct {
 	show   bool // show the times
 }
 
-// copy cuts the input into lines. It holds back an incomplete line until the rest or the end arrives.
+// copy cuts the input into lines, and lines that are too long into pieces. It holds back an incomplete line until the
+// rest or the end arrives. It stops early if nobody reads any more.
 func (l jobLines) copy(from io.Reader) error {
 	in := bufio.NewReaderSize(from, maxLogLine)
 	for {
@@ -232,7 +234,7 @@ func (l jobLines) copy(from io.Reader) error {
 	}
 }
 
-// line passes one line on. It returns false once nobody reads.
+// line passes on one line. It returns false if nobody reads any more.
 func (l jobLines) line(text []byte) bool {
 	at, rest := noLogTime, text
 	if l.timed {
@@ -246,7 +248,7 @@ func (l jobLines) line(text []byte) bool {
 	return l.order.add(l.source, at, append(append(out, rest...), '\n'))
 }
 
-// write sends one line. When the reader has gone, everything ends.
+// write sends one line. If the reader has gone, write cancels the stream and returns false.
 func (m *logMerge) write(line []byte) bool {
 	if _, err := m.out.Write(line); err != nil || m.out.flush.Flush() != nil {
 		m.cancel()

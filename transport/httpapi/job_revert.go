@@ -27,7 +27,7 @@ func revertJob() change[revertInput, api.RevertReply] {
 			}
 			version = target
 			if ifVersion == 0 {
-				ifVersion = j.Version // the target was chosen relative to this version
+				ifVersion = j.Version // RevertTarget depends on the current version
 			}
 		}
 		return &fsm.JobRevert{
@@ -59,7 +59,7 @@ func revertJob() change[revertInput, api.RevertReply] {
 	}
 }
 
-// currentVersion returns the current version of a job; 0 if there is no job of this name.
+// currentVersion returns the current version of a job, or 0 if there is no job of this name.
 func (r *reading) currentVersion(name string) uint64 {
 	if j, ok := r.Jobs.Get(model.JobName(name)); ok {
 		return j.Version
@@ -67,7 +67,8 @@ func (r *reading) currentVersion(name string) uint64 {
 	return 0
 }
 
-// countsChanged reports whether a version of a job has other counts than the one before, in groups that both have.
+// countsChanged reports whether a group has another count in v than in the version before v. It ignores groups that
+// only one of the versions has.
 func (r *reading) countsChanged(v *fsm.JobVersion) bool {
 	before, ok := r.JobVersion(v.Job, v.Version-1)
 	if !ok {

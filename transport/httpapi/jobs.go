@@ -68,7 +68,8 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	return v
 }
 
-// degraded returns why a group can't become whole on its own; empty if no reason is known.
+// degraded returns why a group can't get all its instances without help: a local volume of a slot is on an offline
+// node. Otherwise it returns "".
 func (r *reading) degraded(g *fsm.Group) model.Code {
 	for slot := range g.Count {
 		spec, ok := r.Policy(g.ID)
@@ -83,7 +84,7 @@ func (r *reading) degraded(g *fsm.Group) model.Code {
 	return ""
 }
 
-// eligibleNodes returns how many nodes a system group has to cover.
+// eligibleNodes returns how many nodes a system group must cover.
 func (r *reading) eligibleNodes(g *fsm.Group) int {
 	spec, ok := r.Policy(g.ID)
 	if g.Count == 0 || !ok {
@@ -161,7 +162,7 @@ func showJob(_ context.Context, r *reading, in *jobRead) (api.JobDetail, error) 
 	return detail, nil
 }
 
-// avoids returns the eligible nodes that groups of a job avoid, in order of node.
+// avoids lists the eligible nodes that the groups of a job avoid, in order of node.
 func (r *reading) avoids(j *fsm.Job) []api.JobAvoidsNode {
 	list := []api.JobAvoidsNode{}
 	for _, n := range r.Nodes.All() {
@@ -193,7 +194,7 @@ func listVersions(r *reading, in *versionList, from string, yield func(string, a
 	return nil
 }
 
-// versionKey makes keys that sort versions as numbers.
+// versionKey returns a key for a version. The keys sort as the numbers do.
 func versionKey(version uint64) string {
 	text := strconv.FormatUint(version, 10)
 	return "00000000000000000000"[len(text):] + text
@@ -220,10 +221,10 @@ func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) api.JobVersion {
 	}
 }
 
-// wallTime shows Unix milliseconds.
+// wallTime converts Unix milliseconds to a time.
 func wallTime(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
-// wallTimeOrNil shows Unix milliseconds; 0 is no time.
+// wallTimeOrNil converts Unix milliseconds to a time, or returns nil for 0.
 func wallTimeOrNil(ms int64) *time.Time {
 	if ms == 0 {
 		return nil

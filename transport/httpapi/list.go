@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxItems is the most items in one answer of a list. The parameter next asks for the following ones.
+// maxItems is the maximum number of items in one answer. The parameter next gets the following ones.
 const maxItems = 5000
 
 // ListParams are the parameters of every list.
@@ -38,14 +38,14 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing holds the functions of one list. rows yields the items in order of their keys, beginning at a key.
+// listing holds the functions of one list. rows yields the items in order of their keys, beginning at the key from.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
 }
 
-// list registers a list. Pages are stable: an item that exists all the time is returned exactly once, because a page
-// ends at a key and the next begins after it.
+// list returns the operation of a list. A page ends at a key, and the next page begins after that key. So an item that
+// exists all the time is returned exactly once.
 func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
 	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
 		p := P(in).list()
@@ -90,12 +90,12 @@ func parseNext(next string) (string, error) {
 	return string(key), nil
 }
 
-// topics returns the same topics for every input.
+// topics returns a function that returns the same topics for every input.
 func topics[I any](t ...fsm.Topic) func(*I) []fsm.Topic {
 	return func(*I) []fsm.Topic { return t }
 }
 
-// scan walks a table from a key on and shows each row.
+// scan yields the rows of a table in order of their keys, beginning at the key from. show converts each row to an item.
 func scan[K ~string, R, V any](t fsm.Table[K, R], from string, show func(R) V, yield func(string, V) bool) {
 	for key, row := range t.From(K(from)) {
 		if !yield(string(key), show(row)) {
@@ -104,7 +104,7 @@ func scan[K ~string, R, V any](t fsm.Table[K, R], from string, show func(R) V, y
 	}
 }
 
-// notNil replaces nil by an empty list, which is written as [] and not as null.
+// notNil replaces nil by an empty list, which is encoded as [] and not as null.
 func notNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}

@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// lineWait is how long a line waits, with follow, for older lines of other instances.
+	// With follow, lineWait is how long a line waits for older lines of other instances.
 	lineWait = 300 * time.Millisecond
-	// lineRoom is how many bytes of lines of one instance may wait.
+	// lineRoom is how many bytes of one instance's lines may wait.
 	lineRoom = 256 << 10
 )
 
-// logLine is one line of an instance, as it will be shown.
+// logLine is one line of an instance, as it will be written.
 type logLine struct {
-	at   string // time of writing, as UTC text of equal length that sorts by time; "" or "-": not known
+	at   string // when it was written: UTC text of fixed length that sorts by time; "" or "-" if not known
 	text []byte
 	came time.Time
 }
 
 // logOrder merges the lines of several instances by time. It is safe for many goroutines.
 //
-// Without follow the order is exact: a line is written once every instance that has not ended has a line. With follow
+// Without follow, the order is exact: a line is written once every instance that has not ended has a line. With follow,
 // an instance may be silent for long, so a line waits at most lineWait.
 type logOrder struct {
 	follow bool
-	write  func([]byte) bool // returns false once nobody reads; called by one goroutine at a time
+	write  func([]byte) bool // returns false if nobody reads any more; called by one goroutine at a time
 
 	mu      sync.Mutex
 	room    *sync.Cond
@@ -34,9 +34,9 @@ type logOrder struct {
 	gone    bool // nobody reads any more
 }
 
-// logSource is one instance in a logOrder.
+// logSource holds the waiting lines of one instance.
 type logSource struct {
-	name  string // breaks ties
+	name  string // orders lines of the same time
 	lines []logLine
 	bytes int
 	ended bool
@@ -56,7 +56,8 @@ func (o *logOrder) open(name string) *logSource {
 	return s
 }
 
-// close ends an instance. It must be called for each instance, because otherwise the others wait for its lines.
+// close records that an instance has no more lines. It must be called for each instance, because otherwise the others
+// wait for its lines.
 func (o *logOrder) close(s *logSource) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +65,8 @@ func (o *logOrder) close(s *logSource) {
 	o.pass()
 }
 
-// add takes over a line. It blocks while too many bytes of its instance wait. It returns false once nobody reads.
+// add takes over a line. While too many bytes of its instance wait, add blocks; with follow, it writes the oldest lines
+// instead. It returns false if nobody reads any more.
 func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,7 +83,7 @@ func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	return !o.gone
 }
 
-// run writes the lines that have waited for long enough, until ctx ends.
+// run writes the lines that have waited long enough, until ctx ends.
 func (o *logOrder) run(ctx context.Context) {
 	tick := time.NewTicker(lineWait / 3)
 	defer tick.Stop()
@@ -95,7 +97,7 @@ func (o *logOrder) run(ctx context.Context) {
 	}
 }
 
-// stop ends all waits, because nobody reads any more.
+// stop is called when nobody reads any more. It ends all waits in add.
 func (o *logOrder) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,7 +105,7 @@ func (o *logOrder) stop() {
 	o.room.Broadcast()
 }
 
-// tick writes the lines that have waited for long enough.
+// tick writes the oldest lines until no instance's next line has waited for lineWait.
 func (o *logOrder) tick(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,7 +123,7 @@ func (o *logOrder) overdue(now time.Time) bool {
 	return false
 }
 
-// pass writes the lines that no other instance can precede.
+// pass writes the oldest lines while every instance that has not ended has a line. o.mu is held.
 func (o *logOrder) pass() {
 	for !o.gone {
 		var waits bool
@@ -140,7 +142,7 @@ func (o *logOrder) pass() {
 	}
 }
 
-// oldest returns the instance whose next line is the oldest; nil if there is no line.
+// oldest returns the instance whose next line is the oldest, or nil if no line waits.
 func (o *logOrder) oldest() *logSource {
 	var next *logSource
 	for s := range o.sources {
