@@ -67,7 +67,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("they run as %d and %d, want two of %v", one, two, testUIDs)
 	}
 
-	b.stopAgent() // under a new agent, an instance that is restarted in place keeps its id
+	b.stopAgent() // under a new agent, a restart in place keeps the user id
 	b.start()
 	must(t, os.Remove(filepath.Join(pids, "victim")))
 	must(t, syscall.Kill(pid, syscall.SIGKILL))

@@ -245,8 +245,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// After a failure, Follow continues with the events after the last one it received. If the first attempt yielded no
-// event, the next one asks only for new events. A final error ends the sequence.
+// After a failure, Follow continues with the events after the last one that it yielded. If it has yielded none, it asks
+// only for new events. A final error ends the sequence.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string

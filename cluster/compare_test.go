@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// compareRig is a rig that counts the results of comparisons.
+// compareRig is a rig that records the results of comparisons.
 type compareRig struct {
 	*rig
 	inMemory bool // the logs are in memory, for tests that write a lot and restart no server

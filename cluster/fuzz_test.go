@@ -28,8 +28,8 @@ func (c *recordedConn) SetDeadline(time.Time) error { return nil }
 func (c *recordedConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 func (c *recordedConn) Close() error                { return nil }
 
-// FuzzHello checks which hellos are answered with yes: those for this server, from a server of this cluster or of none.
-// Every byte after the hello is left to raft.
+// FuzzHello checks that a hello is answered with yes only if it is meant for this server, and its cluster doesn't
+// differ from this server's. Every byte after the hello is left to raft.
 func FuzzHello(f *testing.F) {
 	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n",
 		"outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n",

@@ -111,7 +111,7 @@ func TestScreen(t *testing.T) {
 	}
 	members := append(exchange(3, 0), make([]byte, 300)...)
 	senseless := append([]byte{kindPushPull, 0x83}, make([]byte, 300)...)
-	announced := []byte{kindEncrypted, 1, 0, 0, 0, 1} // 16 MiB
+	announced := []byte{kindEncrypted, 1, 0, 0, 0, 1} // announces 16 MiB
 	garbage := sealed(t, members, true)
 	rand.Read(garbage[len(poolName)+2+streamHead:])
 	for what, c := range map[string]struct {

@@ -207,8 +207,8 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// A server has answered the leader that it heard a node. If its next answer is late, that answer counts for one more
-// heartbeat. A new answer counts at once.
+// A server's answer that it heard a node counts until its next answer, but for at most one heartbeat interval. A new
+// answer counts at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {

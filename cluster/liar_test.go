@@ -82,8 +82,8 @@ func TestGossipChangesNoServers(t *testing.T) {
 	}
 }
 
-// False gossip about the addresses of running servers changes nothing. The leader still reaches them and leads on, and
-// all servers still show the right addresses.
+// False gossip about the addresses of running servers changes nothing. The leader still reaches them and keeps leading,
+// and all servers still show the right addresses.
 func TestGossipMovesNoLivingServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -121,8 +121,8 @@ func TestLeftServersReturn(t *testing.T) {
 	}
 }
 
-// If the recovered servers are lost too, a server that was left behind can be recovered, if the lost lineage is named.
-// Then it replaces the lost servers.
+// The recovered servers are lost too. A server that was left behind can then be recovered, but only if the operator
+// names the lost lineage. The new lineage replaces the lost one.
 func TestRecoverSuperseded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

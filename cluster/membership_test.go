@@ -337,8 +337,8 @@ func TestDamagedDataDir(t *testing.T) {
 	}
 }
 
-// A server takes a hello only if it is meant for this server, and if neither side knows that their clusters differ. So
-// a server that took over a peer's address gets neither log nor votes.
+// A hello is refused if it is meant for a different server, or if both sides know their clusters and these differ. So a
+// server that took over a peer's address gets neither log nor votes.
 func TestHello(t *testing.T) {
 	h := &helloLayer{self: "s1", history: func() model.History { return model.History{Cluster: "C"} }}
 	young := &helloLayer{self: "s1", history: func() model.History { return model.History{} }}

@@ -43,7 +43,7 @@ type rigServer struct {
 	machine *fsm.Machine
 	cancel  context.CancelFunc
 	done    chan struct{}
-	err     error // of Run
+	err     error // of Open or Run
 	fatal   error
 
 	mu  sync.Mutex
@@ -118,7 +118,7 @@ func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	return s
 }
 
-// open is like start, for a server whose Open may fail. The error is then in err of the rigServer.
+// open is like start, but Open may fail. Then the field err of the returned rigServer has the error.
 func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := &rigServer{rig: r, host: host(i), machine: fsm.NewMachine(), done: make(chan struct{})}

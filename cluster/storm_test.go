@@ -132,7 +132,7 @@ func (s *storm) write() bool {
 	return false
 }
 
-// work writes for the time d, and now and then calls one of things.
+// work writes again and again for the time d, and sometimes calls one of the functions in things.
 func (s *storm) work(d time.Duration, things ...func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		s.supervise()
@@ -190,8 +190,8 @@ func (s *storm) round() {
 	s.lean(i)
 }
 
-// lean cuts off a server that is neither the leader nor on, so that a majority needs the server on, which has just
-// recovered.
+// lean cuts off a server that is not the leader and not the server on, which has just recovered. So the majority needs
+// the server on.
 func (s *storm) lean(on int) {
 	i := on
 	for i == on || i == s.leads() {

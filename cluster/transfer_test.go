@@ -41,7 +41,7 @@ func TestInterruptedTransfer(t *testing.T) {
 	})
 }
 
-// ask asks server from to hand leadership to server to.
+// ask asks one server to hand its leadership to another.
 func (s *storm) ask(from, to int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

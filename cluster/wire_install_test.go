@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// slowStream is a Stream that can delay a snapshot, like sockets whose packets are lost. After arm, the next connection
-// to the server at the address to that carries a snapshot holds back what is written. letGo delivers those bytes, even
-// if the writer gave up long ago.
+// slowStream is a Stream that can delay a snapshot, like sockets whose packets are lost. After a call of arm, the next
+// snapshot for one server is held back. letGo delivers it, even if the writer gave up long ago.
 type slowStream struct {
 	Stream
-	to string
+	to string // the address of that server
 
 	mu    sync.Mutex
 	armed bool

@@ -82,7 +82,7 @@ func (c *chaos) restartServer() {
 }
 
 // wipeServer kills a server and empties its disk. Later the server starts with a new id and must get a vote. wipeServer
-// does nothing if a server is broken or has no vote.
+// does nothing unless all servers are healthy and vote.
 func (c *chaos) wipeServer() {
 	s := c.server()
 	if c.broken(true) > 0 || !c.w.whole() {
