@@ -121,8 +121,8 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// A beater ignores answers of other clusters, and of servers that a recovery left behind. It takes answers of a lineage
-// that replaces the known one, even if the index of their configuration is lower.
+// A beater takes answers of the lineage that it knows, and of a lineage that replaces it, even if the index of their
+// configuration is lower. It ignores answers of all other lineages and clusters.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
 	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})
