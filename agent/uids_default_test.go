@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent that runs as root gives each instance a user id of its own, even if its configuration has no range. So no
-// job can read another's environment or the files in its working directory.
+// An agent that runs as root gives each instance that names no user its own user id, even if the configuration has no
+// range. So no job can read the environment or the working directory of another job's instance.
 func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -45,7 +45,7 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	}
 }
 
-// An instance that ran as nobody before its agent gave out user ids keeps that user when it is restarted. So it can
+// An instance that ran as nobody before its agent gave out user ids still runs as nobody after a restart. So it can
 // still read what it wrote.
 func TestInstancesKeepTheUserThatTheyBeganWith(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -19,17 +19,17 @@ var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
 
 func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 
-// sharedUser makes instances without a user run as nobody.
+// sharedUser makes instances whose job files name no user run as nobody.
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
-// nobodys is a group that runs a shell script and whose job file names no user.
+// nobodys returns a group that runs a shell script and whose job file names no user.
 func nobodys(script string) model.GroupSpec {
 	g := sh(script)
 	g.Exec.User = ""
 	return g
 }
 
-// uidOf is the user id that a process runs as.
+// uidOf returns the user id that a process runs as.
 func uidOf(t *testing.T, pid int) int {
 	t.Helper()
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
@@ -67,7 +67,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("they run as %d and %d, want two of %v", one, two, testUIDs)
 	}
 
-	b.stopAgent() // ids that an earlier agent gave are not given again, and a restart in place keeps them
+	b.stopAgent() // under a new agent, a restart in place keeps the user id
 	b.start()
 	must(t, os.Remove(filepath.Join(pids, "victim")))
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -83,7 +83,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// withVolume is a group that runs a shell script in its volume, and whose job file names no user.
+// withVolume returns a group that runs a shell script in its volume, and whose job file names no user.
 func withVolume(b *bench, job, script string) model.GroupSpec {
 	g := nobodys("cd $OUTSPAN_VOLUME_DATA || exit 1; " + script + "; exec sleep 1000")
 	g.Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
@@ -95,12 +95,12 @@ func openDirectory(t *testing.T, b *bench) string {
 	t.Helper()
 	dir := filepath.Join(b.dir, "pids")
 	must(t, os.Mkdir(dir, 0o777))
-	must(t, os.Chmod(dir, 0o777)) //nolint:gosec // see above
+	must(t, os.Chmod(dir, 0o777)) //nolint:gosec // instances of any user write there
 	return dir
 }
 
-// A slot with volumes has its own user id, which its next instance has too. No other job can read its data or
-// environment, and files never change their owner.
+// All instances of a slot with volumes run as the slot's own user id, which owns its data. No other job can read the
+// data, or the environment of an instance.
 func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -133,7 +133,7 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	must(t, os.Remove(filepath.Join(pids, "db")))
 	b.stop(first, nil)
 	b.await(first, model.ObservedStopped)
-	b.stopAgent() // a restarted agent finds the owner on the disk
+	b.stopAgent() // a new agent finds the slot's user id on the disk
 	b.start()
 	b.await(b.place(version, 0, b.node(), nil), model.ObservedReady)
 	if again := uidOf(t, pidOf(t, filepath.Join(pids, "db"))); again != uid {
@@ -144,8 +144,9 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Existing data decides the user. Data that was written as nobody, before the node had a range, stays nobody's. Data
-// of an id that this node did not give is not used, and the reason is reported.
+// An instance runs as the owner of its slot's existing data. If that data was written as nobody, before the node had a
+// range, the instance runs as nobody. If its owner is an id outside the node's range, the instance fails, and reports
+// why.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -177,7 +178,8 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 }
 
-// A user id that owns a volume, or a copy that is not in use yet, is given to no other instance.
+// A user id that owns a volume, or a copy that is not in use yet, is not given to an instance. Only its own slot can
+// claim the owner of a volume. Any slot can claim the owner of a copy that is not in use yet.
 func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -205,7 +207,7 @@ func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	}
 }
 
-// After a change of the range, an instance gets another user at its next start.
+// If the range was changed, an instance whose user id is outside it gets a new one at its next start.
 func TestChangedRangeOfUsers(t *testing.T) {
 	u := newUIDs(testUIDs, t.TempDir(), hclog.NewNullLogger())
 	u.keep(transport.Assignment{ID: "old"}, 200_000)

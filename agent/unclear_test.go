@@ -16,8 +16,8 @@ import (
 type unsure struct {
 	*memory
 	blind bool        // under mu
-	named []driver.ID // ids that it lists as unclear although nothing of them is left
-	// While blind, it can't end the tasks if immortal, nor read their specs if unread. Both are under mu.
+	named []driver.ID // ids that Adopt lists as unclear although they have no task
+	// If immortal is true, End fails. If unread is true, Launched finds no spec. Both fields are under mu.
 	immortal, unread bool
 }
 
@@ -67,14 +67,14 @@ func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	must(b.t, r.Close())
 }
 
-// An instance that has stopped for good, or failed, keeps that state while it is unclear whether it runs, and
-// afterwards.
+// An instance that stopped or failed according to the journal keeps that state while the agent can't tell whether its
+// program runs, and after the agent can.
 func TestUnclearStaysOver(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		observed model.Observed
 		reason   string
-		left     bool // an ended task is found
+		left     bool // the runtime still has the exited task
 	}{
 		{"stopped, something is left", model.ObservedStopped, model.ReasonEnded, true},
 		{"stopped, nothing is left", model.ObservedStopped, model.ReasonEnded, false},
@@ -101,7 +101,7 @@ func TestUnclearStaysOver(t *testing.T) {
 					e.Status.Generation++
 				})
 				u.see(false)
-				if !tt.left { // it is listed as unclear although nothing is left
+				if !tt.left { // Adopt lists the instance as unclear although nothing is left
 					u.named = append(u.named, driver.ID(id))
 				}
 				b.setDown(true)
@@ -145,7 +145,8 @@ func (u *unsure) End(_ context.Context, id driver.ID) error {
 	return nil
 }
 
-// dark starts a program. Then it starts a new agent that can't tell whether the program runs.
+// dark runs a group, edited by change, until its instance is ready. Then it starts a new agent that can't tell whether
+// the program runs.
 func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID) {
 	b.t.Helper()
 	u := b.unsure()
@@ -166,8 +167,9 @@ func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID)
 
 func asIs(*model.GroupSpec) {}
 
-// The servers' orders for an instance are followed while it is unclear whether it runs. A drain is reported and has its
-// grace. After the grace, at a stop, and when the instance is no longer assigned, any remaining process is killed.
+// While it is unclear whether an instance runs, the agent follows the servers' orders for it. A drain is reported and
+// has its grace. After the grace, at a stop, and when the instance is no longer assigned, the agent kills any remaining
+// process.
 func TestUnclearIsEnded(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
@@ -235,7 +237,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 	})
 }
 
-// An agent that ends with a drain waits for instances whose state is unclear.
+// An agent that drains its node before it exits also waits for instances of which it is unclear whether they run.
 func TestShutdownDrainsUnclear(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		_, id := b.dark(asIs)
@@ -262,8 +264,8 @@ func (u *unsure) Launched(id driver.ID) (driver.Spec, bool) {
 	return driver.Spec{}, false
 }
 
-// An instance that may run but is not in the journal holds its own slot, if its launch can be read. An instance that is
-// known to have stopped holds nothing.
+// The agent reports an instance that may run but is not in the journal. The report has the instance's slot if its
+// launch can be read. An instance that is known to have stopped is not reported.
 func TestUnclearWithoutJournal(t *testing.T) {
 	for name, unread := range map[string]bool{"launch can be read": false, "launch can't be read": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// localAssignment is an instance whose local volume has data of an epoch. held says that a program has used the data.
+// localAssignment returns the assignment of an instance whose local volume has data of this epoch. If held is true, the
+// servers know that a program has used the data.
 func localAssignment(epoch uint64, held bool) transport.Assignment {
 	a := copyAssignment(epoch)
 	a.Spec.Volumes[0].Kind = model.VolumeLocal
@@ -23,7 +24,7 @@ func localAssignment(epoch uint64, held bool) transport.Assignment {
 	return a
 }
 
-// A local volume is made once. Later its newest data must be there, or the instance does not start.
+// A local volume is made only once. Later, an instance starts only if the newest data of its volume is there.
 func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(7, false), "data")
@@ -58,11 +59,11 @@ func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 		t.Errorf("a refusal changed what is there: %v", got)
 	}
 
-	other := newVolumes(t.TempDir()) // the disk is not mounted
+	other := newVolumes(t.TempDir()) // an empty directory, as if the disk were not mounted
 	refused("the disk is another one", other.prepare(localAssignment(7, true), account{}))
 }
 
-// A volume that starts empty again, as after a purge, contains nothing of an older one, which is put aside.
+// If a volume starts empty again, as after a purge, its older data is put aside.
 func TestLocalVolumeBeginsAnew(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	for epoch := uint64(7); epoch < 9; epoch++ {
@@ -82,8 +83,8 @@ func TestLocalVolumeBeginsAnew(t *testing.T) {
 	}
 }
 
-// A row without an epoch, from an older release, accepts a directory without an epoch once. A row with an epoch does
-// not.
+// Volumes of an older release have no epoch in their row or directory. Such a directory is used, once, if the row has
+// no epoch. If the row has an epoch, the volume starts empty.
 func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(0, true), "data")
@@ -115,8 +116,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	}
 }
 
-// The agent needs no server to know that a volume was used. If the volume's disk is away when the program ends, the
-// program is not started on an empty volume.
+// The agent knows by itself that a volume was used. If the volume's data is missing when the program exits, the program
+// is not restarted on an empty volume.
 func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Every code has one status and one exit code.
+// Every code has one status and one exit code. The message of an error without a code is not shown.
 func TestCodes(t *testing.T) {
 	tests := []struct {
 		code   model.Code

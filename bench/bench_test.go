@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestMain makes the test program able to run as a node of bare raft, like the real program.
+// TestMain lets the test binary run as a node of bare raft, like the bench program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bareCommand {
 		main()
@@ -66,7 +66,7 @@ func TestEveryCase(t *testing.T) {
 		}
 	}
 	for _, c := range cases() {
-		// heartbeats run so briefly here that the kernel's CPU time may not have advanced
+		// The case heartbeats runs so briefly here that the kernel's CPU time may not have advanced.
 		if chosen.MatchString(c.Name) && positive[c.Name] == 0 && c.Name != "heartbeats" {
 			t.Errorf("%s gave no figure\n%s", c.Name, &out)
 		}
@@ -102,7 +102,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A short soak gives all its figures: the work done and the servers' resources.
+// Even a short soak gives all its figures: the work done and the resources that the servers used.
 func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "outspan")

@@ -43,9 +43,9 @@ func TestClientNeedsLittle(t *testing.T) {
 	allowed := []string{
 		"github.com/outspan/outspan/api", "github.com/outspan/outspan/client", "github.com/outspan/outspan/model",
 		"github.com/outspan/outspan/internal/reach", "github.com/outspan/outspan/internal/canon",
-		// pki needs nothing but the standard library and model.
+		// pki needs only the standard library and model.
 		"github.com/outspan/outspan/pki",
-		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // of model
+		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // for model
 		"github.com/oklog/ulid/v2", // for request ids
 	}
 	found := 0
@@ -68,7 +68,7 @@ func TestClientNeedsLittle(t *testing.T) {
 	}
 }
 
-// The JSON of a list with one page is the server's own bytes. Several pages become one list.
+// If a list has one page, Raw contains the server's own bytes. Several pages are joined into one list.
 func TestListIsWhole(t *testing.T) {
 	var asked []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -190,8 +190,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Watch continues after transient errors and calls Lost once for each outage. It waits from the last index that it saw,
-// and ends after a final error.
+// Watch continues after transient errors and calls Lost once for each outage. It asks for changes after the last index
+// that it saw, and stops after a final error.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := model.Refuse(model.CodeNoLeader, "none")
@@ -245,8 +245,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A broken stream of events continues after the last event received. If it breaks before the first event, the newest
-// events are not sent again. It ends after a final error.
+// After a failure, Follow continues with the events after the last one that it yielded. If it has yielded none, it asks
+// only for new events. A final error ends the sequence.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -279,7 +279,7 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// A snapshot is sent unchanged, with its length, and only once.
+// Restore sends size bytes of a snapshot unchanged, and does not repeat the request.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string

@@ -42,7 +42,7 @@ func dial(answers http.Handler) (c *client.Client, done func()) {
 	}
 }
 
-// answer writes the answer of a server: JSON, and the index of the state.
+// answer writes a server's answer: value as JSON, and the index of the state in a header.
 func answer(w http.ResponseWriter, index string, value any) {
 	w.Header().Set(api.HeaderIndex, index)
 	_ = json.NewEncoder(w).Encode(value)

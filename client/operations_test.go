@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In these options every parameter is set, so the test finds parameters that no option sends.
+// These options set every field, so that the test finds parameters of the API that no option sends.
 var (
 	index = uint64(7)
 	ro    = client.ReadOptions{Consistency: client.Stale, Index: 7}
@@ -388,7 +388,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// matching returns the operation for a request. If several paths match, it is the one with the fewest parameters.
+// matching returns the key in doc of the operation that a request calls, or "" if there is none. If several paths
+// match, it chooses the path with the fewest parameters.
 func matching(doc map[string]operation, r *http.Request) string {
 	best := ""
 	for key := range doc {
@@ -404,7 +405,7 @@ func matching(doc map[string]operation, r *http.Request) string {
 	return best
 }
 
-// schemaOf returns the name of an answer's type in the document.
+// schemaOf returns the name that docs/openapi.json has for an answer's type, or "" if the answer is no JSON.
 func schemaOf(answer any) string {
 	of := reflect.TypeOf(answer)
 	if of == nil || of.Kind() != reflect.Struct {

@@ -85,10 +85,10 @@ func TestTLS(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused) // the peer is an agent, not a server
 	_, others := pki(t, "east")
 	_, err = call(server, others)
-	wantCode(t, err, model.CodeCertificateRefused) // the CA is another one
+	wantCode(t, err, model.CodeCertificateRefused) // the client and the server trust different CAs
 }
 
-// Two clusters may trust the same CAs. A server of the other cluster is refused even then.
+// The client refuses a server of another cluster even if it trusts the CA of that cluster.
 func TestTLSOfAnotherCluster(t *testing.T) {
 	_, files := pki(t, "east")
 	west, theirs := pki(t, "west")

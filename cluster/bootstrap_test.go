@@ -85,8 +85,8 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
-// In words: two sets that share a server never both begin a cluster. It doesn't matter how late, partial or old the
-// servers' views of each other are, and in whatever order they act.
+// Two sets that share a server never both begin a cluster, however late, partial or old the servers' views of each
+// other are, and in whatever order the servers act.
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3
@@ -95,7 +95,7 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 		for i := range count {
 			ids = append(ids, model.ServerID(string(rune('a'+i))))
 		}
-		seen := map[model.ServerID]map[model.ServerID]Beginner{} // by viewer; may be old
+		seen := map[model.ServerID]map[model.ServerID]Beginner{} // what each server knows of the others, which may be old
 		for _, id := range ids {
 			seen[id] = map[model.ServerID]Beginner{}
 		}
@@ -131,7 +131,7 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	})
 }
 
-// Servers that start one by one, with long pauses, still begin one cluster. A fourth is taken in.
+// Three servers that start one by one, with long pauses, still begin one cluster. A fourth server joins it.
 func TestServersThatComeOneByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -201,7 +201,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A server alone begins at once.
+// A server that expects no others and has no join addresses begins its cluster at once.
 func TestSingleServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -218,8 +218,8 @@ func TestSingleServer(t *testing.T) {
 	})
 }
 
-// Server 1 began the cluster alone, and 2 and 3 joined. Server 1 loses its disk, and starts with a new one before its
-// network is up. It waits until it has heard from each of its join addresses, and comes back into its cluster.
+// Server 1 began the cluster alone, and servers 2 and 3 joined. Server 1 loses its disk, and starts with an empty one
+// before its network is up. It waits until it has heard from each of its join addresses, and then rejoins its cluster.
 func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -254,7 +254,8 @@ func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	})
 }
 
-// An operator says that there is no cluster, even while the server waits.
+// While a server waits for its join addresses, an operator may call BeginAlone, and the server begins its cluster.
+// After that, BeginAlone fails.
 func TestBeginAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -273,7 +274,7 @@ func TestBeginAlone(t *testing.T) {
 	})
 }
 
-// A program that prints no address is not an answer: there may be a cluster at an address that it prints later.
+// A join program that prints no address counts as silent, because it may print the address of a cluster later.
 func TestProgramWithoutAddressesIsSilent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "peers")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexit 0\n"), 0o700); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// inBubble runs a test in fake time. memberlist leaves goroutines that wait for a last timeout when it is shut down. A
-// bubble's clock stops once the test has returned, so inBubble first gives them a minute.
+// inBubble runs a test in fake time. memberlist's goroutines wait for a last timeout after its shutdown, but a bubble's
+// clock stops once the test has returned. So inBubble lets a minute pass first.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// All voters decide which state is wrong, not only those that answer.
+// A majority is more than half of all voters, not only of those that answer.
 func TestComparisonResult(t *testing.T) {
 	three, five := []model.ServerID{"a", "b", "c"}, []model.ServerID{"a", "b", "c", "d", "e"}
 	type digests = map[model.ServerID]string
@@ -45,7 +45,7 @@ func TestComparisonResult(t *testing.T) {
 	}
 }
 
-// Of two different states at most one is called wrong, and so few servers stop that a majority is left.
+// However the states differ, so few voters stop that a majority is left.
 func TestComparisonStopsOnlyMinorities(t *testing.T) {
 	words := []string{"", "x", "y", "z"}
 	voters := []model.ServerID{"a", "b", "c", "d", "e"}

@@ -17,10 +17,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// compareRig is a rig that counts the results of comparisons.
+// compareRig is a rig that records the results of comparisons.
 type compareRig struct {
 	*rig
-	inMemory bool // the logs: for tests that write a lot and restart nothing
+	inMemory bool // the logs are in memory, for tests that write a lot and restart no server
 
 	mu   sync.Mutex
 	seen map[string][]ComparisonResult // by host
@@ -72,7 +72,7 @@ func (r *compareRig) follower(leader *rigServer) *rigServer {
 	return nil
 }
 
-// spoil changes a row of a server's state outside the log: the index stays.
+// spoil changes a row of a server's state outside the log. The state keeps its index.
 func (s *rigServer) spoil() {
 	t := s.rig.t
 	t.Helper()
@@ -98,7 +98,7 @@ func (s *rigServer) spoil() {
 	}
 }
 
-// stopped waits until a server has ended because a majority has another state.
+// stopped waits until a server has stopped, and checks that the reason is a majority with a different state.
 func (r *compareRig) stopped(s *rigServer, limit time.Duration) {
 	r.t.Helper()
 	eventually(r.t, limit, s.host+" stops", func() bool {
@@ -154,7 +154,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 			t.Errorf("%d run, led by %s", len(r.running()), r.leader(time.Second).host)
 		}
 
-		// It doesn't come back with that state, however often it is started, not even by a recovery.
+		// The server refuses to start with that state, each time it is tried. A recovery from the state is refused too.
 		for range 2 {
 			if again := r.open(hostNumber(wrong.host), nil); !errors.Is(again.err, &model.Error{Code: model.CodeStateDiffers}) {
 				t.Fatalf("it started again: %v", again.err)
@@ -165,7 +165,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 			t.Errorf("its state can be made the cluster's: %v", err)
 		}
 
-		// After everything but the report is deleted, it joins as a new server and has the right state.
+		// After everything but the report is deleted, the server joins with a new id and gets the right state.
 		entries, err := os.ReadDir(wrong.dir)
 		if err != nil {
 			t.Fatal(err)
@@ -185,11 +185,11 @@ func TestMinorityFollowerStops(t *testing.T) {
 		})
 		r.agree(10 * time.Second)
 		back.stop()
-		r.start(hostNumber(wrong.host)) // the report of its earlier identity stays there
+		r.start(hostNumber(wrong.host)) // the report about its earlier id doesn't prevent a start
 	})
 }
 
-// checkReportOf reads what a server left.
+// checkReportOf checks the report and the state that a stopped server left in its directory.
 func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	t.Helper()
 	report, ok, err := ReadReport(s.dir)
@@ -214,8 +214,8 @@ func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	}
 }
 
-// A wrong leader ends too, because its followers are right. While it writes its report, it proposes nothing that it
-// decides on its wrong state.
+// A leader stops too if the majority has a different state. After that it takes no entries and doesn't answer as the
+// leader.
 func TestMinorityLeaderStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -238,8 +238,8 @@ func TestMinorityLeaderStops(t *testing.T) {
 	})
 }
 
-// With one server against one, nobody knows which is right: both go on and report the difference. Once the third server
-// is back, there is a majority, and the wrong server stops.
+// If only two of three servers run and their states differ, nobody knows which is right. Both go on and report the
+// difference. Once the third server is back, there is a majority, and the server with the other state stops.
 func TestTwoServersThatDifferGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -282,18 +282,19 @@ func verdicts(v Verification) map[model.ServerID]Verdict {
 	return out
 }
 
-// While entries arrive all the time, servers are never at the same index when they are asked. They are compared anyway.
+// While entries arrive all the time, servers are never at the same index when they are asked. Their states are compared
+// anyway.
 func TestBusyServersAreCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
 		r.inMemory = true
 		leader := r.startAll()
-		time.Sleep(10 * time.Second) // the comparisons of the start
+		time.Sleep(10 * time.Second) // let the comparisons after the start finish
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				_ = leader.register(ctx, fmt.Sprintf("n%d", i%50)) // the last one ends with the test
+				_ = leader.register(ctx, fmt.Sprintf("n%d", i%50)) // the last call may fail, because ctx is canceled
 				time.Sleep(15 * time.Millisecond)
 			}
 		})
@@ -314,7 +315,7 @@ func TestBusyServersAreCompared(t *testing.T) {
 	})
 }
 
-// An operator's restore begins another history. States kept from the old one are not compared with it.
+// A restore begins a new history. States from before the restore are not compared with later ones.
 func TestRestoreIsCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -338,8 +339,8 @@ func TestRestoreIsCompared(t *testing.T) {
 	})
 }
 
-// A verification by an operator shows all servers, also one without a vote, one that is cut off, and a wrong one. The
-// wrong server then stops without waiting for its next regular comparison.
+// A verification by an operator lists all servers, including one without a vote, one that is cut off, and one with a
+// different state. The last of these then stops without waiting for its next regular comparison.
 func TestVerify(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -377,7 +378,7 @@ func TestVerify(t *testing.T) {
 			}
 		}
 		r.stopped(wrong, 30*time.Second)
-		r.isolate(wrong.host) // the process is gone
+		r.isolate(wrong.host) // as if its process had exited
 		v, err = leader.Verify(t.Context(), 5*time.Second)
 		if err != nil || v.Verdict != VerdictDiffers || verdicts(v)[wrong.ID()] != VerdictDiffers {
 			t.Errorf("after it ended: %+v, %v", v, err)
@@ -385,7 +386,8 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// No digest covers what a state derives from its rows, so servers with equal digests are also checked with fsm.Check.
+// A digest doesn't cover what a state derives from its rows. So Verify also runs fsm.Check on states with equal
+// digests.
 func TestVerifyFindsContradictions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// statusOf returns what one server shows of another.
+// statusOf returns the status of the server id, as the server at shows it.
 func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
@@ -23,7 +23,8 @@ func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-// The leader learns from its ticks about every server's disk and certificates, and that a server is silent.
+// From the answers to its ticks, the leader knows every server's disk and certificates, and how long a server has been
+// silent.
 func TestServersTellTheirCondition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -65,7 +66,8 @@ func TestServersTellTheirCondition(t *testing.T) {
 	})
 }
 
-// The time of the last save is known to the next leader and after a restart. A failed save doesn't count.
+// The next leader knows when the last snapshot was saved, and so does the server that saved it after a restart. A
+// failed save doesn't count.
 func TestLastSaveIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

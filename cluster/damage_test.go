@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// A follower's disk gives back an entry that can't be read: it is damaged, or a newer program wrote it. That server
-// must stop before it shows a state that lacks the entry (S5), as often as it is started. The others go on. Once the
-// entry is as before, the server catches up.
+// A follower's log has an entry that can't be read, because it is damaged or a newer program wrote it. Each time that
+// server is started, it must stop before it shows a state that lacks the entry (S5). The other servers go on. Once the
+// entry is readable again, the server catches up.
 func TestDamagedEntry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -52,7 +52,7 @@ func TestDamagedEntry(t *testing.T) {
 	})
 }
 
-// lastCommand returns the last entry of a log that is applied to the state.
+// lastCommand returns the last entry of the log that contains commands.
 func (f *faultyStore) lastCommand(t *testing.T) *raft.Log {
 	t.Helper()
 	last, err := f.LastIndex()
@@ -70,7 +70,7 @@ func (f *faultyStore) lastCommand(t *testing.T) *raft.Log {
 	}
 }
 
-// put overwrites the entry at its index.
+// put replaces the log's entry at the index of l.
 func (f *faultyStore) put(t *testing.T, l *raft.Log) {
 	t.Helper()
 	if err := f.InmemStore.StoreLog(l); err != nil {

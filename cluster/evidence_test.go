@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Threshold 60 s, so H is 10 s; s1 leads and has not heard n for 61 s; s2 and s3 vote too.
+// goodEvidence returns evidence that node n is silent. The threshold is 60 s, and heartbeats come every 10 s. The
+// leader s1 and the other voters, s2 and s3, have not heard n for 61 s.
 func goodEvidence() Evidence {
 	silent := map[model.NodeID]Age{"n": {Since: 61 * time.Second, Heard: true}}
 	return Evidence{
@@ -106,7 +107,7 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// In words: no single liar or paused server among three can make a node silent that another one heard.
+// A node that one of three servers has heard within the threshold is not silent, even if both others report that it is.
 func TestEvidenceNeverSilentWhenHeard(t *testing.T) {
 	for who := range 3 {
 		e := goodEvidence()

@@ -18,7 +18,7 @@ func TestFactsReachTheLeader(t *testing.T) {
 		if got := leader.Live()["n1"].FactsGen; got != 0 {
 			t.Errorf("generation %d of an agent that says nothing", got)
 		}
-		time.Sleep(5 * time.Second) // until all other news has been delivered
+		time.Sleep(5 * time.Second) // until other changes have woken the leader
 		changed := leader.LiveChanged()
 		r.report("n1", 3)
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 3)
@@ -40,7 +40,7 @@ func TestFactsReachTheLeader(t *testing.T) {
 		if woken(changed) {
 			t.Error("woken again when the report was there")
 		}
-		// The next leader heard the same heartbeats.
+		// The next leader has heard the same heartbeats.
 		leader.crash()
 		eventually(t, 20*time.Second, "the generation at the next leader", func() bool {
 			return r.leader(20 * time.Second).Live()["n1"].FactsGen == 4
@@ -48,7 +48,8 @@ func TestFactsReachTheLeader(t *testing.T) {
 	})
 }
 
-// A new registration counts its generations from the start. Until its first heartbeat nothing is known.
+// After a new registration, the generation of facts counts from the start. Until the first heartbeat of the new epoch,
+// servers know 0.
 func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -61,7 +62,7 @@ func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 			t.Errorf("generation %d of an epoch without a heartbeat", got)
 		}
 		r.beaters["n1"].Register(testNodeKey, r.epoch("n1"), testBeat)
-		r.beaters["n1"].SetFacts(first, 10) // late
+		r.beaters["n1"].SetFacts(first, 10) // a late change of the earlier epoch
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 1)
 		eventually(t, 3*testBeat, "the generation of the new epoch", func() bool { return leader.Live()["n1"].FactsGen == 1 })
 	})
@@ -76,7 +77,7 @@ func woken(changed <-chan struct{}) bool {
 	}
 }
 
-// report sends an agent's report that has only a generation of facts.
+// report proposes a node's report that contains only the generation of its facts.
 func (r *rig) report(id model.NodeID, facts uint64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -47,7 +47,7 @@ func (f *faultyRig) startAll() *rigServer {
 	return f.leader(20 * time.Second)
 }
 
-// other returns a server other than the given one.
+// other returns a running server other than s, and its number.
 func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	for _, o := range f.running() {
 		if o != s {
@@ -58,8 +58,8 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk makes a server's disk hang. The function ended waits for the watchdog, lets the disk go on, and waits for
-// the end of the server.
+// hangDisk makes a server's disk hang. The returned function waits until the watchdog has noticed that, lets the disk
+// work again, and waits until the server has stopped.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
 	hang := make(chan struct{})
@@ -72,8 +72,8 @@ func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	}
 }
 
-// A follower whose disk fails ends. It is not left half alive with its replication wedged. The others go on, and after
-// a restart on a good disk it catches up.
+// A follower whose disk fails stops, so that it isn't left running while replication to it is stuck. The other servers
+// go on. After a restart on a good disk, the follower catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -101,8 +101,8 @@ func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	})
 }
 
-// By raft's own rules a leader with a hanging disk stays leader for ever, because its heartbeats need no disk. The
-// watchdog ends it, and another leads.
+// By raft's own rules, a leader with a hanging disk leads for ever, because its heartbeats need no disk. The watchdog
+// stops that server, and another one leads.
 func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -126,8 +126,8 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	})
 }
 
-// While raft's main loop waits for the disk, it can't hand leadership over. If it ends then, it never answers the
-// requests that it has not taken. So the server makes no such request.
+// While raft's main loop waits for the disk, it can't hand leadership over. If the loop then exits, it never answers
+// the requests that still wait. So the server refuses a transfer itself, without a request to raft.
 func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -148,7 +148,8 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	})
 }
 
-// A full disk on one server: it hands leadership over before anything fails, and takes part again automatically.
+// A leader whose disk is full hands leadership over before anything fails. Once its disk has space, it catches up by
+// itself.
 func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -179,8 +180,8 @@ func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	})
 }
 
-// A full disk on one of three while another is away: no majority can write, and writes are refused with a code at once.
-// Their callers don't wait in vain.
+// If one of three servers has a full disk and another has stopped, no majority can write. Then writes are refused with
+// a code at once, so callers don't wait for a timeout.
 func TestFullDiskBesideAnAbsentServerRefusesWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -210,7 +211,8 @@ func TestFullDiskBesideAnAbsentServerRefusesWrites(t *testing.T) {
 	})
 }
 
-// Full disks on two of three: writes are refused with a code, reads work, and when space returns all goes on.
+// If two of three servers have full disks, writes are refused with a code and reads still work. Writes work again once
+// the disks have space.
 func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -251,7 +253,8 @@ func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 	})
 }
 
-// After an interrupted transfer raft can keep a flag that refuses every write for ever.
+// After an interrupted transfer of leadership, raft can refuse every write for ever. transferWatch notices when raft
+// has done so for longer than the limit.
 func TestStuckTransferEndsTheProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var w transferWatch
@@ -274,7 +277,7 @@ func TestStuckTransferEndsTheProcess(t *testing.T) {
 	})
 }
 
-// raft's main loop blocks while nobody reads its notifications. A Lead that ends slowly must not block it.
+// raft's main loop blocks while nobody reads its notifications. A Lead that returns slowly must not block the loop.
 func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -305,7 +308,8 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	})
 }
 
-// raft signals leadership before the entries of older terms are applied: Lead must see all of them.
+// raft signals leadership before it has applied all entries of earlier terms. Lead must start only after they are
+// applied.
 func TestLeadBeginsWithEverythingApplied(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -28,7 +28,8 @@ func (c *recordedConn) SetDeadline(time.Time) error { return nil }
 func (c *recordedConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 func (c *recordedConn) Close() error                { return nil }
 
-// FuzzHello: only a hello for this server and this cluster is answered with yes. Every byte after it is left to raft.
+// FuzzHello checks that a hello is answered with yes only if it is meant for this server, and its cluster doesn't
+// differ from this server's. Every byte after the hello is left to raft.
 func FuzzHello(f *testing.F) {
 	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n",
 		"outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n",
@@ -66,7 +67,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzSignedBeat: even a sender with a node's key can't make a server do more than count that node as heard.
+// FuzzSignedBeat checks that even a sender with a node's key can only make a server count that node as heard, and send
+// one short answer.
 func FuzzSignedBeat(f *testing.F) {
 	c := newCodec()
 	for _, b := range []beat{{To: "s1", Node: "n1", Epoch: 1, Seq: 1},
@@ -95,8 +97,8 @@ func FuzzSignedBeat(f *testing.F) {
 	})
 }
 
-// FuzzGossipMeta: another member's meta is accepted within its bounds or refused, and encodes the same again if it
-// fits.
+// FuzzGossipMeta checks that a member's meta is either refused or has a known role. Accepted meta that is short enough
+// to be sent is the same after encoding and decoding.
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{
@@ -124,7 +126,7 @@ func FuzzGossipMeta(f *testing.F) {
 		}
 		again, err := c.encodeMeta(m)
 		if err != nil {
-			return // longer than what this program sends
+			return // too long to be sent
 		}
 		second, err := c.decodeMeta(again)
 		if m.Server != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkHeartbeat is one heartbeat and its answer over loopback sockets, both ends together: with the sockets of
-// this package, and with memberlist's own.
+// BenchmarkHeartbeat measures one heartbeat and its answer over loopback sockets, both ends together. It does so with
+// this package's sockets and with memberlist's.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, one := range []struct {
 		name      string

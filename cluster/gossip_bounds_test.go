@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// madeUp is a member that an attacker with the gossip key makes up.
+// madeUp returns a member that doesn't exist, as an attacker with the gossip key could announce it.
 func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node {
 	t.Helper()
 	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})
@@ -24,7 +24,8 @@ func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node 
 	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: address, Port: 7642, Meta: meta}
 }
 
-// A pool knows at most maxMembers members, whoever makes them up. Dead ones make room, and voters are always let in.
+// A pool knows at most maxMembers members, however many are announced. A full pool forgets dead members to make room,
+// and always accepts voters.
 func TestPoolIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	say := func(i int, state fsm.Gossip) {
@@ -42,7 +43,7 @@ func TestPoolIsBounded(t *testing.T) {
 		t.Errorf("a known member is refused: %v", err)
 	}
 	full := openTestPool(t, "b")
-	if err := full.Join(p.Address()); err != nil { // memberlist does not report it
+	if err := full.Join(p.Address()); err != nil { // memberlist reports no error for a refusal
 		t.Fatal(err)
 	}
 	if _, known := p.Member("b"); known || p.list.NumMembers() != 1 {
@@ -58,7 +59,7 @@ func TestPoolIsBounded(t *testing.T) {
 	for i := range 100 {
 		p.seen(madeUp(t, p, i, transport.RoleAgent), fsm.GossipDead)
 	}
-	time.Sleep(sweepEvery) // real sockets have real time
+	time.Sleep(sweepEvery) // the sockets are real, so time can't be faked
 	if say(maxMembers+1000, fsm.GossipAlive); len(p.Members()) > maxMembers {
 		t.Errorf("%d members are known", len(p.Members()))
 	}
@@ -72,7 +73,8 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Dead, made-up servers do not keep a pool from contacting the members that it wants.
+// Many invented servers that count as dead can't keep a pool from contacting the members that it wants. The pool
+// contacts only a few of the others.
 func TestRejoinIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	for i := range 1000 {

@@ -50,7 +50,7 @@ func sealed(t *testing.T, plain []byte, stream bool) []byte {
 	return gcm.Seal(message, nonce, plain, named)
 }
 
-// bomb is a compressed message that unpacks to this many bytes.
+// bomb returns a compressed message that unpacks to size bytes.
 func bomb(size int) []byte {
 	var packed bytes.Buffer
 	w := lzw.NewWriter(&packed, lzw.LSB, 8)
@@ -62,7 +62,8 @@ func bomb(size int) []byte {
 	return append(message, packed.Bytes()...)
 }
 
-// exchange is an exchange of members without the members that its header announces.
+// exchange returns the header of an exchange of members. It announces this many members and bytes of user state, but
+// none follow.
 func exchange(nodes, user uint32) []byte {
 	message := append([]byte{kindPushPull, 0x83, 0xa4}, "Join"...)
 	message = append(append(message, 0xc2, 0xa5), "Nodes"...)
@@ -83,8 +84,8 @@ func summed(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kindChecksum}, crc32.ChecksumIEEE(message)), message...)
 }
 
-// Messages with which a holder of the gossip key wants to fill a server's memory are refused before memberlist sees
-// them.
+// A holder of the gossip key could send messages that fill a server's memory. Such messages are refused before
+// memberlist sees them.
 func TestScreen(t *testing.T) {
 	s, err := newScreen(poolKey)
 	if err != nil {
@@ -110,7 +111,7 @@ func TestScreen(t *testing.T) {
 	}
 	members := append(exchange(3, 0), make([]byte, 300)...)
 	senseless := append([]byte{kindPushPull, 0x83}, make([]byte, 300)...)
-	announced := []byte{kindEncrypted, 1, 0, 0, 0, 1} // 16 MiB
+	announced := []byte{kindEncrypted, 1, 0, 0, 0, 1} // announces 16 MiB
 	garbage := sealed(t, members, true)
 	rand.Read(garbage[len(poolName)+2+streamHead:])
 	for what, c := range map[string]struct {
@@ -151,7 +152,8 @@ func openTestPool(t *testing.T, name string) *Pool {
 	return p
 }
 
-// Streams and packets that unpack to 40 MiB each cost a pool next to nothing, and members reach it meanwhile.
+// Streams that unpack to 40 MiB, and packets that unpack to 8 MiB, cost a pool little memory. A member can still join
+// and send a message.
 func TestPoolUnpacksNothing(t *testing.T) {
 	p := openTestPool(t, "a")
 	stream, packet := sealed(t, bomb(40<<20), true), sealed(t, bomb(8<<20), false)
@@ -167,7 +169,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 		}
 		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 		_, _ = conn.Write(stream)
-		answer, _ := io.ReadAll(conn) // until it is refused
+		answer, _ := io.ReadAll(conn) // until the pool closes the connection
 		_ = conn.Close()
 		if len(answer) > 1024 {
 			t.Errorf("an answer of %d bytes", len(answer))
@@ -183,7 +185,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 	if err := b.Join(p.Address()); err != nil {
 		t.Errorf("a member can't join: %v", err)
 	}
-	if err := b.Send("a", []byte("hello")); err != nil { // after the packets
+	if err := b.Send("a", []byte("hello")); err != nil { // it arrives after the packets
 		t.Fatal(err)
 	}
 	select {
@@ -197,7 +199,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 	}
 }
 
-// A member whose build compresses learns why it can't join.
+// A member whose memberlist compresses messages can't join, and its error says why.
 func TestMemberThatCompresses(t *testing.T) {
 	p := openTestPool(t, "a")
 	c := memberlist.DefaultLANConfig()

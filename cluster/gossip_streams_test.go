@@ -21,14 +21,14 @@ func TestStreamsOfStrangers(t *testing.T) {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
 	t.Cleanup(func() { _ = s.Shutdown() })
-	serving.Go(func() { // as memberlist does
+	serving.Go(func() { // reads whole streams, as memberlist does
 		for {
 			select {
 			case conn := <-s.StreamCh():
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // the memory is freed before the place among the streams
+						buffered.Add(int64(-held)) // freed before Close makes room for another stream
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))

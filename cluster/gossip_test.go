@@ -95,7 +95,7 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 	})
 }
 
-// A short silence makes a member suspect. Then it is alive again without having been dead.
+// A member that is silent for a short time is suspected. Once it is heard, it counts as alive again.
 func TestPoolSuspicionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -109,11 +109,12 @@ func TestPoolSuspicionEnds(t *testing.T) {
 	})
 }
 
-// memberlist forgets the dead after 30 s and never rejoins on its own.
+// After a long partition, members find each other again. memberlist alone forgets dead members after 30 s and never
+// contacts them.
 func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
-		noJoin := func(c *PoolConfig) { c.Join = nil } // only what they remember may help
+		noJoin := func(c *PoolConfig) { c.Join = nil } // they may only use what they remember
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", noJoin)
 		p2, _ := startPool(t, n, "n2", "10.0.0.2", noJoin)
 		if err := p2.Join(p1.Address()); err != nil {
@@ -131,8 +132,8 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	})
 }
 
-// A restart faster than detection makes no event: only the incarnation in the meta shows it. A node that comes back at
-// another address after its death gets its name back.
+// If a member restarts before it is missed, there is no event. Only the incarnation in its meta shows the restart. A
+// dead member can return under its name at another address.
 func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -261,7 +262,7 @@ func TestPoolRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// One test with real sockets: two pools on loopback.
+// Over real sockets on loopback, two pools find each other, and one sees that the other has left.
 func TestPoolOnLoopback(t *testing.T) {
 	open := func(name string, join ...string) *Pool {
 		p, err := OpenPool(PoolConfig{

@@ -32,7 +32,7 @@ func TestHeartbeatInterval(t *testing.T) {
 
 var threeVoters = electorate{Index: 1, Voters: []model.ServerID{"s1", "s2", "s3"}}
 
-// oneNode is Hearts with one node, and what they answered.
+// oneNode is the Hearts of a server with one node, and the answers that it sent.
 type oneNode struct {
 	*Hearts
 	key     []byte
@@ -116,7 +116,7 @@ func TestHeartsRefuseReplay(t *testing.T) {
 		if len(o.sent) != 2 {
 			t.Errorf("%d answers, want one for each of the two beats", len(o.sent))
 		}
-		// A server that has just started knows no sequence; the number it drew protects it.
+		// A server that has just started knows no sequence number. It refuses replays because they lack its own new number.
 		fresh := newOneNode(t)
 		fresh.Receive(second)
 		if fresh.Age("n1").Heard {
@@ -182,7 +182,8 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 	})
 }
 
-// A server that agreed that an epoch is offline never renews its leases again. A new registration ends that.
+// A server that has agreed that an epoch is offline never renews leases of that epoch again. It renews those of the
+// next epoch.
 func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	o := newOneNode(t)
 	o.GiveUp("n1", 1)
@@ -197,8 +198,8 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	}
 }
 
-// Keys distinguish registrations: restored servers must not take the first beats of a new registration for replays of
-// old ones.
+// Two registrations with the same epoch have different keys. The first beats of the second one must not be mistaken for
+// replays.
 func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	o := newOneNode(t)
 	for seq := uint64(1); seq <= 3; seq++ {
@@ -218,8 +219,8 @@ func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	}
 }
 
-// A server that was restarted after it agreed knows from the state that a node is offline, and still renews no lease of
-// it.
+// If the state says that a node's epoch is offline, a server renews no lease of it, even if the server has restarted
+// since it agreed.
 func TestHeartsOfAnOfflineNode(t *testing.T) {
 	o := newOneNode(t)
 	o.offline = true
@@ -228,7 +229,7 @@ func TestHeartsOfAnOfflineNode(t *testing.T) {
 	}
 }
 
-// heartbeatRig has three servers that only listen, and one agent, over gossip in memory.
+// heartbeatRig has three servers that only answer heartbeats, and one agent, over gossip in memory.
 type heartbeatRig struct {
 	net    *memnet.Net
 	hearts map[string]*Hearts
@@ -288,7 +289,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 		const every = 333 * time.Millisecond
 		r.agent.Register(key, 1, every)
 		r.agent.SetFacts(1, 4)
-		r.agent.SetFacts(7, 9) // of another registration
+		r.agent.SetFacts(7, 9) // not the registered epoch
 		eventually(t, 2*time.Second, "every server hears it", func() bool {
 			return r.hearts["s1"].Age("n1").Heard && r.hearts["s2"].Age("n1").Heard && r.hearts["s3"].Age("n1").Heard
 		})
@@ -309,7 +310,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 		if got := factsOf(r.hearts["s2"], 2); got != 0 {
 			t.Errorf("facts generation %d of an epoch that nobody heard of", got)
 		}
-		// With one server gone the lease holds; with two it runs out at the last answered heartbeat.
+		// The lease holds while one server is unreachable. While two are, it is not renewed.
 		r.net.Isolate("10.0.0.11", "10.0.0.1")
 		time.Sleep(5 * time.Second)
 		if time.Until(r.agent.LeaseUntil(2*time.Second)) < time.Second {
@@ -323,7 +324,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 	})
 }
 
-// An attacker with only the gossip key has a wrong node key.
+// An attacker who has the gossip key but not the node's key is not heard and gets no lease.
 func TestHeartbeatsWithTheGossipKeyOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newHeartbeatRig(t, bytes.Repeat([]byte{5}, 32))

@@ -21,11 +21,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stoppedServer runs a server alone, gives it 30 nodes with a snapshot about every ten entries, and stops it. It
-// returns the server's directory and last state. trailing is the number of entries kept before each snapshot.
+// stoppedServer runs a single server that takes snapshots often, registers 30 nodes, and stops it. It returns a copy of
+// the server's directory, and its last state. trailing is the number of entries kept before each snapshot.
 func stoppedServer(t *testing.T, trailing uint64) (dir string, last fsm.State) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "kept") // the server's own is removed with the bubble
+	dir = filepath.Join(t.TempDir(), "kept") // the server's own directory is removed with the bubble
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		s := r.start(1, func(c *Config) {
@@ -59,7 +59,7 @@ func openStopped(t *testing.T, dir string) *StoppedDir {
 	return d
 }
 
-// fingerprint returns every file of a directory with its content and modification time.
+// fingerprint maps each file of a directory to its modification time, mode and checksum.
 func fingerprint(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -81,8 +81,8 @@ func fingerprint(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// Everything in the log of a real server is decoded, and replaying it gives the server's last state, from the beginning
-// and from each snapshot.
+// Each record in the log of a stopped server can be read. A replay gives the server's last state, and the states of its
+// snapshots. None of that changes the directory.
 func TestInspectStoppedServer(t *testing.T) {
 	dir, last := stoppedServer(t, 1000)
 	before := fingerprint(t, dir)
@@ -122,7 +122,7 @@ func TestInspectStoppedServer(t *testing.T) {
 		t.Fatalf("the newest state is not the server's: %v\n%s", err,
 			cmp.Diff(fsm.Diff(last, whole.State), []fsm.RowChange(nil)))
 	}
-	// State by state from the beginning: each snapshot on the way equals the state from the log.
+	// Rebuild every state from the beginning of the log. Each snapshot must equal the state at its index.
 	state := fsm.NewState()
 	at := map[uint64]string{}
 	for r := range d.Records(1, bounds.Last) {
@@ -155,7 +155,7 @@ func TestInspectStoppedServer(t *testing.T) {
 	}
 }
 
-// If the log does not reach back far enough, the error names the states that exist.
+// If the log does not reach back far enough, the error names the command that lists the existing states.
 func TestInspectShortLog(t *testing.T) {
 	dir, last := stoppedServer(t, 3)
 	d := openStopped(t, dir)
@@ -201,7 +201,7 @@ func TestInspectRefuses(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := openStopped(t, dir) // a server that never did anything
+	d := openStopped(t, dir) // its log is empty
 	if bounds, err := d.Bounds(); err != nil || bounds != (LogBounds{}) {
 		t.Errorf("bounds %v, %v", bounds, err)
 	}
@@ -210,8 +210,8 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-// A damaged entry is named and the others are read. The states before it can be rebuilt. The error for an entry of a
-// newer program says that it needs a newer one.
+// The error for a damaged entry names the entry. The other entries are read, and the states before it can be rebuilt.
+// The error for an entry of a newer program has the code needs_format.
 func TestInspectDamagedEntries(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	if err := os.RemoveAll(filepath.Join(dir, dirSnapshots)); err != nil {
@@ -274,7 +274,7 @@ func TestInspectDamagedEntries(t *testing.T) {
 	}
 }
 
-// A damaged snapshot is named, and the one before it is used.
+// The error for a damaged snapshot names its file. A replay begins with the snapshot before it.
 func TestInspectDamagedSnapshot(t *testing.T) {
 	dir, last := stoppedServer(t, 1000)
 	good := openStopped(t, dir).Snapshots()
@@ -309,7 +309,7 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// Whatever happens to the file of the log, reading it ends with an error at worst: cut at any length, any byte flipped.
+// If the log's file is cut short or a bit of it has changed, the worst that reading it gives is an error.
 func TestInspectSurvivesDamagedFiles(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	path := filepath.Join(dir, fileLog)

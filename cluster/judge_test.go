@@ -14,7 +14,8 @@ import (
 
 var testNodeKey = []byte("0123456789abcdef0123456789abcdef")
 
-// threeWithAgents starts three servers with offline_after 2 s, and agents n1..n that send heartbeats.
+// threeWithAgents starts three servers with offline_after 2 s, and this many agents, n1, n2 and so on, that send
+// heartbeats. Each function in stop stops one of the agents.
 func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	t.Helper()
 	r = newRig(t)
@@ -29,7 +30,7 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	return r, stop
 }
 
-// allHeard reports whether every server has heard the agents n1..n.
+// allHeard reports whether every running server has heard this many agents, n1, n2 and so on.
 func (r *rig) allHeard(agents int) bool {
 	for _, s := range r.running() {
 		for i := 1; i <= agents; i++ {
@@ -52,7 +53,8 @@ func (r *rig) epoch(id model.NodeID) uint64 {
 	return n.Agent.Epoch
 }
 
-// agent registers node i and sends its heartbeats until the returned function is called, which ends it like a crash.
+// agent registers node i and sends its heartbeats until stop is called. Then the agent stops without notice, as in a
+// crash.
 func (r *rig) agent(i int) (stop func()) {
 	r.t.Helper()
 	r.mustRegister(string(nodeID(i)))
@@ -79,7 +81,7 @@ const (
 	testBeat      = testThreshold / 6
 )
 
-// silentWithin waits until the leader calls a node silent, and returns how long that took.
+// silentWithin waits until the leader judges a node silent, and returns how long that took.
 func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
@@ -87,7 +89,8 @@ func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	return time.Since(began)
 }
 
-// L4: a dead node is found within T + 2H + 2 s, and not before T.
+// L4: A dead node is judged silent within offline_after, two heartbeats and 2 s, and not before offline_after has
+// passed since its last heartbeat.
 func TestDeadNodeIsSilentInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -116,7 +119,7 @@ func TestDeadNodeIsSilentInTime(t *testing.T) {
 	})
 }
 
-// The network is broken, not the nodes: the leader hears no agent, the other servers hear all. Nobody is silent.
+// If the leader hears no agent but the other servers hear all of them, no node is judged silent.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 4)
@@ -140,9 +143,8 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// An agent is cut off for a minute. All servers' gossip counts it as dead, and its own gossip counts all servers as
-// dead. After the cut the servers hear it, and gossip shows it as alive, at once and not only at the next round of
-// rejoin.
+// An agent is cut off for a minute, so in gossip the agent and the servers count each other as dead. After the cut, the
+// leader hears the agent within a second. Gossip soon shows it as alive, before the next regular attempt to rejoin.
 func TestAgentReturnsAfterACut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -172,8 +174,8 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 	})
 }
 
-// All servers lose power, so briefly that gossip doesn't notice. Afterwards their gossip knows no member. The
-// heartbeats themselves carry the addresses of the agents, so no lease runs out and no node is missed.
+// All servers restart so fast that the agents' gossip doesn't notice, and then know no agent by gossip. Heartbeats
+// carry the agents' addresses for the answers. So servers hear all agents at once, and no lease expires.
 func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -205,8 +207,8 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// Another server heard a node, and its next answers are late. The old answer counts for one heartbeat and no longer. A
-// new answer counts at once.
+// A server's answer that it heard a node counts until its next answer, but for at most one heartbeat interval. A new
+// answer counts at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {
@@ -242,7 +244,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// A server is dead, and then a node: two of three voters are a majority.
+// If one of three servers is dead, the other two are a majority, and a dead node is still judged silent.
 func TestDeadNodeWithOneServerDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -258,7 +260,8 @@ func TestDeadNodeWithOneServerDead(t *testing.T) {
 	})
 }
 
-// The leader dies together with a node. A new leader can judge at once: every server hears every agent.
+// The leader crashes right after a node. The next leader judges the node silent in time, because every server hears
+// every agent.
 func TestDeadNodeAcrossAFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -273,7 +276,7 @@ func TestDeadNodeAcrossAFailover(t *testing.T) {
 	})
 }
 
-// Two voters of three are gone: there is no leader, and nobody is silent.
+// If two of three voters have crashed, there is no leader, and no node is judged silent.
 func TestNobodyIsSilentWithoutAMajority(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 2)
@@ -297,7 +300,8 @@ func TestNobodyIsSilentWithoutAMajority(t *testing.T) {
 	})
 }
 
-// Gossip sees the node but its heartbeats fail. It is silent only while every voter answers and agrees.
+// If gossip sees a node alive but its heartbeats are missing, it is judged silent only while every voter answers and
+// agrees.
 func TestGossipAliveNeedsAllVoters(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 2)
@@ -325,7 +329,7 @@ func TestGossipAliveNeedsAllVoters(t *testing.T) {
 	})
 }
 
-// Idle for 50 minutes, then the leader dies: cluster time goes on, within the gap and two seconds.
+// The leader crashes after 50 idle minutes. Under the next leader, cluster time lacks at most two seconds.
 func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -344,7 +348,7 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 		if now := second.machine.State().Now; now < then+elapsed-2000 {
 			t.Errorf("the state's time is %d, before was %d", now, then)
 		}
-		// While no server runs, time stops. A restart never makes it go back.
+		// While no server runs, cluster time stops. After the restart it continues near where it stopped.
 		last := second.Now()
 		for _, s := range r.running() {
 			s.stop()
@@ -378,7 +382,7 @@ func TestSettledClusterWritesNothing(t *testing.T) {
 	})
 }
 
-// Any number of reads share a Barrier, and each begins after the read did.
+// Concurrent reads share Barriers.
 func TestReadBarriersAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -398,7 +402,7 @@ func TestReadBarriersAreShared(t *testing.T) {
 		if used := leader.raft.LastIndex() - before; used > 50 {
 			t.Errorf("500 reads wrote %d entries", used)
 		}
-		// An isolated leader confirms nothing.
+		// A leader that is cut off confirms no read.
 		r.isolate(leader.host)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

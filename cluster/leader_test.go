@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Every server's events show each leader with its term, once, including a leader that leadership was handed to.
+// The events of every server name each leader and its term once, even if leadership was handed over.
 func TestEventsNameEachLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -44,7 +44,8 @@ func TestEventsNameEachLeader(t *testing.T) {
 	})
 }
 
-// A snapshot from an earlier leader's term does not take away who leads now: the restored state and its events say so.
+// A snapshot from the term of an earlier leader is restored. The restored state and its events still name the current
+// leader.
 func TestRestoreTellsWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

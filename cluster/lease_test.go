@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server was away while an agent registered, and can't catch up, because its disk has no room for the snapshot. Then
-// the leader dies. The agent reaches two of three servers all the time, so its lease holds, though nobody can lead.
+// A server was down while an agent registered. It can't catch up, because its disk has no room for the snapshot. Then
+// the leader crashes, and nobody can lead. The agent still reaches two of three servers, so its lease holds.
 func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -41,7 +41,8 @@ func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	})
 }
 
-// What a server agreed to before it was killed counts after its start, although its state is older than the agreement.
+// A server agrees that an epoch is offline, and crashes. After its restart it still keeps to that, although its state
+// says nothing of it.
 func TestAgreementOutlivesARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -70,7 +71,7 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 		if v := back.seen.hearts.take(b, testNodeKey); v != verdictGivenUp {
 			t.Errorf("verdict %d after the restart, want given up", v)
 		}
-		// With a failing disk the server agrees to nothing.
+		// A server that can't write its agreement to the disk does not agree.
 		if err := os.Mkdir(path+".new", 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +86,8 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 	})
 }
 
-// A removed server that keeps running, and doesn't know that it was removed, still counts itself as a voter. Its
-// answers count for no lease.
+// A removed server that doesn't know of its removal keeps running and counts itself as a voter. Its answers renew no
+// lease.
 func TestRemovedServerCountsForNoLease(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -99,7 +100,7 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 				stays = s
 			}
 		}
-		r.net.Isolate(removed.host, leader.host) // it doesn't learn of its removal
+		r.net.Isolate(removed.host, leader.host) // so it doesn't learn of its removal
 		r.net.Isolate(removed.host, stays.host)
 		eventually(t, 30*time.Second, "the removal", func() bool {
 			return leader.Remove(t.Context(), removed.ID(), true) == nil
@@ -120,8 +121,8 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// Answers of servers that a recovery left behind count for nothing. Answers of a lineage that replaces the known one
-// count, from its first configuration on.
+// A beater takes answers of the lineage that it knows, and of a lineage that replaces it, even if the index of their
+// configuration is lower. It ignores answers of all other lineages and clusters.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
 	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})

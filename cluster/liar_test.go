@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// addresses returns the configuration as the server knows it.
+// addresses returns the vote and the address of each server in the configuration that s has.
 func (s *Server) addresses() map[raft.ServerID]string {
 	all := map[raft.ServerID]string{}
 	for _, v := range s.servers() {
@@ -22,8 +22,8 @@ func (s *Server) addresses() map[raft.ServerID]string {
 	return all
 }
 
-// In words: an attacker with the gossip key, but no certificate, never changes who votes or where a server is believed
-// to be.
+// An attacker who has the gossip key, but no certificate, can't change who votes or which address the configuration has
+// for a server.
 func TestGossipChangesNoServers(t *testing.T) {
 	for _, lie := range []struct {
 		name string
@@ -48,7 +48,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 				victim := r.other(leader)
 				want := leader.addresses()
 				victim.crash()
-				time.Sleep(15 * time.Second) // until its name may be reclaimed from the old address
+				time.Sleep(15 * time.Second) // until gossip accepts its name from another address
 
 				name, api, meta := lie.of(victim)
 				meta.Format, meta.ClusterID = model.CurrentFormat, leader.History().Cluster
@@ -69,7 +69,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 				}
 				r.mustRegister("n2")
 
-				// A server whose name the liar uses is reached nevertheless when it is back.
+				// Once the victim is back, it gets the log, even if the liar still claims its id or its address.
 				r.net.Heal()
 				victim = r.start(hostNumber(victim.host), nil)
 				eventually(t, 30*time.Second, "the victim has the log", func() bool {
@@ -82,8 +82,8 @@ func TestGossipChangesNoServers(t *testing.T) {
 	}
 }
 
-// In words: false gossip about the address of a living server changes nothing. Its leader still hears it, the others
-// still reach their leader, and people and agents get its right address.
+// False gossip about the addresses of running servers changes nothing. The leader still reaches them and keeps leading,
+// and all servers still show the right addresses.
 func TestGossipMovesNoLivingServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -110,7 +110,7 @@ func TestGossipMovesNoLivingServer(t *testing.T) {
 					}
 					node := m.node
 					node.Meta = meta
-					by.seen.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key would
+					by.seen.pool.seen(&node, fsm.GossipAlive) // as one packet of a sender with the gossip key would
 					lies++
 					if told, _ := by.seen.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
 						t.Fatal("gossip does not take the lie")

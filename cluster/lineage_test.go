@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// forget takes servers out of the rig's list.
+// forget removes servers from the rig's list.
 func (r *rig) forget(servers ...*rigServer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,8 +26,8 @@ func (r *rig) forget(servers ...*rigServer) {
 	}
 }
 
-// recoverFirst ends three servers, recovers the first and starts it with two empty ones. It returns the two that were
-// left behind.
+// recoverFirst runs three servers and crashes them. It recovers the first one, and starts it together with two new
+// servers. join edits the configuration of these three. recoverFirst returns the two servers that were left behind.
 func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
 	r.t.Helper()
 	r.threeServersRunning(nil)
@@ -52,8 +52,8 @@ func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
 	return all[1:]
 }
 
-// The servers that a recovery left behind come back, cut off from the new ones at first: they elect each other. From
-// the first contact on they acknowledge nothing, end with the reason, and don't start again.
+// The servers that a recovery left behind start again. While they are cut off from the recovered ones, they elect a
+// leader. Once they reach the recovered ones, they stop with an error that gives the reason, and don't start again.
 func TestLeftServersReturn(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(4) {
@@ -62,7 +62,7 @@ func TestLeftServersReturn(t *testing.T) {
 				r := newRig(t)
 				random := rand.New(rand.NewPCG(seed+i, 0))
 				join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642", host(4) + ":7642"} }
-				if random.IntN(2) == 0 { // neither side knows the other by gossip, only by the log
+				if random.IntN(2) == 0 { // neither side knows the other by gossip, only from the log
 					join = func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
 				}
 				left := r.recoverFirst(join)
@@ -121,7 +121,8 @@ func TestLeftServersReturn(t *testing.T) {
 	}
 }
 
-// If the recovered servers are lost too, one that was left behind can go on, and replaces them.
+// The recovered servers are lost too. A server that was left behind can then be recovered, but only if the operator
+// names the lost lineage. The new lineage replaces the lost one.
 func TestRecoverSuperseded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -160,8 +161,8 @@ func TestRecoverSuperseded(t *testing.T) {
 	})
 }
 
-// The recovered server is lost before it met one that was left behind, or before others joined it. Agents follow its
-// lineage, so the next recovery names it.
+// A recovered server is lost before any other server knew its lineage. Agents may follow that lineage already, so the
+// next recovery can name it as superseded.
 func TestRecoverSupersedesUnmet(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -200,8 +201,8 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 	})
 }
 
-// A directory in which a recovery was interrupted does not start: with a new lineage and the old configuration it would
-// end the others. A second run completes the recovery.
+// A server whose recovery was interrupted does not start. With the new lineage and the old configuration it would make
+// the other servers stop. A second run of Recover completes the recovery.
 func TestRecoverInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -231,8 +232,8 @@ func TestRecoverInterrupted(t *testing.T) {
 	})
 }
 
-// A state is saved after a recovery, and a server is recovered from it. The new lineage replaces that of the first
-// recovery, even if a state from before the first recovery was restored in between.
+// A server is recovered from a state that was saved after an earlier recovery. The new lineage replaces that of the
+// earlier recovery, even if a state from before that recovery was restored in between.
 func TestLineageInSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In words: the listeners of servers are those that they report over TLS, or that the configuration has. Gossip can
-// claim any address for a server, and a server that doesn't exist.
+// The listeners shown for a server are those that it reports over TLS or that the configuration has. Gossip is not used
+// for them, because it can claim any address, and servers that don't exist.
 func TestListensAreNotWhatGossipClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -75,7 +75,7 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 	return r
 }
 
-// answer is the API's part in questions of other servers.
+// answer handles the questions of other servers, as the API does.
 func (r *realServer) answer(w http.ResponseWriter, req *http.Request) {
 	id, ok := transport.IdentityFrom(req.Context())
 	if !ok || id.Role != transport.RoleServer {
@@ -93,8 +93,8 @@ func (r *realServer) answer(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusBadRequest)
 }
 
-// Everything over real sockets and disks: three servers find each other, a write, a planned stop of the leader, another
-// write, and the stopped one comes back.
+// Over real sockets and disks, three servers form a cluster and take a write. After a planned stop of the leader, the
+// others take another write. The stopped server catches up after its restart.
 func TestThreeRealServers(t *testing.T) {
 	dir := t.TempDir()
 	servers := map[string]*realServer{}
@@ -144,7 +144,7 @@ func TestThreeRealServers(t *testing.T) {
 	}
 	delete(servers, name)
 	write("n2")
-	// At the same address, as after a normal restart: raft 1.8.0 itself has a data race when it takes over a new address
+	// The server restarts at the same address, because raft 1.8.0 has a data race when it takes over a new one
 	// (replication.go:660).
 	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
 	if servers[name].ID() != first.ID() {

@@ -32,12 +32,12 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 			t.Errorf("it got its vote after %s", took)
 		}
 		r.agree(10 * time.Second)
-		// And out again: a removed server does not come back on its own.
+		// A removed server does not become a member again by itself.
 		ctx := context.Background()
 		if err := leader.Remove(ctx, fourth.ID(), false); err != nil {
 			t.Fatal(err)
 		}
-		// It reports its removal, and ends: at once, and again when it is started with its old directory.
+		// A removed server stops with an error that says so, at once, and again when it is started on its old directory.
 		for range 2 {
 			select {
 			case <-fourth.done:
@@ -53,13 +53,13 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 		if got := len(leader.servers()); got != 3 {
 			t.Errorf("%d servers a minute after one was removed", got)
 		}
-		// An operator can take it in again.
+		// An operator can add it again.
 		eventually(t, 5*time.Second, "an operator's word", func() bool { return leader.Promote(ctx, fourth.ID()) == nil })
 		eventually(t, time.Minute, "a vote again", func() bool { return len(leader.voters()) == 4 })
 	})
 }
 
-// A server whose directory was wiped is a new one: the old one is removed, the new one taken in.
+// A server whose directory was wiped starts with a new id. The leader removes the old server and adds the new one.
 func TestWipedServerComesBackAsANewOne(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -88,7 +88,8 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 	})
 }
 
-// A new server with the name of a dead one takes its place, once its certificate has proven the name.
+// A new server with the name of a dead one replaces it only if the new server's certificate has that name. Otherwise
+// both have votes.
 func TestNewServerWithTheNameOfADeadOne(t *testing.T) {
 	for certificate, taken := range map[string]bool{"s3": true, "shared": false} {
 		t.Run(certificate, func(t *testing.T) {
@@ -193,7 +194,7 @@ func TestServerWithANewAddress(t *testing.T) {
 		delete(r.servers, mover.host)
 		r.servers[host(9)] = &rigServer{dir: mover.dir, host: host(9), done: mover.done}
 		r.mu.Unlock()
-		time.Sleep(15 * time.Second) // until its name may be reclaimed from the old address
+		time.Sleep(15 * time.Second) // until gossip accepts its name from another address
 		moved := r.start(9, nil)
 		if moved.ID() != mover.ID() {
 			t.Fatal("it has another id")
@@ -250,12 +251,12 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		for _, s := range one.running() {
 			s.stop()
 		}
-		// A directory with another cluster name is refused at once.
+		// A directory of a cluster with another name is refused at once.
 		s := one.open(3, func(c *Config) { c.Cluster = "other" })
 		if !errors.Is(s.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
 			t.Errorf("opened with another cluster's name: %v", s.err)
 		}
-		// With the same name it finds out by gossip, and only it ends.
+		// If the clusters have the same name, the server learns from gossip that it is in the wrong one. Only it stops.
 		two := newRig(t)
 		two.threeServersRunning(nil)
 		two.mu.Lock()
@@ -278,9 +279,10 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// A server whose directory has a cluster of one can lead alone. It has to find out where it is before it leads.
+// A server whose directory has a cluster of one server could lead by itself. Among servers of another cluster, it must
+// stop before it leads.
 func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
-	for range 8 { // raft draws the time of its first election
+	for range 8 { // raft chooses the time of its first election at random
 		inBubble(t, func(t *testing.T) {
 			one := newRig(t)
 			alone := one.start(4, func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil })
@@ -304,7 +306,7 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
-			// The others still believe the intruder to be alive when one of their own comes back, and may report it first.
+			// When a server of the cluster restarts, it may hear from gossip that the intruder is alive. It must go on anyway.
 			two.running()[2].crash()
 			two.net.Heal()
 			back := two.start(3, nil)
@@ -335,7 +337,8 @@ func TestDamagedDataDir(t *testing.T) {
 	}
 }
 
-// A server that takes over a peer's address gets nothing: neither log nor votes.
+// A hello is refused if it is meant for a different server, or if both sides know their clusters and these differ. So a
+// server that took over a peer's address gets neither log nor votes.
 func TestHello(t *testing.T) {
 	h := &helloLayer{self: "s1", history: func() model.History { return model.History{Cluster: "C"} }}
 	young := &helloLayer{self: "s1", history: func() model.History { return model.History{} }}

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In words: servers that gossip makes up, at addresses that don't answer, keep no new server out, and keep none from
-// its vote.
+// Servers that exist only in gossip, at addresses that don't answer, don't keep a new server from becoming a member and
+// getting its vote.
 func TestLiarsDelayNoNewServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -50,8 +50,8 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 	})
 }
 
-// A server that can't be reached is tried more and more rarely, even when its address changes all the time. Servers
-// that failed less often go first. A proven claim is proven again after a while.
+// A server that can't be reached is tried more and more rarely, even if its address changes all the time. Servers that
+// failed less often are tried first. A claim that was proven must be proven again after a while.
 func TestProofsBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -89,7 +89,7 @@ func TestProofsBackOff(t *testing.T) {
 	})
 }
 
-// However many servers are made up, few are tried at once, those that failed least first.
+// However many servers are claimed, at most proofsAtOnce are tried at once, those with the fewest failures first.
 func TestProofsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -120,8 +120,8 @@ func TestProofsAtOnce(t *testing.T) {
 	})
 }
 
-// Invented names that sort first, two or three a second for a minute each, don't keep a new server out, neither when it
-// arrives nor after it failed once.
+// Two or three invented servers are claimed every second, for a minute each, and their names sort first. They don't
+// delay a new server for long, even if its first attempt fails.
 func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	for _, rate := range []int{2, 3} {
 		for _, once := range []bool{false, true} {
@@ -168,7 +168,7 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	}
 }
 
-// A look at many claims takes in few of each kind, and the number of kept claims is bounded.
+// One look at many claims adds at most claimsNew of each kind, and at most claimsMost are kept.
 func TestProofsTakeInFewClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p := newProofs(func(Change) error { return nil }, func(Change, error) {})

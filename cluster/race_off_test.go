@@ -2,5 +2,5 @@
 
 package cluster
 
-// raceDetector says whether the test runs under the race detector.
+// raceDetector is true if the tests run under the race detector.
 const raceDetector = false

@@ -2,5 +2,5 @@
 
 package cluster
 
-// raceDetector: see skipRaftRace.
+// raceDetector is true if the tests run under the race detector.
 const raceDetector = true

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Each of these values was measured. Another value brings back one of the traps in DESIGN.md.
+// Each of these values was chosen after measurements. Other values bring back the traps listed in DESIGN.md.
 func TestRaftSettings(t *testing.T) {
 	c := RaftConfig{}.withDefaults().raft("s1", nil, hclog.NewNullLogger())
 	if err := raft.ValidateConfig(c); err != nil {
@@ -49,7 +49,8 @@ func TestRaftSettings(t *testing.T) {
 	}
 }
 
-// raft must neither pipeline (one failed append would wedge the replication) nor lose pre-votes.
+// The transport refuses pipelining, because one failed append would then block replication for ever. It supports
+// pre-votes, but a server without disk space asks for none.
 func TestPeerTransport(t *testing.T) {
 	n := memnet.New()
 	full := RoomNone
@@ -71,8 +72,8 @@ func TestPeerTransport(t *testing.T) {
 	}
 }
 
-// Entries that are committed together are published together, but never across a checkpoint boundary. There every
-// server keeps the same state, however raft cut the log.
+// Entries that are committed together are published together, but never across a checkpoint boundary. So all servers
+// keep the same states as checkpoints, however raft grouped the entries.
 func TestBatches(t *testing.T) {
 	const first = checkpointEvery - 3
 	voting :=
@@ -108,7 +109,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A handed state is used only for the snapshot that has its bytes, and only once.
+// The state in handed is used only if the restored snapshot has the expected checksum, and only once.
 func TestHandedState(t *testing.T) {
 	snapshot := func(entry uint64) (fsm.State, []byte) {
 		m := fsm.NewMachine()
@@ -124,7 +125,7 @@ func TestHandedState(t *testing.T) {
 	own, ownBytes := snapshot(5)
 	other, otherBytes := snapshot(6)
 	marked := own
-	marked.Hold.Active = true // shows which state it is; a real handed state equals its bytes
+	marked.Hold.Active = true // makes it recognizable; in production it equals the snapshot's state
 	for _, tt := range []struct {
 		name   string
 		body   []byte
@@ -156,7 +157,7 @@ func settingsEntry(t *testing.T, n uint64) []byte {
 	return data
 }
 
-// Large entries are published one by one: readers wait for at most about one of them.
+// Large entries are published one by one, so that readers wait for about one of them at most.
 func TestLargeEntriesAreNotBatched(t *testing.T) {
 	large := &raft.Log{Index: 1, Data: make([]byte, batchBytes)}
 	small := &raft.Log{Index: 2, Data: make([]byte, 100)}

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Two of three servers are lost for good; the third goes on alone.
+// Two of three servers are lost for good. The third is recovered, and goes on alone.
 func TestRecover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -48,7 +48,8 @@ func TestRecover(t *testing.T) {
 		if got := state.Nodes.Len(); got != 11 {
 			t.Errorf("%d nodes, want 11", got)
 		}
-		// The last acknowledged writes may be lost. Epochs must not come again, and agents must not stop what only they know.
+		// The last acknowledged writes may be lost. So epochs must not be used again, and agents must not stop instances that
+		// the state lacks.
 		if state.Incarnation != 1 || !state.Unconfirmed {
 			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
 		}
@@ -57,7 +58,7 @@ func TestRecover(t *testing.T) {
 				t.Errorf("the agent of %s is not told of it", id)
 			}
 		}
-		for range 2 { // a restart is no recovery
+		for range 2 { // a restart doesn't raise the incarnation
 			r.running()[0].crash()
 			r.start(2, nil)
 			r.mustRegister(fmt.Sprint("later", r.running()[0].machine.State().Nodes.Len()))
@@ -68,7 +69,7 @@ func TestRecover(t *testing.T) {
 	})
 }
 
-// All servers are lost. A saved state goes on in a server of another name at another address, and others join it.
+// All servers are lost. A new server with another name and address starts with a saved state, and others join it.
 func TestRecoverSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -114,13 +115,13 @@ func TestRecoverSnapshot(t *testing.T) {
 		if _, known := state.Nodes.Get("lost"); known {
 			t.Error("the state knows what was written after it was saved")
 		}
-		first.crash() // the others hold all of it
+		first.crash() // the others have the whole state
 		r.net.Heal()
 		r.mustRegister("later")
 	})
 }
 
-// What can't be recovered is refused with a reason, and the directory is left as it was.
+// Recover refuses what it can't recover, with a reason, and leaves the directory as it was.
 func TestRecoverRefused(t *testing.T) {
 	var saved bytes.Buffer
 	s, results := fsm.NewState().

@@ -25,7 +25,7 @@ type rig struct {
 	net *memnet.Net
 	log hclog.Logger
 
-	late time.Duration // between Open and Run, as on a busy machine
+	late time.Duration // pause of each server between Open and Run, as on a busy machine
 
 	mu      sync.Mutex
 	servers map[string]*rigServer // by host
@@ -43,7 +43,7 @@ type rigServer struct {
 	machine *fsm.Machine
 	cancel  context.CancelFunc
 	done    chan struct{}
-	err     error // of Run
+	err     error // of Open or Run
 	fatal   error
 
 	mu  sync.Mutex
@@ -72,7 +72,7 @@ func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, er
 	return s.net.Dial(ctx, s.host, address)
 }
 
-// PeerName returns the name of the server at the other end, or what the test says.
+// PeerName returns the name in the certificate of the server at the other end, or "" if the test has set none.
 func (s memStream) PeerName(conn net.Conn) string {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 	s.rig.mu.Lock()
@@ -108,7 +108,7 @@ func newRig(t *testing.T) *rig {
 
 func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
-// start opens and runs server i; edit may change its configuration.
+// start opens and runs server i. If edit is not nil, it may change the server's configuration.
 func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := r.open(i, edit)
@@ -118,7 +118,7 @@ func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	return s
 }
 
-// open is like start, for a server whose Open may fail. The error is then in err of the rigServer.
+// open is like start, but Open may fail. Then the field err of the returned rigServer has the error.
 func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := &rigServer{rig: r, host: host(i), machine: fsm.NewMachine(), done: make(chan struct{})}
@@ -161,13 +161,13 @@ func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	return s
 }
 
-// stop ends a server as planned.
+// stop shuts the server down and waits until Run has returned.
 func (s *rigServer) stop() {
 	s.cancel()
 	<-s.done
 }
 
-// crash ends a server without telling anyone: it is cut off first.
+// crash cuts the server off before it stops it, so that the others don't learn that it stops.
 func (s *rigServer) crash() {
 	s.rig.isolate(s.host)
 	s.stop()
@@ -215,7 +215,7 @@ func compareStrings(a, b string) int {
 	return 0
 }
 
-// running returns the servers whose Run goes on.
+// running returns the servers whose Run has not returned.
 func (r *rig) running() []*rigServer {
 	return slices.DeleteFunc(r.all(), func(s *rigServer) bool {
 		select {
@@ -227,7 +227,7 @@ func (r *rig) running() []*rigServer {
 	})
 }
 
-// leader waits for a server that leads with its Barrier done, and that a majority can reach.
+// leader waits until a server leads, has its first Barrier done, and can reach a majority of the servers.
 func (r *rig) leader(limit time.Duration) *rigServer {
 	r.t.Helper()
 	var found *rigServer
@@ -267,8 +267,8 @@ func fewLogs(c *Config) {
 	c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
 }
 
-// oneBehind runs three servers, cuts a follower off and ends it, and has the others go on to 60 nodes and a snapshot.
-// edit includes fewLogs.
+// oneBehind runs three servers and crashes a follower. Then it registers 60 nodes and waits until the leader has a
+// snapshot. edit must include fewLogs.
 func (r *rig) oneBehind(edit func(*Config)) (leader, away *rigServer) {
 	r.t.Helper()
 	r.threeServersRunning(edit)
@@ -293,7 +293,7 @@ func (r *rig) other(s *rigServer) *rigServer {
 	return nil
 }
 
-// register proposes a node, which is the smallest entry that leaves a row.
+// register proposes the registration of a node, a small entry that adds a row.
 func (s *rigServer) register(ctx context.Context, name string) error {
 	results, err := s.Propose(ctx, nodeEntry(name))
 	if err != nil {
@@ -314,7 +314,7 @@ func nodeEntry(name string) fsm.Entry {
 	}}}}
 }
 
-// mustRegister registers at the leader, and tries again while nobody leads.
+// mustRegister registers a node at the leader. It tries again after an error, for up to 30 s.
 func (r *rig) mustRegister(name string) {
 	r.t.Helper()
 	eventually(r.t, 30*time.Second, "register "+name, func() bool {
@@ -324,7 +324,7 @@ func (r *rig) mustRegister(name string) {
 	})
 }
 
-// agree waits until all running servers have the same state, and checks it.
+// agree waits until all running servers have the same state.
 func (r *rig) agree(limit time.Duration) {
 	r.t.Helper()
 	eventually(r.t, limit, "the same state everywhere", func() bool {

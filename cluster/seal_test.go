@@ -13,7 +13,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A crash during a snapshot leaves a directory, which may be as large as the state. The next start removes it.
+// A crash during a snapshot leaves an unfinished directory, which may be as large as the state. The next start removes
+// it.
 func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
@@ -53,7 +54,7 @@ func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
 	}
 }
 
-// A snapshot is used only if no bit of what raft noted of it has changed. A snapshot without a seal is used too.
+// A snapshot with a seal is used only if no bit of its metadata has changed. A snapshot without a seal is used too.
 func TestSealedSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
@@ -105,8 +106,8 @@ func TestSealedSnapshots(t *testing.T) {
 	}
 }
 
-// A changed digit in the index of a snapshot would make the server skip the entries in between, and answer without
-// them. It begins with the older snapshot instead.
+// If the index in a snapshot's metadata were too high, the server would skip the entries up to that index. It notices
+// that the metadata has changed, and begins with the older snapshot.
 func TestTurnedIndexOfASnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

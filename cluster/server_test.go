@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Three new servers begin one cluster, a leader dies, another leads with the same state, and the dead one comes
-// back and agrees.
+// Three new servers begin one cluster. The leader crashes, another server leads with the same state, and the crashed
+// server catches up after its restart.
 func TestFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -63,7 +63,7 @@ func hostNumber(host string) int {
 	return i
 }
 
-// A planned stop hands leadership over: nobody waits for an election.
+// A leader that is stopped as planned hands leadership over, so that no election timeout has to pass.
 func TestPlannedStopHandsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -82,7 +82,7 @@ func TestPlannedStopHandsOver(t *testing.T) {
 	})
 }
 
-// Leaders are isolated again and again. What was acknowledged stays, and two servers never lead in one term.
+// Leaders are cut off again and again. No acknowledged write is lost, and two servers never lead in one term.
 func TestIsolationLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -96,7 +96,7 @@ func TestIsolationLoop(t *testing.T) {
 			}
 			cancel()
 			r.isolate(leader.host)
-			// A write on the isolated leader is never acknowledged.
+			// The leader that is cut off acknowledges no write.
 			ctx, cancel = context.WithTimeout(context.Background(), 10*time.Second)
 			if err := leader.register(ctx, fmt.Sprintf("lost%02d", i)); err == nil {
 				t.Fatalf("round %d: a leader without a majority acknowledged a write", i)

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Without a quorum nobody can say what was acknowledged. A server still saves the state that it has, and that is not
-// counted as a backup.
+// Without a quorum, Save is refused, because nobody knows which writes were acknowledged. SaveStale saves the state
+// that the server has, and doesn't count as a backup.
 func TestSaveWithoutALeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -52,7 +52,8 @@ func TestSaveWithoutALeader(t *testing.T) {
 	})
 }
 
-// What was saved comes back, on every server, marked as restored, with an index and a clock that do not go back.
+// After a restore, every server has the saved state, which is marked as unconfirmed. Its index and its time don't go
+// back.
 func TestSaveAndRestore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -68,7 +69,7 @@ func TestSaveAndRestore(t *testing.T) {
 			r.mustRegister(fmt.Sprintf("later%d", i))
 		}
 		before := leader.machine.State()
-		for round := uint64(1); round <= 2; round++ { // the second time the state already had its incarnation
+		for round := uint64(1); round <= 2; round++ { // round 2 must not use the incarnation of round 1 again
 			if err := leader.Restore(ctx, bytes.NewReader(saved.Bytes())); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +86,7 @@ func TestSaveAndRestore(t *testing.T) {
 			}
 			r.mustRegister(fmt.Sprintf("again%d", round))
 		}
-		// It survives a restart of everything.
+		// The restored state survives a restart of all servers.
 		for _, s := range r.running() {
 			s.stop()
 		}
@@ -145,7 +146,7 @@ func TestRestoreRefusesBadSnapshots(t *testing.T) {
 	})
 }
 
-// With few entries kept, a server that was away needs a snapshot, and so does a new one.
+// If servers keep few entries, a server that was down catches up with a snapshot, and so does a new one.
 func TestServersCatchUpBySnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -163,8 +164,8 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 	})
 }
 
-// A restore waits for a snapshot that raft is writing, and raft begins none during a restore. Otherwise raft would note
-// the older snapshot last, and send the restored state to followers again and again.
+// A restore waits until raft has written the snapshot that it is writing, and raft begins no snapshot during a restore.
+// Otherwise raft would note the older snapshot last, and send the restored state to followers again and again.
 func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -206,7 +207,8 @@ func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	})
 }
 
-// raft counts the log in entries. Large ones need an earlier snapshot, and fewer entries kept before it.
+// raft limits the log by the number of entries. If entries are large, a snapshot is taken earlier, and fewer entries
+// are kept before it.
 func TestLargeLogIsShortened(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -231,8 +233,8 @@ func TestLargeLogIsShortened(t *testing.T) {
 	})
 }
 
-// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause. If
-// the snapshots can't be read, that must not take the whole processor: fake time would never go on.
+// While leadership is handed to a server that needs a snapshot, raft tries to read one again and again without a pause.
+// If none can be read, that must not use a whole processor. In this test, fake time would then stand still.
 func TestTransferWithoutSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -252,7 +254,7 @@ func TestTransferWithoutSnapshots(t *testing.T) {
 		back := r.start(hostNumber(away.host), fewLogs)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		// a server with no failed request: after failures raft would wait longer and longer
+		// The second server has had no failed requests. After failures, raft would pause between its attempts.
 		if err := first.TransferLeader(ctx, second.ID()); err != nil {
 			t.Fatal(err)
 		}

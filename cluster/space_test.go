@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// fakeDisk counts the ballast as part of a disk that others use too.
+// fakeDisk is a disk with the ballast and others bytes of other files.
 type fakeDisk struct {
 	ballast string
 	total   int64
@@ -31,20 +31,20 @@ func TestSpaceStepsAsideBeforeTheDiskIsFull(t *testing.T) {
 	disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 1024 * mib}
 	s := newSpaceWatch(dir, disk.ballast, 8*mib, disk.space, hclog.NewNullLogger())
 	for _, step := range []struct {
-		free    int64 // without the ballast
+		free    int64 // what would be free without the ballast
 		want    Room
 		ballast bool
 	}{
 		{1024 * mib, RoomEnough, true},
 		{20 * mib, RoomEnough, true},
 		{11 * mib, RoomLow, false}, // 3 MiB free beside the ballast, less than half of it
-		{15 * mib, RoomLow, false}, // more again, but not enough to refill with a margin
+		{15 * mib, RoomLow, false}, // more again, but not enough for the ballast and a margin
 		{1 * mib, RoomLow, false},
 		{mib / 2, RoomNone, false},
 		{mib + mib/2, RoomNone, false},
 		{3 * mib, RoomLow, false},
 		{16 * mib, RoomEnough, true},
-		{10, RoomNone, false}, // all at once
+		{10, RoomNone, false}, // the disk fills at once
 		{1024 * mib, RoomEnough, true},
 	} {
 		disk.others = disk.total - step.free
@@ -77,7 +77,7 @@ func TestSpaceOnASmallDisk(t *testing.T) {
 	if s.room() != RoomEnough || s.size != 8*mib {
 		t.Errorf("64 MiB disk: room %s, ballast %d; want an eighth of the disk", s.room(), s.size)
 	}
-	// It is found again after a restart.
+	// The ballast is found again after a restart.
 	s = newSpaceWatch(dir, disk.ballast, 0, disk.space, hclog.NewNullLogger())
 	if !s.held || s.room() != RoomEnough {
 		t.Errorf("after a restart: held %v, room %s", s.held, s.room())

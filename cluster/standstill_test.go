@@ -16,8 +16,8 @@ import (
 
 const standstillRounds = 12
 
-// readers ask every server that believes that it leads for consistent reads, all the time. A read that began after a
-// write was acknowledged has to show that write, whichever server answers (S4). Safe for many goroutines.
+// readers makes consistent reads at every server that believes that it leads. A read that began after a write was
+// acknowledged must show that write, whichever server answers (S4). Safe for many goroutines.
 type readers struct {
 	t  *testing.T
 	wg sync.WaitGroup
@@ -33,7 +33,7 @@ func (r *readers) note(name string) {
 	r.acked = append(r.acked, model.NodeID(name))
 }
 
-// begin starts one read at each server that is there.
+// begin starts one read at each of these servers that believes that it leads.
 func (r *readers) begin(servers []*rigServer) {
 	r.mu.Lock()
 	want := r.acked
@@ -63,10 +63,10 @@ func (r *readers) begin(servers []*rigServer) {
 	}
 }
 
-// A machine stands still for some seconds, because its host is overloaded or suspends it. Its disk takes nothing, and
-// what the others send to it waits in the network. Another server leads meanwhile, and writes are acknowledged. When
-// the machine goes on, it gets everything that waited, also answers from before. All the time, every server that
-// believes that it leads is asked for consistent reads.
+// A machine stands still for some seconds, because its host is overloaded or suspends it. Its disk writes nothing, and
+// messages to it wait in the network. Meanwhile another server leads and acknowledges writes. When the machine goes on,
+// it gets all messages that waited, including old answers. All the time, consistent reads are made at every server that
+// believes that it leads.
 func TestStandstill(t *testing.T) {
 	for _, seed := range stormSeeds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -86,7 +86,7 @@ func standstill(t *testing.T, random *rand.Rand) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(150 * time.Millisecond): // raft holds back at most 64 questions
+			case <-time.After(150 * time.Millisecond): // raft queues at most 64 requests
 				r.begin(s.running())
 			}
 		}
@@ -110,7 +110,7 @@ func standstill(t *testing.T, random *rand.Rand) {
 	t.Logf("%d consistent reads were answered", r.answers)
 }
 
-// acknowledged writes, and has every read from then on show it.
+// acknowledged tries one write and then pauses. If the write is acknowledged, every later read must show it.
 func (s *storm) acknowledged(r *readers) {
 	if s.write() {
 		r.note(s.acked[len(s.acked)-1])

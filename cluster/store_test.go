@@ -18,7 +18,7 @@ type faultyStore struct {
 	*raft.InmemStore
 	mu   sync.Mutex
 	err  error
-	hang chan struct{} // calls block while it is open
+	hang chan struct{} // if not nil, writes block until it is closed
 }
 
 func newFaultyStore() *faultyStore { return &faultyStore{InmemStore: raft.NewInmemStore()} }
@@ -55,7 +55,7 @@ func (f *faultyStore) SetUint64(key []byte, v uint64) error {
 
 func (f *faultyStore) Close() error { return nil }
 
-// inGoroutine runs fn as raft would, and reports whether it returned.
+// inGoroutine runs fn in a goroutine, as raft does. It returns false if fn ended the goroutine instead of returning.
 func inGoroutine(fn func()) (returned bool) {
 	done := make(chan struct{})
 	go func() {
@@ -127,7 +127,7 @@ func TestStoreAbsenceIsNoFailure(t *testing.T) {
 	}
 }
 
-// An open store holds the lock: a second server on the same directory gets an error within seconds.
+// An open store locks its file. A second server on the same directory gets an error within seconds.
 func TestStoreLockHasATimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
 	store, err := OpenBolt(path)
@@ -171,7 +171,7 @@ func TestStoreWatchdog(t *testing.T) {
 	})
 }
 
-// A call that is merely slow, or was paused together with the process and then finished, has no consequences.
+// A slow call that returns before the watchdog's limit has no consequences.
 func TestStoreSlowCallIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFaultyStore()

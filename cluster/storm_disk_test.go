@@ -12,7 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stormDisk is a disk that can fail. Its faults affect only the writes of entries, which are most of all writes.
+// stormDisk is a disk that can fail or hang. Its faults affect only writes of log entries, which are most of the
+// writes.
 type stormDisk struct {
 	dir  string
 	mu   sync.Mutex
@@ -77,7 +78,7 @@ func (l stormLog) StoreLogs(logs []*raft.Log) error {
 	return l.LogStore.StoreLogs(logs)
 }
 
-// memoryDir returns a directory that needs no real disk, if the system has a place for one.
+// memoryDir returns the path of a data directory in memory, or on a disk if the system has no /dev/shm.
 func memoryDir(t *testing.T) string {
 	const memory = "/dev/shm"
 	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // that would be on a real disk

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// fault is something that may happen to a server, and its end. limit is how long a majority may be without a leader
-// from its beginning.
+// fault is a fault of one server, with functions that start and end it. limit is how long a majority may be without a
+// leader after the fault began.
 type fault struct {
 	name  string
 	limit time.Duration
-	lasts time.Duration // at most
+	lasts time.Duration // upper bound
 	begin func(i int)
 	end   func(i int)
 }
@@ -52,7 +52,7 @@ func (s *storm) revive(i int) {
 	s.begin(i)
 }
 
-// transfer asks for leadership to move to a server, possible or not.
+// transfer asks each leader to hand leadership to a random server, whether or not that is possible.
 func (s *storm) transfer() {
 	to := s.server(1 + s.random.IntN(3))
 	for _, one := range s.running() {
@@ -66,7 +66,7 @@ func (s *storm) transfer() {
 	}
 }
 
-// burst sends many writes at once to the leader, and waits for none of them.
+// burst sends many writes at once to each server that leads, and waits for none of them.
 func (s *storm) burst() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {
@@ -81,7 +81,7 @@ func (s *storm) burst() {
 	}
 }
 
-// flap breaks the links between all servers and mends them, a few times in short order.
+// flap breaks the working links between all servers and mends them again, a few times with short pauses.
 func (s *storm) flap() {
 	var mended [][2]string
 	for i, one := range s.all() {
@@ -104,7 +104,7 @@ func (s *storm) flap() {
 	s.say("flapped")
 }
 
-// blink cuts the leader off from all others just long enough to lose leadership.
+// blink cuts a leader off from all other servers for about as long as it takes to lose leadership.
 func (s *storm) blink() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {

@@ -13,17 +13,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// storm is three servers to which things happen at random: disks that fail for a moment or hang, power cuts, networks
-// that are cut, transfers of leadership at bad moments. One server at a time is broken, so a majority can always do its
-// work. After each fault the servers get time to recover from it, and then another server is taken away: if the first
-// did not recover, the cluster has no majority. Each storm has only two kinds of faults, so that rare sequences come up
-// in some storms. A storm checks:
+// storm is three servers with random faults: disks that fail for a moment or hang, killed servers, broken networks, and
+// transfers of leadership at bad moments. Only one server at a time is broken, so a majority can always work. After
+// each fault, its server gets time to recover, and then another server is cut off. If the first one has not recovered,
+// the cluster has no majority. Each storm has only two kinds of faults, so that rare sequences happen in some storms. A
+// storm checks:
 //
 //   - L1: a healed majority has a leader that commits, within ten election timeouts;
-//   - S4: every acknowledged write is in every later state, once; a term has one leader;
-//   - S5: in the end all whole servers have the same state.
+//   - S4: every acknowledged write is in every later state, once;
+//   - S5: in the end, all servers have the same state;
+//   - S10: no term has two leaders.
 //
-// Snapshots come after few entries, so logs are short. A storm belongs to one goroutine.
+// Servers take a snapshot after few entries, so logs are short. A storm belongs to one goroutine.
 type storm struct {
 	*rig
 	random *rand.Rand
@@ -37,7 +38,7 @@ type storm struct {
 
 const (
 	stormRounds  = 12
-	stormRecover = 15 * time.Second // for a server whose fault is over: to restart, and to catch up
+	stormRecover = 15 * time.Second // enough for a server to restart and catch up after its fault
 	leaderLimit  = 10 * time.Second // L1: ten election timeouts
 )
 
@@ -67,8 +68,8 @@ func (s *storm) say(format string, args ...any) {
 	s.said = append(s.said, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// begin starts a server. Its work as leader does not end quickly: it may wait for an outcome. A server that fails is
-// gone at once, like its process.
+// begin starts server i. Its Lead may return up to 2 s late, as if it waited for an outcome. If the server fails, it is
+// unreachable at once, like a process that exits.
 func (s *storm) begin(i int) {
 	late := time.Duration(s.random.IntN(3)) * time.Second
 	s.net.Revive(host(i))
@@ -88,15 +89,15 @@ func (s *storm) begin(i int) {
 	})
 }
 
-// server is the newest run of a server.
+// server returns the newest run of server i.
 func (s *storm) server(i int) *rigServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[host(i)]
 }
 
-// supervise restarts servers that ended on their own, as the system's supervisor does. A server without a disk does not
-// start.
+// supervise restarts servers that stopped by themselves, as the system's supervisor does. It does not restart a server
+// that was killed or whose disk is broken.
 func (s *storm) supervise() {
 	for i := 1; i <= 3; i++ {
 		if s.down[i] || s.disks[i].broken() {
@@ -111,7 +112,8 @@ func (s *storm) supervise() {
 	}
 }
 
-// write tries to commit something at a server that says that it leads, and reports whether it was acknowledged.
+// write proposes a node at the servers that lead, one after another, until one acknowledges it. It reports whether one
+// did.
 func (s *storm) write() bool {
 	s.writes++
 	name := fmt.Sprintf("n%04d", s.writes)
@@ -130,7 +132,7 @@ func (s *storm) write() bool {
 	return false
 }
 
-// work lets time pass with writes, and now and then does one of some other things.
+// work writes again and again for the time d, and sometimes calls one of the functions in things.
 func (s *storm) work(d time.Duration, things ...func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		s.supervise()
@@ -142,7 +144,7 @@ func (s *storm) work(d time.Duration, things ...func()) {
 	}
 }
 
-// commits checks L1: something is committed within the limit.
+// commits checks L1: a write is acknowledged within the limit.
 func (s *storm) commits(limit time.Duration, why string) {
 	s.t.Helper()
 	began := time.Now()
@@ -188,7 +190,8 @@ func (s *storm) round() {
 	s.lean(i)
 }
 
-// lean takes away a server that is not needed, so that the majority needs the one that has just recovered.
+// lean cuts off a server that is not the leader and not the server on, which has just recovered. So the majority needs
+// the server on.
 func (s *storm) lean(on int) {
 	i := on
 	for i == on || i == s.leads() {
@@ -206,7 +209,7 @@ func (s *storm) lean(on int) {
 	s.work(stormRecover)
 }
 
-// leads returns the number of the server that leads, or of the first one.
+// leads returns the number of a server that leads, or 1 if there is none.
 func (s *storm) leads() int {
 	for i := 1; i <= 3; i++ {
 		if s.server(i).Term() != 0 {
@@ -216,7 +219,7 @@ func (s *storm) leads() int {
 	return 1
 }
 
-// judge checks S4 and S5 at the end.
+// judge checks S4, S5 and S10 at the end.
 func (s *storm) judge() {
 	s.t.Helper()
 	deadline := time.Now().Add(stormRecover)
@@ -261,7 +264,6 @@ func times(n *fsm.Node) uint64 {
 	return n.Registrations
 }
 
-// Storms with fixed seeds, or the one in OUTSPAN_SEED.
 func TestStorm(t *testing.T) {
 	for _, seed := range stormSeeds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -277,9 +279,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// inLeakyBubble is inBubble for tests that interrupt transfers of leadership. When a server loses leadership during a
-// transfer, raft can leave two goroutines that wait for ever, and a flag that refuses every write. A server with that
-// flag ends itself. Nothing else may be left.
+// inLeakyBubble is inBubble for tests that interrupt transfers of leadership. If a server loses leadership during a
+// transfer, raft can leave two goroutines that wait for ever. inLeakyBubble accepts these and no other goroutines that
+// are left at the end of the test.
 func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	defer func() {

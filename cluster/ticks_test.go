@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The reported age is never too small: not when a tick was under way for long, not when it names a reply of an earlier
-// process, not while entries are missing. A busy leader, whose last entry is always missing, doesn't make it large.
+// The age of a stale read is never reported too small, even if a tick was delayed, names a reply of an earlier process,
+// or names an entry that is missing. The age stays small if the leader is so busy that its last entry is always
+// missing.
 func TestProgressIsNoFresherThanKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p progress
@@ -28,12 +29,12 @@ func TestProgressIsNoFresherThanKnown(t *testing.T) {
 		if got := age(5); got != -1 {
 			t.Errorf("a tick that names the reply of another process: age %s", got)
 		}
-		time.Sleep(10 * time.Second) // how long the next one is under way
+		time.Sleep(10 * time.Second) // while the next tick is under way
 		last := p.told(5, first, 5)
 		if got := age(5); got != 10*time.Second {
 			t.Errorf("a late tick: age %s, want 10s", got)
 		}
-		p.told(9, last, 7) // what the leader had is missing here
+		p.told(9, last, 7) // this server lacks entries that the leader had
 		time.Sleep(time.Second)
 		if got := age(7); got != 11*time.Second {
 			t.Errorf("behind: age %s, want 11s", got)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// An operator asks twice to hand leadership to a server that can't be reached. Then the leader loses its term, and
-// later it is chosen again. Whatever was interrupted, it must then commit, or make room for a leader that does (L1).
+// An operator asks twice to hand leadership to a server that can't be reached. Then the leader loses leadership, and
+// later it is asked to lead again. Whatever was interrupted, a leader must then commit entries in time (L1).
 func TestInterruptedTransfer(t *testing.T) {
 	inLeakyBubble(t, func(t *testing.T) {
 		s := newStorm(t, rand.New(rand.NewPCG(1, 1)))
@@ -28,7 +28,7 @@ func TestInterruptedTransfer(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			s.net.Mend(host(first), host(third))
 			s.commits(leaderLimit, fmt.Sprintf("round %d: the leader lost its term in the middle of a transfer", round))
-			time.Sleep(raftTimeout) // until requests to the silent one have failed
+			time.Sleep(raftTimeout) // until requests to the silent server have failed
 			s.net.Mend(host(first), host(silent))
 			s.work(5 * time.Second)
 			if now := s.leads(); now != first {
@@ -41,7 +41,7 @@ func TestInterruptedTransfer(t *testing.T) {
 	})
 }
 
-// ask asks a server to hand its leadership to another.
+// ask asks one server to hand its leadership to another.
 func (s *storm) ask(from, to int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

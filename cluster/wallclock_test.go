@@ -31,8 +31,8 @@ func TestMedianAhead(t *testing.T) {
 	}
 }
 
-// A server whose clock is an hour ahead leads for a while. Shown times stay right except for a moment, and the servers
-// know whose clock is wrong.
+// A server whose clock is an hour ahead leads for a while. The times that people see stay right within 5 s, and the
+// servers know whose clock is wrong.
 func TestLeaderWithAWrongClock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

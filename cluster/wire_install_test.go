@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// slowStream is a stream whose next connection with a snapshot holds back what is written to it, like sockets whose
-// packets are lost. The bytes arrive when they are released, even if the writer gave up long ago.
+// slowStream is a Stream that can delay a snapshot, like sockets whose packets are lost. After a call of arm, the next
+// snapshot for one server is held back. letGo delivers it, even if the writer gave up long ago.
 type slowStream struct {
 	Stream
-	to string
+	to string // the address of that server
 
 	mu    sync.Mutex
 	armed bool
@@ -81,14 +81,14 @@ func (s *slowStream) letGo(t *testing.T) {
 	defer s.mu.Unlock()
 	c := s.held
 	s.held = nil
-	_ = c.Conn.SetDeadline(time.Time{}) // of a writer that no longer waits
+	_ = c.Conn.SetDeadline(time.Time{}) // the writer that set a deadline no longer waits
 	if _, err := c.Conn.Write(c.kept); err != nil {
 		t.Fatalf("the late snapshot does not arrive: %v", err)
 	}
 	c.Conn.Close()
 }
 
-// S4 S8: a snapshot that arrives after the one that its leader sent later takes no server back.
+// S4 S8: If a leader sends two snapshots and the earlier one arrives last, the follower's state does not go back.
 func TestLateSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

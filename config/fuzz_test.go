@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzLoad: a configuration is refused, or it has everything that a process needs.
+// FuzzLoad checks that a configuration is either refused with a code, or has a name, an absolute data_dir and a role.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(serverFile))
 	f.Add([]byte("name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"))

@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fileWith decodes a file of a server and an agent, with one more line in one block.
+// fileWith decodes a configuration file with blocks for a server, an agent and the settings. It adds line to the block
+// of the key at path.
 func fileWith(t *testing.T, path, line string) *Config {
 	t.Helper()
 	parts := strings.Split(path, ".")
@@ -68,7 +69,7 @@ func TestFileReference(t *testing.T) {
 	}
 }
 
-// Every setting is explained, under its name in settings set and in the order of the settings.
+// The reference explains every setting under its name in JSON, in the order of model.Settings.
 func TestSettingsReference(t *testing.T) {
 	var want, got []string
 	settings := reflect.TypeFor[model.Settings]()

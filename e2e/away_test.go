@@ -18,10 +18,10 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestServersAway kills all servers for a while: OUTSPAN_AWAY=10m, or by default several times the time that a node may
-// be silent. Whatever a job's role, its programs keep running, and so do connections through exposed ports, even if an
-// agent is restarted meanwhile. Programs that fail meanwhile are restarted in place. When the servers return, the
-// kernel shows that nothing was started twice and nothing was ended.
+// TestServersAway kills all servers for a while: for OUTSPAN_AWAY, such as 10m, or by default for six times
+// offline_after. Whatever a job's role, its programs keep running, and connections through exposed ports keep working,
+// even if an agent is restarted meanwhile. Programs that are killed meanwhile are restarted in place. After the servers
+// return, the process table shows that nothing else was started or stopped.
 func TestServersAway(t *testing.T) {
 	long(t)
 	away := 6 * offlineAfter
@@ -89,8 +89,8 @@ func TestServersAway(t *testing.T) {
 
 const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
 
-// everyRole returns a job of each kind: one that may be stopped, one that must not be, one with data, and a service on
-// a port of each agent.
+// everyRole returns a job of each kind: a service with an exposed port, a quorum, a singleton, and jobs with a local
+// and with a replicated volume.
 func (c *cluster) everyRole(port int) []job {
 	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n" +
 		"      interval = \"1s\"\n    }\n"
@@ -103,8 +103,8 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts that each earlier program still runs and that no other ran. If a program was killed, exactly
-// one more must have run in its place.
+// judgePrograms asserts that the programs in before still run, and that no others were seen. For an instance in failed,
+// whose program was killed, exactly one more must have been seen, and one must run.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -141,7 +141,8 @@ func (c *cluster) programs() map[string][]string {
 	return found
 }
 
-// watchPrograms samples the programs. stop returns every process of each instance that was ever seen.
+// watchPrograms samples the programs every 100 ms until stop is called. stop returns every process of each instance
+// that was seen.
 func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	seen, done := map[string][]string{}, make(chan struct{})
 	var wg sync.WaitGroup
@@ -171,8 +172,8 @@ func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	}
 }
 
-// holdLine opens one connection to a service through an agent and keeps sending requests on it. end returns what went
-// wrong.
+// holdLine opens one connection to a service through an agent and keeps sending requests on it until end is called. end
+// returns the first error.
 func (c *cluster) holdLine(t *testing.T, m *member, port int) (end func() error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", net.JoinHostPort(m.address, fmt.Sprint(port)))

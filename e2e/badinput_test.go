@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// fingerprint returns everything that a refused request must not change: every object, and the last event.
+// fingerprint describes what a refused request must not change: nodes, jobs, instances, drains, settings, budgets,
+// services and events.
 func (c *cluster) fingerprint(t testing.TB) string {
 	t.Helper()
 	parts := []any{c.nodesForComparison(t)}
@@ -26,7 +27,7 @@ func (c *cluster) fingerprint(t testing.TB) string {
 	return fmt.Sprintf("%v", parts)
 }
 
-// nodesForComparison returns the nodes without values that change with time alone.
+// nodesForComparison returns the nodes without LastSeen, which changes all the time.
 func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	t.Helper()
 	nodes := c.nodes(t)
@@ -63,7 +64,7 @@ func (c *cluster) refuseAll(t *testing.T, all []wrong) {
 	})
 }
 
-// Bad job files: each mistake gets a clear message and an exit code, and nothing is changed.
+// Each mistake in a job file gets a clear message and an exit code, and nothing is changed.
 func testBadJobs(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "holder", count: 4, more: fmt.Sprintf("    port \"fixed\" { static = %d }", port)})
@@ -112,7 +113,7 @@ func testBadJobs(t *testing.T, c *cluster) {
 	c.refuseAll(t, []wrong{{"missing file", 2, []string{"absent.hcl"}, []string{"job", "run", c.path("absent.hcl")}}})
 }
 
-// Bad ids and words are also refused with a clear message.
+// Commands with unknown names or wrong options are refused with an exit code and a clear message, and change nothing.
 func testBadNames(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 1})
 	c.refuseAll(t, []wrong{
@@ -136,7 +137,8 @@ func testBadNames(t *testing.T, c *cluster) {
 	})
 }
 
-// Bad bodies of requests: bodies of 2 MiB, and bodies that are not JSON of this API.
+// Requests whose body is too large or not the expected JSON are refused and change nothing. So are requests to an
+// unknown path or with a wrong method.
 func testBadBodies(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		for _, w := range []struct {
@@ -166,7 +168,8 @@ func testBadBodies(t *testing.T, c *cluster) {
 	})
 }
 
-// Bad certificates: one with a wrong role, one of another cluster's CA, and one of another node's name.
+// Certificates with a wrong role, of another cluster's CA, or with another node's name are refused. So is a copied
+// certificate of a node, on another machine. Nothing is changed.
 func testStrangers(t *testing.T, c *cluster) {
 	certificate := func(name string) []string {
 		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"),
@@ -190,13 +193,13 @@ func testStrangers(t *testing.T, c *cluster) {
 	}
 	for i, stranger := range []struct {
 		role, name, cert string
-		ends             bool // the process ends by itself
+		ends             bool // the process exits by itself
 		say              []string
 	}{
 		{"server", "s9", "agent-n1", true, []string{"error:", "server", "agent"}},
 		{"agent", "n9", "cli-me", true, []string{"error:", "agent", "cli"}},
 		{"agent", "n1", "agent-n2", true, []string{"error:", "n1", "n2"}},
-		// on another machine than the n1 that is known
+		// the right certificate, but not the machine of the registered n1
 		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}},
 	} {
 		t.Run(stranger.name+" with "+stranger.cert, func(t *testing.T) {
@@ -205,7 +208,7 @@ func testStrangers(t *testing.T, c *cluster) {
 			settings["data_dir"] = fmt.Sprintf("%q", c.path(fmt.Sprintf("stranger%d", i)))
 			settings["listen"] = fmt.Sprintf("address = %q\n  socket = %q", m.address, c.path(fmt.Sprintf("stranger%d.sock", i)))
 			settings["tls"] = strings.ReplaceAll(settings["tls"], m.cert, stranger.cert)
-			m.Name = fmt.Sprintf("stranger%d", i) // for its files
+			m.Name = fmt.Sprintf("stranger%d", i) // names its files
 			m.configure(t, settings)
 			c.unchanged(t, func() {
 				m.start(t)

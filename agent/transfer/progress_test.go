@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inBetween reports whether a node reported progress of a pass between its beginning and its end.
+// inBetween reports whether the node has sent a report about transfer id in this state, with some but not all bytes
+// done.
 func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -24,7 +25,7 @@ func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	return false
 }
 
-// slowly delays each write.
+// slowly is a ResponseWriter that pauses before each write.
 type slowly struct {
 	http.ResponseWriter
 	pause time.Duration
@@ -36,17 +37,17 @@ func (s *slowly) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the underlying writer.
 func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// The source reads a sparse file slowly. While both sides read everything once more, the target reports its progress;
-// otherwise the servers would consider the transfer stalled after 5 minutes. The holes take no disk space on the
-// target.
+// While both sides read all data again to verify the copy, the target reports its progress. Otherwise the servers would
+// consider the transfer stalled after 5 minutes. The source sends its sums slowly here. The large file is sparse, so it
+// takes little disk space.
 func TestVerifyTellsProgress(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/sums") {
-				w = &slowly{w, 2 * reportEvery / 20} // 40 chunks: twice as long as between two reports
+				w = &slowly{w, 2 * reportEvery / 20} // so 40 chunks take four times reportEvery
 			}
 			next.ServeHTTP(w, r)
 		})
@@ -56,7 +57,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range int64(40) { // a chunk that is a hole would not be read
+	for i := range int64(40) { // some data for each chunk: one that is only a hole is not read
 		if _, err := file.WriteAt([]byte("begins"), i*chunkBytes); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	}
 }
 
-// A file with a hole of 100 GiB counts with the disk space it takes.
+// A sparse file of 100 GiB counts only with the disk space that it takes.
 func TestHolesTakeNoRoom(t *testing.T) {
 	n, slot := filled(t)
 	sparse := n.path(slotPath, "data", "sparse")
@@ -102,7 +103,7 @@ func TestHolesTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A restore that reads back what it wrote reports its progress.
+// While a restore reads back what it wrote, it reports its progress.
 func TestRestoreTellsProgress(t *testing.T) {
 	_, other, _, restore := backedUp(t, false)
 	a, err := readArchive(other.backups+"/b1", "b1", restore.Sum)

@@ -33,8 +33,8 @@ type node struct {
 	backups string
 	peers   http.RoundTripper
 
-	owner    Account // of copies; see Config.Owner
-	refused  error   // instead of an owner
+	owner    Account // what Config.Owner returns
+	refused  error   // the error that Config.Owner returns
 	mayRunAs map[int]Account
 
 	mover *Mover
@@ -43,7 +43,7 @@ type node struct {
 	mu      sync.Mutex
 	held    map[model.VolumeID]model.InstanceID
 	reports map[model.TransferID]model.TransferReport
-	told    []model.TransferReport // all reports
+	told    []model.TransferReport // every report, the oldest first
 	changed chan struct{}
 }
 
@@ -78,7 +78,7 @@ func (n *node) account(uid int) (Account, bool) {
 	return a, ok
 }
 
-// current is the Mover that runs now, or ran last.
+// current returns the Mover that runs, or the last one that ran.
 func (n *node) current() *Mover {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +117,8 @@ func (n *node) report(r model.TransferReport) {
 	n.changed = make(chan struct{})
 }
 
-// await waits until the node has reported one of the states, and returns the report.
+// await waits until the node's last report about transfer id has one of the states, and returns that report. It fails
+// the test after 60 s, or if the transfer fails and states don't include that.
 func (n *node) await(id model.TransferID, states ...model.TransferState) model.TransferReport {
 	n.t.Helper()
 	deadline := time.After(60 * time.Second)
@@ -147,7 +148,8 @@ func (n *node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.dir}, parts...)...)
 }
 
-// listen serves the node's volumes over TLS; through may change requests and answers.
+// listen serves the node's volumes over TLS until the test ends. It returns the address, and a transport that trusts
+// the server's certificate. If through is not nil, it wraps the handler.
 func (n *node) listen(through func(http.Handler) http.Handler) (address string, peers http.RoundTripper) {
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.current().Handler().ServeHTTP(w, r)
@@ -160,7 +162,7 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 	return strings.TrimPrefix(s.URL, "https://"), s.Client().Transport
 }
 
-// order returns an order about the data that fill makes, which has epoch 1. When attached, the data gets epoch 2.
+// order returns an order for the volumes that fill makes. Their data has epoch 1. TaskAttach gives it epoch 2.
 func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
 	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"},
 		Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
@@ -170,8 +172,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes two volumes. One has a large file of size bytes with a hole, and files of unusual kinds. The other has
-// many small files.
+// fill makes the two volumes of a slot. The volume data has a large file of size bytes with a run of zeros, and files
+// of unusual kinds. The volume log has many small files.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))
@@ -191,7 +193,7 @@ func fill(t *testing.T, slot string, size int64) {
 	setEpochs(t, slot, "1")
 	large := make([]byte, size)
 	for i := 0; i+8 <= len(large); i += 8 {
-		if i < len(large)/3 || i > len(large)/2 { // with a hole between
+		if i < len(large)/3 || i > len(large)/2 { // zeros in between
 			v := r.Uint64()
 			for b := range 8 {
 				large[i+b] = byte(v >> (8 * b))
@@ -218,7 +220,7 @@ func fill(t *testing.T, slot string, size int64) {
 	}
 }
 
-// setEpochs sets the epoch of the two volumes of a slot.
+// setEpochs sets the epoch of both volumes of a slot.
 func setEpochs(t *testing.T, slot, epoch string) {
 	t.Helper()
 	for _, name := range []string{"data", "log"} {
@@ -241,7 +243,7 @@ func picture(t *testing.T, dir string) string {
 			return err
 		}
 		rel, _ := filepath.Rel(dir, p)
-		fmt.Fprintf(&out, "%q %s", rel, info.Mode()&^(fs.ModeSetuid|fs.ModeSetgid)) // these don't survive
+		fmt.Fprintf(&out, "%q %s", rel, info.Mode()&^(fs.ModeSetuid|fs.ModeSetgid)) // a move drops these bits
 		switch {
 		case info.Mode().IsRegular():
 			f, err := os.Open(p)
@@ -275,7 +277,7 @@ func pictures(t *testing.T, slot string) string {
 	return picture(t, filepath.Join(slot, "data")) + picture(t, filepath.Join(slot, "log"))
 }
 
-// picturesAside describes the copy that was put aside.
+// picturesAside describes the data of epoch 1 that was put aside.
 func picturesAside(t *testing.T, slot string) string {
 	t.Helper()
 	return picture(t, filepath.Join(slot, "data@1")) + picture(t, filepath.Join(slot, "log@1"))

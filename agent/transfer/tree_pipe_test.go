@@ -56,7 +56,7 @@ func TestScanOfAPipeInPlaceOfADirectory(t *testing.T) {
 		}
 	case <-time.After(60 * time.Second):
 		t.Error("the list of a volume waits for somebody to write into a pipe")
-		for _, path := range []string{dir, pipe} { // unblock the opens
+		for _, path := range []string{dir, pipe} { // unblock a scan that opened a pipe
 			if fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
 				_ = unix.Close(fd)
 			}

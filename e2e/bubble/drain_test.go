@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours without an entry
-// count, and only the time without a leader is added. One drain's deadline falls into the failover itself, another's
-// comes after it. Meanwhile the blocked drains write nothing.
+// Drains that are blocked for 50 minutes keep their absolute deadlines over a failover, even if nothing was written to
+// the log. They fail late by at most the time without a leader and 2 s. One deadline falls into the failover, the other
+// comes after it. Blocked drains write nothing.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
 	inBubble(t, o, func(t *testing.T, w *world) {
@@ -61,7 +61,7 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// ended returns when the last node's part of a drain ended, by the bubble's clock.
+// ended returns the wall time of the last entry that ended a node's part of a drain.
 func (w *world) ended(id model.DrainID) time.Time {
 	var last int64
 	for _, e := range w.history.find(func(committed) bool { return true }) {
@@ -78,8 +78,8 @@ func (w *world) ended(id model.DrainID) time.Time {
 
 // The leader is killed in the middle of a drain. Within 5 s the next leader continues the drain with the same deadline.
 // It starts no second replacement, and counts the stops of the old leader toward the rate. At least min_ready programs
-// serve, as the programs themselves count. If the leader's machine loses power instead, agents that poll it get no
-// error. They find out through pings, within 25 s.
+// serve at any time, by the programs' own count. If the leader's machine loses power instead, agents that poll it get
+// no error. They notice within 25 s, because their pings are not answered.
 func TestLeaderKilledInMidDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(*server)

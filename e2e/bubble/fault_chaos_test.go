@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// breakServer breaks a server if no other is broken, and ends the fault later.
+// breakServer calls do, which breaks the server s, and later mend. It does nothing if s is nil or a server is broken.
 func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 	if c.broken(true) > 0 || s == nil {
 		return
@@ -25,7 +25,8 @@ func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 
 func (c *chaos) server() *server { return c.w.servers[c.random.IntN(3)] }
 
-// serverOrLeader returns the leader half of the time, because most faults of other servers have no visible effect.
+// serverOrLeader returns the leader half of the time, and otherwise a random server. Most faults of servers that don't
+// lead have no visible effect.
 func (c *chaos) serverOrLeader() *server {
 	if s := c.w.leads(); s != nil && c.random.IntN(2) == 0 {
 		return s
@@ -54,7 +55,8 @@ func (c *chaos) loseServer() {
 	c.breakServer("lose", s, func() { c.cutPower(s) }, func() { c.bootUp(s) })
 }
 
-// loseAll cuts the power of all servers, one shortly after the other.
+// loseAll cuts the power of all servers, one shortly after another, and starts them again later. It does nothing if a
+// server is broken.
 func (c *chaos) loseAll() {
 	if c.broken(true) > 0 {
 		return
@@ -70,7 +72,7 @@ func (c *chaos) loseAll() {
 	}, true})
 }
 
-// restartServer kills a server and starts it again immediately.
+// restartServer kills a server and starts it again immediately. It does nothing if a server is broken.
 func (c *chaos) restartServer() {
 	if s := c.serverOrLeader(); c.broken(true) == 0 {
 		c.say("kill and restart %s", s.name)
@@ -79,7 +81,8 @@ func (c *chaos) restartServer() {
 	}
 }
 
-// wipeServer puts a new disk into a server's machine. It returns as another server, which the cluster must admit.
+// wipeServer kills a server and empties its disk. Later the server starts with a new id and must get a vote. wipeServer
+// does nothing unless all servers are healthy and vote.
 func (c *chaos) wipeServer() {
 	s := c.server()
 	if c.broken(true) > 0 || !c.w.whole() {
@@ -91,15 +94,15 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
-		// the other two servers must agree to admit it; over a link whose delay exceeds the lease, no leader lasts long
+		// The other two servers must add the new one. If the delay of their link exceeds the lease, no leader lasts long.
 		c.goodLinks()
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
 }
 
-// whole reports whether the running servers are the only voters and all answer. A wiped server has another id, so it
-// counts as a different one.
+// whole reports whether all servers run, answer the leader, and are the only voters. The id that a server had before it
+// was wiped counts as another voter.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
@@ -119,9 +122,9 @@ func (w *world) whole() bool {
 	return len(voters) == len(w.servers)
 }
 
-// again restarts a server whose process has ended by itself, as its supervisor does.
+// again restarts a server if its process has exited by itself, as a supervisor does.
 func (s *server) again() {
-	synctest.Wait() // a write that fails at this moment ends the process too
+	synctest.Wait() // a write that fails at this moment makes the process exit too
 	s.mayFail.Store(false)
 	if s.ended() {
 		s.restart()
@@ -141,7 +144,7 @@ func (c *chaos) slowDisk() {
 // writes under way.
 const everyWrite = 200 * time.Microsecond
 
-// hangDisk makes a disk hang, for a moment or until the watchdog ends the process.
+// hangDisk makes a server's disk hang, for a moment or until the watchdog stops the process.
 func (c *chaos) hangDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("hang the disk of", s, func() {
@@ -153,7 +156,7 @@ func (c *chaos) hangDisk() {
 	})
 }
 
-// breakDisk makes a disk refuse all writes. The process ends at the first one.
+// breakDisk makes a server's disk refuse all writes. The process exits at the first one.
 func (c *chaos) breakDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("break the disk of", s, func() {
@@ -165,7 +168,7 @@ func (c *chaos) breakDisk() {
 	})
 }
 
-// fillDisk leaves little space on a disk. It may suffice to step aside in order, and no server may end.
+// fillDisk leaves little space on a server's disk. It is enough for the server to step aside, so no process may exit.
 func (c *chaos) fillDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("fill the disk of", s, func() {
@@ -177,7 +180,7 @@ func (c *chaos) fillDisk() {
 	}, func() { s.disk.Fill(-1) })
 }
 
-// fullDisk leaves no space at all on a disk.
+// fullDisk leaves no space at all on a server's disk. The process may exit.
 func (c *chaos) fullDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("leave no byte on the disk of", s, func() {
@@ -267,7 +270,8 @@ func (c *chaos) cutOneWay() {
 	}, func() { c.w.net.Mend(s.host, to) })
 }
 
-// recover ends all faults, and expects a leader within 10 election timeouts.
+// recover ends all faults. It expects a leader within 10 election timeouts, and all acknowledged entries at every
+// server within another minute.
 func (c *chaos) recover() {
 	w := c.w
 	w.t.Helper()
@@ -290,4 +294,4 @@ func (c *chaos) recover() {
 	}
 }
 
-const electionTimeout = time.Second // that of cluster.RaftConfig with its defaults
+const electionTimeout = time.Second // the default of cluster.RaftConfig
