@@ -21,7 +21,7 @@ type glutton struct {
 	s State
 }
 
-// try commits one group and returns why it was refused, if it was.
+// try commits one group. It returns why the group was refused, or nil.
 func (g *glutton) try(group ...Command) *model.Error {
 	g.t.Helper()
 	data, err := EncodeEntry(Entry{Format: 1, At: g.s.Now + 1, Wall: 1, Actor: "cli:ann", Groups: [][]Command{group}})
@@ -80,7 +80,7 @@ func labelsOf(n, from, size int) map[string]string {
 	return labels
 }
 
-// Whatever is written, in however many entries, the state can be written to a snapshot and read back.
+// Whatever is written, in however many entries, the state can be written to a snapshot and read back unchanged.
 func TestEveryStateIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &glutton{t: t, s: NewState()}
@@ -148,7 +148,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// The last errors of a drain of many nodes come one by one, and one row holds all of them.
+// Each node of a drain may end with an error, and one row holds all the errors. However long they are, the state can be
+// read back.
 func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	var names []string
@@ -173,7 +174,7 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	}
 }
 
-// A refusal is stored with its request. It does not repeat a megabyte that a client sent.
+// A refusal is stored with its request. The stored refusal is short even if a client sent a long name.
 func TestRefusalsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	refusal := g.try(&JobScale{Job: model.JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
@@ -192,7 +193,7 @@ func TestListsOfAGroupAreBounded(t *testing.T) {
 	}
 }
 
-// An event does not repeat texts of unlimited length.
+// An event does not repeat messages of unlimited length.
 func TestEventsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
