@@ -109,7 +109,7 @@ func traced(pid int) error {
 }
 
 // flip kills a server and flips bits in its data. The restarted server must refuse to run, or agree with the others.
-// The repair replaces it.
+// When the strike is repaired, the server is replaced.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kind is the kind of member that a fault breaks. Two faults at the same time are of different kinds.
+// kind says what a fault breaks. Two faults at the same time are of different kinds.
 type kind string
 
 const (
@@ -30,7 +30,7 @@ type fault struct {
 	kind       kind
 	alone      bool // never used together with another fault
 	rewrites   bool // it takes back acknowledged writes at the request of a person
-	hurtsUsers bool // users may notice it although it touches no agent
+	hurtsUsers bool // users may notice it
 	begin      func(*strike)
 }
 
@@ -121,8 +121,8 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is the least time between two strikes of agent on one of the first two agents, whose nodes hold data. A node
-// that returns too often is rightly held back from new work. Another agent is then replaced by a new machine
+// rest is the least time between two strikes on the same one of the first two agents, whose nodes hold data. A node
+// that returns too often is rightly held back from new work. Other agents are then replaced by new machines
 // (renewHeldBack), but these two can't be.
 const rest = 12 * time.Minute
 

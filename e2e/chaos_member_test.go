@@ -73,7 +73,7 @@ func transferLeader(s *strike) {
 	}
 }
 
-// rolling restarts members one after the other, as a careful operator does: each waits until the one before is back.
+// rolling restarts members one after the other, as a careful operator does: each only when the one before is back.
 // between is called while a member is down.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x

@@ -80,7 +80,8 @@ func (s *strike) rule(at *member, chain string, rule ...string) {
 	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
 }
 
-// lose drops the packets that a member receives from certain others. which limits that to packets that match.
+// lose drops the packets that a member receives from certain others. If which is given, it is a match of iptables, and
+// other packets pass.
 func (s *strike) lose(at *member, from []*member, which ...string) {
 	for _, m := range from {
 		if m != at {
@@ -89,7 +90,7 @@ func (s *strike) lose(at *member, from []*member, which ...string) {
 	}
 }
 
-// cut drops all packets between a member and others, in both directions. which works as in lose.
+// cut drops packets between a member and others, in both directions. which works as in lose.
 func (s *strike) cut(m *member, others []*member, which ...string) {
 	s.lose(m, others, which...)
 	for _, other := range others {

@@ -8,8 +8,8 @@ import (
 )
 
 // restoreSnapshot saves a snapshot, calls change, and restores the snapshot. The workload writes nothing meanwhile.
-// After that, only what was written after the snapshot is missing. Instances that change moved are not where the
-// restored state has them, so users may notice.
+// After that, only what was written after the snapshot is missing. Instances that were moved by change are not where
+// the restored state has them, so users may notice.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)

@@ -163,8 +163,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// If fewer than three machines accept new work, because the others returned too often, renewHeldBack replaces one of
-// the others. That counts as another strike of the window.
+// If fewer than three machines accept new work, renewHeldBack replaces one of those that are held back because they
+// returned too often. That counts as another strike of the window.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {

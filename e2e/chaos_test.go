@@ -45,7 +45,7 @@ type chaos struct {
 	other  string  // path of another build of the program
 	clone  *member // runs on a copy of an agent's data; nil before the first copy
 	deck   []fault
-	used   map[*member]time.Time // when each agent was last cut off from the servers
+	used   map[*member]time.Time // when each agent was last hit by a fault after which its node may be offline
 }
 
 // For as long as OUTSPAN_CHAOS says (make chaos: 15 min), TestChaos breaks servers, agents, instances, networks and

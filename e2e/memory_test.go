@@ -48,7 +48,7 @@ func testMemoryCap(t *testing.T, c *cluster) {
 }
 
 // memoryCgroups returns the directories of memory cgroups, by a pattern for their paths below the root of a hierarchy.
-// If pattern is "", it returns the roots themselves.
+// If pattern is "", it returns the roots of the hierarchies that account for memory.
 func memoryCgroups(pattern string) []string {
 	var found []string
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {

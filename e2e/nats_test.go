@@ -171,7 +171,7 @@ func TestNats(t *testing.T) {
 		return err
 	}}
 	stopWriting, stopSampling, stopWatching := w.begin(t), c.sample("nats", "default"), c.watchMembers("nats")
-	never := func(during string, ready int) { // asserts that two members always ran, and this many were ready
+	never := func(during string, ready int) { // asserts that two members ran all the time, and that this many were ready
 		t.Helper()
 		s := stopSampling()
 		t.Logf("%s: %v", during, s)

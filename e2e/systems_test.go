@@ -262,7 +262,7 @@ func TestRedis(t *testing.T) {
 		out, err := exec.Command("redis-cli", append([]string{"-h", host, "-p", port, "-e"}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	// leads returns where a client finds the leader by asking any member.
+	// leads asks any member where the leader is.
 	leads := func(n int) (host, at string, err error) {
 		text, err := redis(c.agents[n%len(c.agents)].address, strconv.Itoa(port), "get", "outspan:leader")
 		host, at, ok := strings.Cut(text, " ")

@@ -157,7 +157,7 @@ func BenchmarkApplyMoves(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyReports applies a report of each of 100 nodes; one instance has become unready.
+// BenchmarkApplyReports applies a report of each of 100 nodes. In each report one instance has become unready.
 func BenchmarkApplyReports(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1}

@@ -128,7 +128,7 @@ func wideJob(n, size int) model.JobSpec {
 	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{g}}
 }
 
-// Labels accumulate over many entries. There is room for 64 of 256 bytes each.
+// A node has room for 64 labels of 256 bytes each, however many entries add them.
 func TestLabelsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -183,7 +183,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// Lists of a group are bounded where their defaults are filled in.
+// The lists of a group are bounded: 256 checks are accepted, and 257 are refused.
 func TestListsOfAGroupAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wideJob(256, 1)})

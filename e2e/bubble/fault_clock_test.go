@@ -10,8 +10,8 @@ import (
 )
 
 // S8 (docs/model.md, "Time"): while leaders change, the wall clocks of servers differ, and jump forward and back by
-// years. That makes no deadline early or late, no node goes offline, and no hold begins. Cluster time neither jumps nor
-// goes back. The wall time that people are shown never goes back either.
+// years. No deadline passes early or late because of that, no node goes offline, and no hold begins. Cluster time
+// neither jumps nor goes back.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {

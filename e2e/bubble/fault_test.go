@@ -73,7 +73,7 @@ func TestNetworkFaults(t *testing.T) {
 	})
 }
 
-// The same holds under all faults together.
+// All faults together break no invariant, and the cluster recovers (L1).
 func TestEveryFault(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, 2 * time.Minute, func(c *chaos) []func() {

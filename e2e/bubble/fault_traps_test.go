@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// The tests in this file repeat mistakes that the defaults of the libraries lead to (cluster/DESIGN.md, "Traps"). Each
-// test fails in a build that contains its mistake (internal/plant).
+// Each test in this file covers a mistake that the defaults of a library lead to (cluster/DESIGN.md, "Traps"). The test
+// fails in a build that contains the mistake (internal/plant).
 
 // follows expects that a server soon has everything that was committed before the call.
 func (w *world) follows(s *server, why string) {

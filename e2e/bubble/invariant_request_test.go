@@ -35,7 +35,7 @@ type receipt struct {
 
 func newReceipts() *receipts { return &receipts{all: map[model.RequestID]receipt{}} }
 
-// note records the outcome of a request, in place of an earlier one.
+// note records the outcome of a request, in place of an earlier outcome of the same request.
 func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

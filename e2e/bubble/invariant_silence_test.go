@@ -89,7 +89,8 @@ func half(threshold model.Duration) time.Duration {
 }
 
 // unfair checks S13 for one node that was marked offline. The decision may rest on what servers knew one heartbeat
-// before. So a server counts only if it has heard the node without a gap for longer than that.
+// earlier. So a server counts only if it heard the node within half the threshold and has heard it without a gap for
+// longer than one heartbeat.
 func unfair(name string, threshold model.Duration, voters int, heard []hearing) fsm.Findings {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
@@ -108,9 +109,9 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 // snapshotEvery is the number of entries between two snapshots that copied compares.
 const snapshotEvery = 64
 
-// copied checks S5 for snapshots. A state that is written and read back must be the same, and must stay the same when
-// later entries are applied to it. copied applies each entry to the state that was read back, and compares before it
-// makes the next snapshot.
+// copied checks S5 for snapshots. A state that is written and read back must be the same, and must stay equal to the
+// replay when later entries are applied. copied applies each entry to the state that was read back. It compares every
+// snapshotEvery entries, and then makes the next snapshot.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)

@@ -69,8 +69,8 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		offline[0], offline[len(offline)-1], offline[len(offline)/2], replaced[len(replaced)/2])
 }
 
-// nextDecision expects that the first entry that places instances, after a node was marked offline, places want of
-// them, within 100 ms. Only entries after index count.
+// nextDecision expects that, after a node was marked offline, the first entry that places instances places want of
+// them, and follows within 100 ms. Only entries after index count.
 func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Helper()
 	var offline model.Time
@@ -208,7 +208,7 @@ func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]
 }
 
 // An agent that is cut off for longer than offline_after keeps its programs running. When it returns, it stops the
-// instances that were replaced. The instance that fitted nowhere else is adopted as it is.
+// instances that were replaced. An instance that fitted nowhere else is adopted as it is.
 func TestReturnAfterACut(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		big := w.run("big", group("one", 4, 3<<30))

@@ -137,8 +137,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync
 
-// inSync reports whether a copy is in sync. A copy comes in sync toSync after its first role check, and after the first
-// role check since it fell behind.
+// inSync reports whether a copy is in sync. A copy comes in sync toSync after its first role check. If it falls behind,
+// it comes in sync again toSync after the next role check.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := !tr.stage.held[p.group]

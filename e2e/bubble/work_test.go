@@ -96,13 +96,13 @@ func (k *work) submit() {
 	k.ask("/v1/jobs", map[string]any{"job": job})
 }
 
-// spoil submits a version that never becomes ready. It is reverted automatically.
+// spoil submits a version that never becomes ready and is reverted automatically.
 func (k *work) spoil() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
 	if len(g.Checks) == 0 || g.Toleration.NotReady == nil {
-		return // it would become ready, or its instances would stay not ready until an operator bypasses the budget
+		return // the version would become ready, or its instances would stay until an operator bypasses the budget
 	}
 	g.Env = maps.Clone(g.Env)
 	g.Env["BAD"] = "1"

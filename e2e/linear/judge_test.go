@@ -153,8 +153,8 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found quickly. It is shown as a picture, and with the few operations
-// that it contradicts.
+// One bad read among thousands of operations is found quickly. The violation is shown as a picture, and with the few
+// operations that the read contradicts.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
 	const bad = 1001 // the read that follows write 1000
