@@ -68,7 +68,7 @@ func (s *strike) countEnd(m *member, why string) {
 func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
 
 // inject makes strace change system calls of the running process, until the returned function is called or the process
-// has ended.
+// has exited.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
 	out := m.c.path("strace-" + m.Name + ".log")

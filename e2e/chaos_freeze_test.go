@@ -36,7 +36,7 @@ func freezeInstance(s *strike) {
 	for _, dir := range dirs {
 		s.x.kernel.freeze(a.id)
 		if err := freezeDir(dir, true); err != nil {
-			s.say("not frozen: %v", err) // the instance may have just ended
+			s.say("not frozen: %v", err) // the instance may have just stopped
 		}
 		s.later(func() {
 			s.x.kernel.thaw(a.id)
@@ -54,7 +54,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.t.Fatal(err)
 	}
 	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // an ended process can't enter
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // a process that has exited can't enter
 	}
 	if err := freezeDir(own, true); err != nil {
 		x.t.Fatalf("freeze %s: %v", m.Name, err)

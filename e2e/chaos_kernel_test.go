@@ -180,7 +180,7 @@ func (k *kernelEye) judgeHolders(all map[string]*alive) {
 }
 
 // bothLive reports whether every listed instance still has a process. It reads the processes again, because some may
-// have ended while the table was read.
+// have exited while the table was read.
 func bothLive(list []*alive) bool {
 	for _, a := range list {
 		if !slices.ContainsFunc(a.processes, func(p procs.Row) bool {

@@ -196,8 +196,9 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be reached but keeps running. When this server reaches the others again, it
-// disturbs none of them, reports that it was removed, and exits. Then it returns with an empty disk as a new server.
+// removeCutOff removes a server that can't be reached but keeps running. When this server reaches the other servers
+// again, it disturbs none of them, reports that it was removed, and exits. Then it returns with an empty disk as a new
+// server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)

@@ -69,7 +69,7 @@ type workload struct {
 	booked []string        // acknowledged requests of the job ledger that are not checked yet
 	refuse []string        // refused requests of the job ledger
 	web    int             // the wanted count of the web service
-	churn  map[string]int  // jobs that come and go, by name: the count; 0 means that there is no such job
+	churn  map[string]int  // count of each job that churnJobs submits and purges; 0 means that there is no such job
 }
 
 // mark is a label to which one writer writes growing numbers.

@@ -88,7 +88,7 @@ func (c *cluster) waitVoters(t *testing.T, count int) []memberView {
 	return seen
 }
 
-// The leader is killed with SIGKILL in the middle of a drain. The drain goes on, and budgets hold all the time.
+// The leader is killed with SIGKILL in the middle of a drain. The drain continues, and budgets hold all the time.
 // proves B13, S3, S7
 func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	const count, minReady, window = 12, 11, 2 * time.Second

@@ -56,10 +56,10 @@ const manyThreads = "32"
 const pendingReads = 64
 
 // TestPausedLeader reads from a leader that was paused while another leader was elected and wrote. The old leader can't
-// just ask the others whether it still leads, because their answers from before the pause are in its sockets. Each
-// cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The followers
-// continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to the old
-// leader, and it continues. Every answer to a consistent read must have the newer value.
+// just ask the other servers whether it still leads, because their answers from before the pause are in its sockets.
+// Each cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The
+// followers continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to
+// the old leader, and it continues. Every answer to a consistent read must have the newer value.
 //
 // The test proves this for this build on real processes. It does not reliably detect VerifyLeader in place of a
 // Barrier, because that also depends on the scheduler. It did so in 4 of 135 cycles at first, and in none of 60 later

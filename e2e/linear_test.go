@@ -71,7 +71,7 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge ends the recording; all faults must have ended. It fails the test if no order explains what the clients saw. It
+// judge stops the recording; all faults must be over. It fails the test if no order explains what the clients saw. It
 // removes the jobs that were written.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()

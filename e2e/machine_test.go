@@ -14,7 +14,7 @@ import (
 )
 
 // The agent alone is killed with SIGKILL and restarted. Its instances are not touched, are adopted, and keep their ids.
-// An instance that ended while no agent watched is reported by the next agent.
+// An instance that exited while no agent watched is reported by the next agent.
 func testAgentRestart(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	n3 := c.agents[2]

@@ -144,7 +144,7 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 
 // TestNats runs three members of NATS JetStream with volumes. They find each other by OUTSPAN_PEERS, and messages are
 // published all the time. Each machine is drained in turn, once with the leading server killed in the middle. One
-// machine dies, and all servers are away for a while.
+// machine dies, and all servers are down for a while.
 //
 // No acknowledged message is lost, there are never fewer than two members, and a member never has two processes.
 func TestNats(t *testing.T) {

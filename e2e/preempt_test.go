@@ -130,7 +130,7 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 }
 
 // checkPreemption checks the events. Both stops and the placement are in one entry, and the preemptor is booting only
-// after both victims have ended.
+// after both victims have stopped.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID

@@ -14,7 +14,7 @@ import (
 // What runs, as the kernel shows it. Nothing in this file asks the product.
 
 // instances returns the processes of each instance on these agents, or on all if none is given. It finds them by the
-// environment that every instance gets. A process that has ended and waits to be reaped doesn't count.
+// environment that every instance gets. A process that has exited and waits to be reaped doesn't count.
 func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	if len(on) == 0 {
 		on = c.agents
@@ -37,7 +37,7 @@ func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 // instancesOf returns the processes of each instance of one job.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]procs.Row {
 	found := c.instances(on...)
-	// A process that has ended since, such as a check, has no environment any more. One process that names the job is
+	// A process that has exited since, such as a check, has no environment any more. One process that names the job is
 	// enough.
 	maps.DeleteFunc(found, func(_ string, ps []procs.Row) bool {
 		return !slices.ContainsFunc(ps, func(p procs.Row) bool { return environment(p)["OUTSPAN_JOB"] == job })

@@ -208,7 +208,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent reports of its machine is bounded in total, not only for each text, because it is part of every log
+// What an agent reports of its machine is bounded in total, not only for each string, because it is part of every log
 // entry that registers the agent.
 func TestAttributesOfANode(t *testing.T) {
 	g := &glutton{t: t}

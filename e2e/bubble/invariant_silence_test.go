@@ -64,9 +64,9 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 // entry was written.
 const lateForHearings = 200 * time.Millisecond
 
-// silence checks S13: a node that a majority of the servers heard within T/2 is never marked offline. The servers are
-// asked when the first of them has applied the entry, which is a moment after it was written. If that is too late
-// (lateForHearings), nothing is checked.
+// silence checks S13: a node that a majority of the servers heard within T/2 is never marked offline (T is
+// offline_after). The servers are asked when the first of them has applied the entry, a moment after the entry was
+// written. If that is too late (lateForHearings), nothing is checked.
 func (h *history) silence(s *invariant.Step) error {
 	h.ears.listen(h.up, half(s.Before.Settings.OfflineAfter))
 	if time.Since(time.UnixMilli(s.Entry.Wall)).Abs() > lateForHearings {

@@ -15,9 +15,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// linearBounds says how old weaker reads may be here. The leader's lease is 500 ms. Raft checks the lease only when it
-// may have expired, and answers a read that it accepted just before that a moment later. A follower lags by a commit
-// interval and a few network delays.
+// linearBounds says how old weaker reads may be here. Default covers the leader's lease of 500 ms: raft checks the
+// lease only when it may have expired, and answers a read that it accepted just before that a moment later. Slack
+// covers the lag of a follower: a commit interval and a few network delays.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
 // Clients read and write while servers are killed, links are slow, and servers are cut off in one or both directions.

@@ -186,7 +186,7 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 }
 
 // same expects that the group still has the instances of before, ready and on the same nodes, and that no program was
-// started again or has ended.
+// started again or has exited.
 func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance,
 	running []model.InstanceID) {
 	t.Helper()

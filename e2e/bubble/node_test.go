@@ -152,7 +152,7 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart waits until the last agent process has ended completely, and starts the agent again.
+// restart waits until the last agent process has stopped completely, and starts the agent again.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done

@@ -31,7 +31,7 @@ type truth struct {
 	floors  map[model.GroupID]int          // how many other programs of a group must serve when one is asked to stop
 	epochs  map[string]uint64              // by slot with one holder: highest fencing epoch of its programs so far
 	stage   stage                          // the simulated roles of the programs
-	losses  map[model.GroupID]time.Time    // when a program of the group last ended
+	losses  map[model.GroupID]time.Time    // when a program of the group last exited
 	stops   func(*program)                 // called when a program is first asked to stop; see judgeCopies
 }
 

@@ -289,7 +289,7 @@ func (s *server) powerOff() string {
 	return lost
 }
 
-// restart waits until the last process has ended completely, and starts a new one.
+// restart waits until the last process has stopped completely, and starts a new one.
 func (s *server) restart() {
 	s.w.t.Helper()
 	<-s.done

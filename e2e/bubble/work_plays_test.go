@@ -249,7 +249,7 @@ func (w *world) judgeCopies(p *program) {
 		p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
 }
 
-// lastLoss returns when a program of a group last ended. Servers may not know that yet.
+// lastLoss returns when a program of a group last exited. Servers may not know that yet.
 func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // work does at random what operators and programs do, in addition to the faults of chaos. It belongs to one goroutine.
 type work struct {
 	*chaos
-	cast    []model.JobSpec // jobs that come and go
+	cast    []model.JobSpec // the jobs that are submitted, stopped and submitted again
 	clients []*transport.Client
 	crashes int
 	dead    map[*node]bool // machines without power

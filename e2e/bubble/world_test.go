@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and what the test knows about both. It belongs to the goroutine of
+// world is a cluster, the machines that it runs on, and what the test knows about them. It belongs to the goroutine of
 // its test. Parts that other goroutines use have their own locks.
 type world struct {
 	t        *testing.T
