@@ -54,7 +54,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.t.Fatal(err)
 	}
 	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // a process that has exited can't enter
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // it may have exited
 	}
 	if err := freezeDir(own, true); err != nil {
 		x.t.Fatalf("freeze %s: %v", m.Name, err)
