@@ -30,16 +30,16 @@ func diskFaults() []fault {
 	}
 }
 
-// fill takes all space of a member's file system. The member may end if it can't continue. It is started again once
-// there is space.
+// fill takes all space of a member's file system until the strike is repaired. The member may exit if it can't
+// continue, and is then started again.
 func (s *strike) fill(m *member) {
 	s.mayEnd = m
 	free := m.fillDisk(s.x.t)
 	s.later(free)
 }
 
-// hang delays each fsync for longer than the store's watchdog waits. The process must end by itself, and a leader must
-// be replaced.
+// hang delays each fsync of a server for longer than the store's watchdog waits. The server should exit, and a leader
+// should be replaced. countEnd counts whether it exited.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
 	s.countEnd(m, "a hung fsync")
@@ -53,7 +53,7 @@ func (s *strike) fail(m *member) {
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
 }
 
-// countEnd checks, once everything else is repaired, whether a server has ended by itself.
+// countEnd counts a server that exited by itself, or survived. It does that after the rest of the strike is repaired.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
 		what := "servers that survived " + why
@@ -64,11 +64,11 @@ func (s *strike) countEnd(m *member, why string) {
 	})
 }
 
-// inject makes strace change system calls of a running process until the strike ends.
+// inject makes strace change system calls of a running process until the strike is repaired.
 func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
 
 // inject makes strace change system calls of the running process, until the returned function is called or the process
-// has ended.
+// has exited.
 func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 	t.Helper()
 	out := m.c.path("strace-" + m.Name + ".log")
@@ -81,14 +81,14 @@ func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 		t.Fatalf("strace of %s: %v", m.Name, err)
 	}
 	return func() {
-		tracer.Kill() // on a softer signal it may wait for a call that it delays; the kernel detaches its processes
+		tracer.Kill() // a softer signal may have to wait for a call that strace delays; the kernel detaches its processes
 		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
 			t.Errorf("%s behind its tracer: %v", m.Name, err)
 		}
 	}
 }
 
-// untraced returns nil if a process has no tracer or has ended.
+// untraced returns an error if a member's process has exited and is not reaped yet, as may happen behind a tracer.
 func untraced(m *member) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
 	if m.Running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
@@ -108,8 +108,8 @@ func traced(pid int) error {
 	return nil
 }
 
-// flip flips bits in a stopped server's data. The server must then refuse to start, or agree with the others. After
-// that it is replaced.
+// flip kills a server and flips bits in its data. The restarted server must refuse to run, or agree with the others.
+// When the strike is repaired, the server is replaced.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m
@@ -155,7 +155,7 @@ func (s *strike) flip(pattern string) {
 	s.later(func() { s.replace(m, false) })
 }
 
-// sameOrEnded returns nil if a server has the same state as the others, or has ended because its state differs.
+// sameOrEnded returns nil if all servers have the same state, or if m has exited, as a server does whose state differs.
 func (x *chaos) sameOrEnded(m *member) error {
 	if !m.Running() {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kind is the kind of member that a fault breaks. Two faults at the same time are of different kinds.
+// kind says what a fault breaks. Two faults at the same time are of different kinds.
 type kind string
 
 const (
@@ -28,9 +28,9 @@ const (
 type fault struct {
 	name       string
 	kind       kind
-	alone      bool // everything else must work, because it takes a server's data away or because everything depends on it
-	rewrites   bool // it takes back acknowledged writes, because a person requested that
-	hurtsUsers bool // users may notice it although it touches no agent
+	alone      bool // never used together with another fault
+	rewrites   bool // it takes back acknowledged writes at the request of a person
+	hurtsUsers bool // users may notice it
 	begin      func(*strike)
 }
 
@@ -41,7 +41,7 @@ type strike struct {
 	fault  fault
 	on     []*member // members that the strike touches
 	down   map[*member]bool
-	mayEnd *member // the member that may end by itself
+	mayEnd *member // the member that may exit by itself
 	note   string
 	hold   time.Duration // the strike lasts at least this long
 	mends  []func()
@@ -54,7 +54,7 @@ func (s *strike) hit(members ...*member) {
 	s.on = append(s.on, members...)
 }
 
-// ends records a member that the strike ends on purpose. mend starts it again.
+// ends records a member that the strike stops on purpose. mend starts it again.
 func (s *strike) ends(m *member) {
 	if s.down == nil {
 		s.down = map[*member]bool{}
@@ -77,7 +77,7 @@ func (s *strike) mend() {
 	s.revive()
 }
 
-// revive starts the member that may end by itself again, once, if it has ended.
+// If the member that may exit by itself has done so, revive starts it again, but only once.
 func (s *strike) revive() {
 	if m := s.mayEnd; m != nil && m.hasEnded() {
 		s.mayEnd = nil
@@ -85,8 +85,8 @@ func (s *strike) revive() {
 	}
 }
 
-// hasEnded reports whether a member has ended. If the member has logged its end, it waits for the exit, because a
-// strike on its system calls also delays that.
+// hasEnded reports whether a member has exited. If the member has logged that it must exit, hasEnded waits for that for
+// up to 10 s, because a strike on its system calls delays the exit too.
 func (m *member) hasEnded() bool {
 	if strings.Contains(m.LastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
@@ -101,7 +101,7 @@ func (m *member) hasEnded() bool {
 
 func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }
 
-// leader hits the leader; follower hits another server.
+// leader hits the leader and returns it. follower does that with a random other server.
 func (s *strike) leader() *member {
 	m := s.x.c.leader(s.x.t)
 	s.hit(m)
@@ -121,11 +121,12 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is the least time between two cuts of an agent whose node holds data. A node that returns too often is rightly
-// held back from new work, and such a node can't be replaced by a new one.
+// rest is the least time between two strikes on the same one of the first two agents, whose nodes hold data. A node
+// that returns too often is rightly held back from new work. Other agents are then replaced by new machines
+// (renewHeldBack), but these two can't be.
 const rest = 12 * time.Minute
 
-// agent hits an agent. Its node may be marked offline because of that.
+// agent hits a random agent and returns it. The agent's node may be marked offline because of that.
 func (s *strike) agent() *member {
 	var fit []*member
 	for i, m := range s.x.c.agents {
@@ -139,7 +140,7 @@ func (s *strike) agent() *member {
 	return m
 }
 
-// holderNode hits the agent that runs an exclusive job without a volume.
+// holderNode hits an agent that runs the exclusive job without a volume. If no agent runs that job, it hits any agent.
 func (s *strike) holderNode() *member {
 	holders := s.x.kernel.of("solo")
 	if len(holders) == 0 {
@@ -151,7 +152,7 @@ func (s *strike) holderNode() *member {
 	return m
 }
 
-// instance hits the agent of a random running instance; it returns nil if none runs.
+// instance hits the agent of a random running instance. It returns the instance, or nil if none runs.
 func (s *strike) instance() *alive {
 	all := s.x.kernel.onNode("")
 	if len(all) == 0 {
@@ -208,7 +209,7 @@ func (s *strike) kill(m *member) {
 	m.Kill()
 }
 
-// pause stops a process, as swapping or a debugger may.
+// pause stops a process until the strike is repaired, as swapping or a debugger may.
 func (s *strike) pause(m *member) {
 	_ = m.Signal(syscall.SIGSTOP)
 	s.later(func() { _ = m.Signal(syscall.SIGCONT) })
@@ -253,7 +254,8 @@ func killShim(s *strike) {
 	}
 }
 
-// shimOf returns the shim of an instance, which is the parent of its first process.
+// shimOf returns the process id of an instance's shim, which is the parent of its first process. It returns 0 if there
+// is none.
 func shimOf(a *alive) int {
 	inside := map[int]bool{}
 	for _, p := range a.processes {
@@ -293,7 +295,7 @@ func (s *strike) signalled(a *alive) {
 	})
 }
 
-// machineDies ends an agent and everything that it runs. The rest of the cluster must notice in time (L4).
+// machineDies kills an agent and everything that it runs. The rest of the cluster must notice in time (L4).
 func machineDies(s *strike) {
 	m := s.agent()
 	s.ends(m)
@@ -319,7 +321,7 @@ func machineDies(s *strike) {
 	})
 }
 
-// waitOffline waits a little longer for a node that should be offline by now. It logs the node's state.
+// waitOffline waits up to 10 s longer for a node that should be offline by now. It logs the node's state.
 func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	var node json.RawMessage
 	err := x.get("/v1/nodes/"+m.Name, &node)
@@ -333,8 +335,8 @@ func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	return at, marked
 }
 
-// For the chaos run, a server that has logged its end has ended, even if its exit is delayed. A server that has logged
-// nothing has not.
+// A server that has logged that it must exit counts as ended, even if its exit is delayed. A running server that has
+// not logged that does not count as ended.
 func TestHasEnded(t *testing.T) {
 	for _, tt := range []struct {
 		says  string

@@ -36,17 +36,17 @@ func freezeInstance(s *strike) {
 	for _, dir := range dirs {
 		s.x.kernel.freeze(a.id)
 		if err := freezeDir(dir, true); err != nil {
-			s.say("not frozen: %v", err) // the instance has just ended
+			s.say("not frozen: %v", err) // the instance may have just stopped
 		}
 		s.later(func() {
 			s.x.kernel.thaw(a.id)
-			_ = freezeDir(dir, false) // it is gone if the product killed the instance and removed it
+			_ = freezeDir(dir, false) // the directory is gone if the product killed the instance and removed its cgroup
 		})
 	}
 }
 
 // freezeMachine freezes an agent, its door, its shims and all its instances together, as a hypervisor does when it
-// moves a machine.
+// moves a machine. They are thawed when the strike is repaired, or when thaw is called before that.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.Name), filepath.Join(freezerRoot(), x.c.name, m.Name)
@@ -54,7 +54,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.t.Fatal(err)
 	}
 	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // an ended process can't enter
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // it may have exited
 	}
 	if err := freezeDir(own, true); err != nil {
 		x.t.Fatalf("freeze %s: %v", m.Name, err)
@@ -92,8 +92,8 @@ func (k *kernelEye) thawAll() {
 }
 
 // confirmDead freezes a machine that holds an exclusive slot and confirms by force that it is dead. When another holder
-// has begun, it thaws the machine. The old holder must be dead within a second, even though a person has confirmed its
-// death.
+// has begun, it thaws the machine. The old holder must be dead within a second after that, so that the false
+// confirmation does no harm.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive
@@ -113,7 +113,7 @@ func confirmDead(s *strike) {
 		return
 	}
 	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.Name+"/confirm-dead", `{"force":true}`); !f.done {
-		s.say("not confirmed: %s", f.body) // a hold, or the node came back
+		s.say("not confirmed: %s", f.body) // there is a hold, or the node has returned
 		return
 	}
 	others := func() (n int) {

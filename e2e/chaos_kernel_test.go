@@ -65,7 +65,7 @@ func (k *kernelEye) stop() {
 	k.x.book.count("looks at the process table", k.looks)
 }
 
-// look judges what runs now by S1 and S2.
+// look checks what runs now: S2 each time, and S1 every tenth time.
 func (k *kernelEye) look() {
 	all := k.instances()
 	now := time.Now()
@@ -106,7 +106,7 @@ func (k *kernelEye) instances() map[string]*alive {
 		k.mu.Unlock()
 		if !known {
 			if env = environment(p); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
-				continue // it may become one with its next exec
+				continue // it may become part of an instance with its next exec
 			}
 		}
 		seen[p.String()] = env
@@ -122,7 +122,7 @@ func (k *kernelEye) instances() map[string]*alive {
 	return found
 }
 
-// onNode returns the instances that run on a node, in order; with "" on any node.
+// onNode returns the instances that run on a node, ordered by id. If node is "", it returns the instances on all nodes.
 func (k *kernelEye) onNode(node string) (on []*alive) {
 	all := k.instances()
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -133,12 +133,12 @@ func (k *kernelEye) onNode(node string) (on []*alive) {
 	return on
 }
 
-// of returns the running instances of one job, in order.
+// of returns the running instances of one job, ordered by id.
 func (k *kernelEye) of(job string) []*alive {
 	return slices.DeleteFunc(k.onNode(""), func(a *alive) bool { return a.job != job })
 }
 
-// freeze records that a fault froze an instance. thaw records that this ended.
+// freeze records that a fault froze an instance. thaw records that the instance was thawed.
 func (k *kernelEye) freeze(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,7 +159,7 @@ func (k *kernelEye) harmless(id string) bool {
 	return was && (thawed.IsZero() || time.Since(thawed) < thawLimit+kernelSlack)
 }
 
-// judgeHolders is S2: each exclusive slot has at most one running instance.
+// judgeHolders checks S2: each exclusive slot has at most one running instance.
 func (k *kernelEye) judgeHolders(all map[string]*alive) {
 	holders := map[string][]*alive{}
 	for _, a := range all {
@@ -179,7 +179,8 @@ func (k *kernelEye) judgeHolders(all map[string]*alive) {
 	}
 }
 
-// bothLive reads the processes again, because one may have ended while the table was read.
+// bothLive reports whether every listed instance still has a process. It reads the processes again, because some may
+// have exited while the table was read.
 func bothLive(list []*alive) bool {
 	for _, a := range list {
 		if !slices.ContainsFunc(a.processes, func(p procs.Row) bool {
@@ -192,7 +193,7 @@ func bothLive(list []*alive) bool {
 	return true
 }
 
-// judgeMemory is S1: the memory limits of a node's cgroups together stay below what the node has.
+// judgeMemory checks S1: the memory limits of a node's cgroups together stay below what the node has.
 func (k *kernelEye) judgeMemory() {
 	for _, m := range k.x.c.agents {
 		sum := int64(0)
@@ -209,9 +210,9 @@ func (k *kernelEye) judgeMemory() {
 	}
 }
 
-// judgeWitness reads a file to which the holders of an exclusive job write. Each line has an instance and its fencing
-// epoch. An earlier holder must never write after a later one. The exception is the moment before a thawed holder is
-// fenced.
+// judgeWitness checks S2 by a file to which the holders of one exclusive slot write. Each line has an instance, its
+// fencing epoch, its node and the uptime. An earlier holder must never write after a later one, except in the moment
+// before a thawed holder is fenced.
 func (k *kernelEye) judgeWitness(job string) {
 	text, err := os.ReadFile(k.x.witness(job))
 	if err != nil {
@@ -223,7 +224,7 @@ func (k *kernelEye) judgeWitness(job string) {
 	for n, line := range lines {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] == last {
-			continue // a line without an epoch has one word less
+			continue // incomplete, or the same holder again; a line without an epoch has one word less
 		}
 		id, epoch := words[0], 0
 		if len(words) > 3 {
@@ -238,7 +239,7 @@ func (k *kernelEye) judgeWitness(job string) {
 		case known && epoch != first:
 			k.x.book.violate("S2: holder %s of %s writes under another epoch than its own:\n%s", id, job, context)
 		case known && k.thawed(id):
-			continue // with its old epoch, before it is fenced
+			continue // a thawed holder may write with its old epoch until it is fenced
 		case known:
 			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s",
 				id, job, last, context)
@@ -256,8 +257,8 @@ func (k *kernelEye) thawed(id string) bool {
 	return was
 }
 
-// leaks returns an error if cgroups or shims remain of instances that don't run. Both must disappear soon after their
-// instance.
+// leaks returns an error if there are cgroups or shims of instances that don't run. Both must disappear soon after
+// their instance.
 func (k *kernelEye) leaks() error {
 	running := map[string]bool{}
 	for _, a := range k.onNode("") {

@@ -73,7 +73,8 @@ func transferLeader(s *strike) {
 	}
 }
 
-// rolling restarts members one after the other, each when the one before is back, as a careful operator does.
+// rolling restarts members one after the other, as a careful operator does: each only when the one before is back.
+// between is called while a member is down.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)
@@ -118,7 +119,7 @@ func (x *chaos) waitNodesOnline() {
 	waitFor(x.t, "all nodes online", chaosPatience, func() error { return x.nodesOnline() })
 }
 
-// nodesOnline returns an error if an agent runs and its node isn't online.
+// nodesOnline returns an error unless as many nodes are online as there are agents.
 func (x *chaos) nodesOnline() error {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -134,7 +135,7 @@ func (x *chaos) nodesOnline() error {
 	return nil
 }
 
-// get reads a path from the first server that answers soon.
+// get reads a path from the first server that answers with success within 4 s.
 func (x *chaos) get(path string, into any) error {
 	failed := errNever
 	for _, s := range x.c.servers {
@@ -154,8 +155,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk, so that it comes back as a new server. The old one is removed: if planned is
-// true by a person before that, otherwise when the new one is seen.
+// replace gives a server an empty disk, so that it returns as a new server. A person removes the old server: before
+// that if planned is true, otherwise after the new one was seen.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -195,8 +196,9 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be reached but keeps running. When it reaches the others again it disturbs
-// none of them, reports that it was removed, and ends. Then it comes back as a new server.
+// removeCutOff removes a server that can't be reached but keeps running. When this server reaches the other servers
+// again, it disturbs none of them, reports that it was removed, and exits. Then it returns with an empty disk as a new
+// server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -229,8 +231,8 @@ func removeCutOff(s *strike) {
 	x.waitServers()
 }
 
-// cloneAgent starts an agent on a copy of another agent's data directory, at another address. It must be refused and
-// disturb no other member.
+// cloneAgent starts an agent on a copy of another agent's data directory, at another address. The clone must be
+// refused, and the node must stay with the first agent.
 func cloneAgent(s *strike) {
 	x := s.x
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
@@ -324,7 +326,7 @@ func (s *strike) renew(m *member) {
 	})
 }
 
-// person sends one write, as a person would, to the first server that answers.
+// person sends one write, as a person would, and repeats it until its outcome is known.
 func (x *chaos) person(method, path, body string) fate {
 	return x.work.order(rand.New(rand.NewPCG(x.random.Uint64(), 7)), method, path, body)
 }

@@ -69,7 +69,8 @@ func networkFaults() []fault {
 	}
 }
 
-// rule adds a rule to a member's packet filter. At the end of the strike only this rule is deleted.
+// rule adds a rule to a member's packet filter. chain may name a table first (TABLE/CHAIN). The repair of the strike
+// deletes only this rule.
 func (s *strike) rule(at *member, chain string, rule ...string) {
 	table, chain, ok := strings.Cut(chain, "/")
 	if !ok {
@@ -79,7 +80,8 @@ func (s *strike) rule(at *member, chain string, rule ...string) {
 	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
 }
 
-// lose drops what a member receives from certain others.
+// lose drops the packets that a member receives from certain others. If which is given, it is a match of iptables, and
+// other packets pass.
 func (s *strike) lose(at *member, from []*member, which ...string) {
 	for _, m := range from {
 		if m != at {
@@ -88,7 +90,7 @@ func (s *strike) lose(at *member, from []*member, which ...string) {
 	}
 }
 
-// cut drops all packets between a member and others, in both directions.
+// cut drops packets between a member and others, in both directions. which works as in lose.
 func (s *strike) cut(m *member, others []*member, which ...string) {
 	s.lose(m, others, which...)
 	for _, other := range others {
@@ -110,8 +112,8 @@ func (s *strike) lossy(m *member) {
 	}
 }
 
-// slow delays what a member sends, and reorders it if the kernel can do that. Otherwise its link gets a low rate with a
-// queue.
+// slow delays what a member sends, and reorders it, if the kernel can do that. Otherwise it limits the rate of the
+// member's link.
 func (s *strike) slow(m *member) {
 	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
 		s.say("80 ms, out of order")
@@ -121,7 +123,7 @@ func (s *strike) slow(m *member) {
 	s.traffic(m, "tbf", "rate", "512kbit", "burst", "8kb", "latency", "600ms")
 }
 
-// duplicate sends some of a member's packets twice.
+// duplicate sends half of a member's packets twice. If the kernel lacks netem, it sends all of them twice.
 func (s *strike) duplicate(m *member) {
 	if s.x.netem(s, m, "duplicate", "50%") {
 		return
@@ -131,7 +133,7 @@ func (s *strike) duplicate(m *member) {
 	}
 }
 
-// netem applies a netem rule to what a member sends; it returns false if the kernel lacks netem.
+// netem applies a netem rule to what a member sends. It returns false if the kernel lacks netem.
 func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 	if !kernelHasNetem(x) {
 		return false
@@ -151,7 +153,7 @@ func kernelHasNetem(x *chaos) bool {
 	})
 }
 
-// hasNetem remembers the first answer of ask.
+// hasNetem calls ask once, and remembers the answer.
 var hasNetem = func() func(func() bool) bool {
 	var once sync.Once
 	var has bool
@@ -161,7 +163,7 @@ var hasNetem = func() func(func() bool) bool {
 	}
 }()
 
-// traffic sets the queueing rule for what a member sends.
+// traffic sets the queueing rule for what a member sends, until the strike is repaired.
 func (s *strike) traffic(m *member, how ...string) {
 	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"},
 		how)
@@ -177,8 +179,8 @@ func (s *strike) traffic(m *member, how ...string) {
 	})
 }
 
-// massCut cuts off more than half of the agents together. A hold begins and nothing is evicted (S12). The hold takes a
-// minute to end.
+// massCut cuts off more than half of the agents together. A hold must begin before any of their nodes is marked offline
+// (S12). The hold takes a minute to end.
 func massCut(s *strike) {
 	cut := s.x.c.agents[:4]
 	s.hit(cut...)

@@ -39,8 +39,8 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	return o.conn, o.err
 }
 
-// chaosProbe is a user of the web service, through each agent's forwarding port in turn. It also watches which server
-// leads.
+// chaosProbe uses the web service as a user would, through each agent's forwarding port in turn. It also watches which
+// server leads.
 type chaosProbe struct {
 	x      *chaos
 	client *http.Client
@@ -136,7 +136,8 @@ func (p *chaosProbe) ask(at *member) error {
 	return err
 }
 
-// judge checks the requests that began in a window. If only servers were hit, none may fail.
+// judge checks the requests that began in a window. If only servers were hit, none may fail, unless the test machine
+// stood still.
 func (p *chaosProbe) judge(w *window) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

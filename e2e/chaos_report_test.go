@@ -24,7 +24,8 @@ func (b *book) zeros() string {
 		len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
 }
 
-// report prints the figures. After a failure it also prints what was done, and when.
+// report prints the figures. If there were violations, the test fails. After a failure report also prints what was
+// done, and when.
 func (x *chaos) report() {
 	x.book.mu.Lock()
 	lines, wrong, counts, most := slices.Clone(x.book.lines), slices.Clone(x.book.wrong), maps.Clone(x.book.counts),

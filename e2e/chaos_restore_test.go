@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restoreSnapshot takes the state back to before some changes. Nothing else is written meanwhile. After that, only what
-// was written after the snapshot is missing, and no instance is touched before a person confirms the restore. Instances
-// that moved meanwhile are not where the restored state has them, so users may notice.
+// restoreSnapshot saves a snapshot, calls change, and restores the snapshot. The workload writes nothing meanwhile.
+// After that, only what was written after the snapshot is missing. Instances that were moved by change are not where
+// the restored state has them, so users may notice.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -20,7 +20,7 @@ func (s *strike) restoreSnapshot(change func()) {
 			x.book.violate("S5: the history around a restore: %v", err)
 		}
 	}
-	if x.random.IntN(3) > 0 { // otherwise change runs while other changes are going on
+	if x.random.IntN(3) > 0 { // otherwise change runs while other changes may be in progress
 		_ = within(10*time.Second, func() error { return x.story.calm(probedGroup) })
 	}
 	file := x.c.path("chaos.snap")
@@ -48,7 +48,7 @@ func (s *strike) restoreSnapshot(change func()) {
 func (s *strike) moveMuch() {
 	x := s.x
 	s.hit(x.c.agents...)
-	if err := within(30*time.Second, x.asWanted); err != nil { // do it even if other changes are still going on
+	if err := within(30*time.Second, x.asWanted); err != nil { // do it even if other changes are still in progress
 		s.say("not settled before: %.200v", err)
 	}
 	running := x.kernel.onNode("")
@@ -71,8 +71,8 @@ func (s *strike) moveMuch() {
 	x.book.count("instances evicted before a restore", len(evicted))
 }
 
-// decideKept decides for a person about instances that a restore has lost and whose slots have another instance too: it
-// stops them.
+// decideKept stops, as a person may decide, the instances that a restore has lost and whose slots have another instance
+// too.
 func (x *chaos) decideKept() {
 	_ = within(20*time.Second, func() error {
 		var list struct {

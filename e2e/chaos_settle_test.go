@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// settle is the quiet phase after a fault. Nothing is requested, and every promise must be kept within its time limit.
+// settle is the quiet phase after the faults of a window. The workload pauses, and every promise must be kept within
+// its time limit.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
@@ -60,8 +61,8 @@ func (x *chaos) settle(w *window) {
 	x.book.count("windows", 1)
 }
 
-// judgeHistory checks whether some order explains what clients of all servers saw in the window. Then it removes what
-// they wrote.
+// judgeHistory checks whether some order explains what clients of all servers saw in the window. Then it removes the
+// labels that they wrote.
 func (x *chaos) judgeHistory(w *window) {
 	if w.history == nil || !x.book.clean() {
 		return
@@ -78,7 +79,7 @@ func (x *chaos) judgeHistory(w *window) {
 	}
 }
 
-// wait waits for a condition. If it does not become true in time, that is a violation.
+// wait waits for a condition, and records a violation if it does not become true in time.
 func (x *chaos) wait(what string, limit time.Duration, done func() error) {
 	x.t.Helper()
 	if !x.book.clean() {
@@ -112,7 +113,7 @@ func (x *chaos) haveLeader() error {
 	return errors.New("no server leads")
 }
 
-// voters returns nil if exactly the given number of servers have a vote, run and have caught up.
+// voters returns nil if there are exactly count servers, and all of them vote, run and have caught up.
 func (c *cluster) voters(count int) error {
 	var l struct{ Items []memberView }
 	if err := c.get("/v1/members", &l); err != nil {
@@ -162,8 +163,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// renewHeldBack replaces machines that are held back from new work because they came and went too often. Otherwise too
-// few would be left. It is part of the next quiet phase.
+// If fewer than three machines accept new work, renewHeldBack replaces one of those that are held back because they
+// returned too often. That counts as another strike of the window.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -186,7 +187,7 @@ func (x *chaos) renewHeldBack(w *window) {
 	}
 }
 
-// asWanted compares what users want, what the servers report and what the kernel shows.
+// asWanted returns nil if what users want, what the servers report and what the kernel shows agree.
 func (x *chaos) asWanted() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -215,7 +216,7 @@ func (x *chaos) asWanted() error {
 	return nil
 }
 
-// asAgentsSay compares the state of each instance at the servers with that at its agent.
+// asAgentsSay returns nil if each instance has the same state at the servers as at its agent.
 func (x *chaos) asAgentsSay() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -273,11 +274,12 @@ func (x *chaos) unwritten() func() error {
 }
 
 // ages matches values that a server computes for the present moment, from its own clock or from what it hears. They are
-// not part of the replicated state. They include the wall time at which something ends. A server that ran while the
-// others were down is ahead of them in cluster time until it leads.
+// not part of the replicated state. One of them is until, the wall time at which something ends: a server that ran
+// while the others were down is ahead of them in cluster time until it leads.
 var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
-// sameState compares the replicated state as each server shows it from its own copy, at the same index.
+// sameState returns an error unless all running servers show the same replicated state from their own copies, and
+// "server verify" agrees.
 func (x *chaos) sameState() error {
 	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets",
 		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
@@ -323,7 +325,8 @@ func (x *chaos) served() error {
 	return nil
 }
 
-// checkMarks is S4: each label must have its last acknowledged value. Nothing is written meanwhile.
+// checkMarks checks S4: each label has its last acknowledged value. The caller makes sure that nothing is written
+// meanwhile.
 func (w *workload) checkMarks() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

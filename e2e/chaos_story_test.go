@@ -22,7 +22,7 @@ func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observ
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
 // over reports whether the instance can't change any more. A failed instance may still be started, until its agent has
-// heard that it is replaced.
+// heard that the instance is replaced.
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
 // steady reports whether no change of the instance is under way.
@@ -30,8 +30,8 @@ func (i *toldInstance) steady() bool {
 	return i.ready() || i.desired == "stopped" && i.observed == "failed"
 }
 
-// story follows the cluster's events, which are the same at every server, and judges each step. It checks the budget
-// before each voluntary stop, desired states, returns, and nodes that are marked offline.
+// story follows the cluster's events, which are the same at every server, and judges each of them. It checks
+// replacements, the budget at each voluntary stop, changes of states, and nodes that are marked offline.
 type story struct {
 	x    *chaos
 	quit chan struct{}
@@ -41,7 +41,7 @@ type story struct {
 	last      string
 	index     uint64
 	instances map[string]*toldInstance
-	ended     map[string]string // how instances ended that can't change any more
+	ended     map[string]string // final state of each instance that can't change any more
 	held      bool              // no events are read, because the state is being replaced
 	counted   uint64            // index of the latest event that was counted; after a restore some events are read again
 	hold      bool
@@ -59,14 +59,14 @@ func newStory(x *chaos) *story {
 			case <-s.quit:
 				return
 			case <-time.After(250 * time.Millisecond):
-				_ = s.read(x.c.servers[n%len(x.c.servers)]) // another server has the same events
+				_ = s.read(x.c.servers[n%len(x.c.servers)]) // after an error, the next server has the same events
 			}
 		}
 	})
 	return s
 }
 
-// count adds to a count for an event, unless the event was counted before.
+// count adds to a count for the latest event, unless that event was counted before.
 func (s *story) count(what string, n int) {
 	if s.index > s.counted {
 		s.x.book.count(what, n)
@@ -80,7 +80,7 @@ func (s *story) enter(w *window) {
 	s.windows, s.offline = w, nil
 }
 
-// read takes the events that a server has after the last one read.
+// read takes the events that a server has after the last one that was read.
 func (s *story) read(from *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func one(yes bool) int {
 	return 0
 }
 
-// allocated judges S7 (one replacement at a time), S9 (no id is used again) and S12 (during a hold, nothing on an
+// allocated checks S7 (one replacement at a time), S9 (no id is used again) and S12 (during a hold, nothing on an
 // offline node is replaced).
 func (s *story) allocated(e toldEvent, id string) {
 	if s.instances[id] != nil || s.ended[id] != "" {
@@ -182,7 +182,7 @@ func (s *story) allocated(e toldEvent, id string) {
 var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity",
 	"role_replacement", "rollout"}
 
-// desired judges S3 for each voluntary stop of a ready instance, and S8.
+// desired checks S3 for each voluntary stop of a ready instance, and S8 for each change of what is desired.
 func (s *story) desired(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S8: instance %s had ended as %s and goes to %s (%s)", id, how, e.Data["after"], e.ID)
@@ -219,7 +219,7 @@ func (s *story) settle(id string, i *toldInstance) {
 	}
 }
 
-// status judges S8 and S9: an instance that has ended stays ended.
+// status checks S8 and S9: an instance that has ended stays ended.
 func (s *story) status(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, how, e.Data["after"], e.ID)
@@ -230,8 +230,8 @@ func (s *story) status(e toldEvent, id string) {
 	}
 }
 
-// wentOffline judges S13: a node that no fault touches is not marked offline while a majority of the servers is not
-// touched either. It also judges S12.
+// wentOffline checks S13: a node that no fault touches is not marked offline while a majority of the servers is not
+// touched either. It also checks S12.
 func (s *story) wentOffline(e toldEvent) {
 	s.offline = append(s.offline, e.eventView)
 	s.count("nodes marked offline", 1)
@@ -250,7 +250,7 @@ func (s *story) wentOffline(e toldEvent) {
 		m.Name, w.number, w.name, e.ID)
 }
 
-// offlineAt returns when a node was marked offline in this window.
+// offlineAt returns when a node was marked offline in this window, or false if it was not.
 func (s *story) offlineAt(m *member) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,8 @@ func (s *story) offlineAt(m *member) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// catchUp reads until a server that has applied everything has no later event.
+// catchUp reads the events of a server that has applied everything, until there are no more. After 20 reads it returns
+// an error.
 func (s *story) catchUp(leader *member) error {
 	for range 20 {
 		s.mu.Lock()
@@ -344,7 +345,7 @@ func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	return moved, nil
 }
 
-// rewind takes the story back to m; another history continues from there. The story can't be read again from the
+// rewind takes the story back to m, from where another history continues. The story can't be read again from the
 // beginning, because the cluster may have dropped the oldest events.
 func (s *story) rewind(m memory, from *member) error {
 	s.mu.Lock()

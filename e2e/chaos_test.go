@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the tested cluster. A node is offline after chaosAfter, which is so long that a busy machine is not taken
-// for a dead one.
+// Settings of the tested cluster. A node is offline after chaosAfter, which is so long that a busy machine is not
+// mistaken for a dead one.
 const (
 	chaosAfter    = 5 * time.Second
 	chaosBeat     = chaosAfter / 6
 	chaosServers  = 3
 	chaosAgents   = 6
 	chaosElection = 2 * time.Second // raft_multiplier 2
-	smokeSeed     = 20              // seed of runs up to smokeTime, which are therefore the same each time
+	smokeSeed     = 20              // seed of runs up to smokeTime, so that they use the same faults each time
 	smokeTime     = 4 * time.Minute
 )
 
@@ -45,14 +45,14 @@ type chaos struct {
 	other  string  // path of another build of the program
 	clone  *member // runs on a copy of an agent's data; nil before the first copy
 	deck   []fault
-	used   map[*member]time.Time // when each agent was last cut off from the servers
+	used   map[*member]time.Time // when each agent was last hit by a fault after which its node may be offline
 }
 
-// TestChaos uses every fault. For as long as OUTSPAN_CHAOS says (make chaos: 15 min), it breaks servers, agents,
-// instances, networks and disks of a cluster, one or two at a time. It repairs them, and each time expects everything
-// to settle. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes. The kernel and the
-// cluster's own events show what runs and what is safe; see chaos_kernel_test.go and chaos_story_test.go. At the end
-// the log of a server is judged entry by entry; see chaos_log_test.go.
+// For as long as OUTSPAN_CHAOS says (make chaos: 15 min), TestChaos breaks servers, agents, instances, networks and
+// disks of a cluster, one or two at a time and each fault in turn. After each repair it expects everything to settle.
+// OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes. The kernel and the cluster's own
+// events show what runs and what is safe (chaos_kernel_test.go, chaos_story_test.go). At the end the log of a server is
+// judged entry by entry (chaos_log_test.go).
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -80,7 +80,8 @@ func TestChaos(t *testing.T) {
 	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
-// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it is a fixed seed for short runs and a fresh one for others.
+// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it returns a fixed seed for a short run, and a fresh one for a
+// longer run.
 func chaosSeed(t *testing.T, length time.Duration) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -176,7 +177,8 @@ func (w *window) well(x *chaos) (count int) {
 	return count
 }
 
-// onlyServers reports whether only servers were touched. Then no request of a user may fail.
+// onlyServers reports whether the faults touched only servers and are none that users may notice. Then no request of a
+// user may fail.
 func (w *window) onlyServers() bool {
 	for _, s := range w.strikes {
 		if s.fault.hurtsUsers || slices.ContainsFunc(s.on, func(m *member) bool { return m.role == "agent" }) {
@@ -213,7 +215,7 @@ func (x *chaos) window(n int) {
 	x.probe.judge(w)
 }
 
-// draw takes the next faults from the shuffled deck: usually one, sometimes two that touch different kinds of members.
+// draw takes the next faults from the shuffled deck: usually one, sometimes two that break different kinds of members.
 func (x *chaos) draw() []fault {
 	first := x.next(func(fault) bool { return true })
 	drawn := []fault{first}
@@ -225,8 +227,8 @@ func (x *chaos) draw() []fault {
 	return drawn
 }
 
-// next takes the first fault in the deck that fits. When the deck is empty it is filled and shuffled again, so that
-// every fault is used.
+// next takes the first fault in the deck that fits, or returns an empty fault if none does. When the deck is empty, it
+// is filled and shuffled again, so that every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
 		x.deck = slices.Clone(faults())
@@ -245,7 +247,7 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	return f
 }
 
-// hold waits while the faults last, and looks for processes that ended although no fault allows it.
+// hold waits while the faults last, and looks for members that exit although no fault allows that.
 func (x *chaos) hold(w *window) {
 	length := time.Duration(2000+x.random.IntN(8000)) * time.Millisecond
 	for _, s := range w.strikes {
@@ -256,7 +258,8 @@ func (x *chaos) hold(w *window) {
 	}
 }
 
-// lookForDead reports members that ended by themselves.
+// lookForDead records a violation for each member that exited although no fault allows that, and starts the member
+// again.
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
 		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
@@ -295,7 +298,7 @@ func (b *book) write(text string) {
 	}
 }
 
-// violate records a violation. The run ends after the present window.
+// violate records a violation. The run ends after the current window.
 func (b *book) violate(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -318,7 +321,7 @@ func (b *book) count(what string, n int) {
 	b.counts[what] += n
 }
 
-// greatest keeps the greatest of some numbers; longest does that for times.
+// greatest keeps the greatest number for each name. longest does that for durations.
 func (b *book) greatest(what string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

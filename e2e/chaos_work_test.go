@@ -35,7 +35,7 @@ var (
 const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n" +
 	"      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
 
-// holderJob is the job of an exclusive group. Its program writes its name to a file that all nodes share.
+// holderJob is the job file of an exclusive group. Its program writes its instance id to a file that all nodes share.
 const holderJob = `job %q {
   group "one" {
     count = %d
@@ -58,7 +58,7 @@ const holderJob = `job %q {
 // and drains.
 type workload struct {
 	x     *chaos
-	gate  sync.RWMutex // locked for writing in quiet phases
+	gate  sync.RWMutex // locked for writing in quiet phases, so that no worker acts
 	quit  chan struct{}
 	done  sync.WaitGroup
 	count atomic.Int64
@@ -69,7 +69,7 @@ type workload struct {
 	booked []string        // acknowledged requests of the job ledger that are not checked yet
 	refuse []string        // refused requests of the job ledger
 	web    int             // the wanted count of the web service
-	churn  map[string]int  // jobs that come and go
+	churn  map[string]int  // count of each job that churnJobs submits and purges; 0 means that there is no such job
 }
 
 // mark is a label to which one writer writes growing numbers.
@@ -118,7 +118,7 @@ func (w *workload) learn(name, text string) {
 	w.specs[name] = spec
 }
 
-// spec returns the body that submits a job under a name. It is different for each n.
+// spec returns the body that submits the job file of under another name. A different n makes a different version.
 func (w *workload) spec(of, name string, n int64) string {
 	spec := maps.Clone(w.specs[of])
 	spec["name"] = name
@@ -130,7 +130,7 @@ func (w *workload) spec(of, name string, n int64) string {
 		w.mu.Unlock()
 	}
 	spec["groups"] = []any{group}
-	text, _ := json.Marshal(map[string]any{"job": spec}) // it can't fail: the body has only maps and texts
+	text, _ := json.Marshal(map[string]any{"job": spec}) // it can't fail: the body has only maps and strings
 	return string(text)
 }
 
@@ -193,7 +193,8 @@ type fate struct {
 	body    string
 }
 
-// order sends a write to one server after the other, with the same request id, until its outcome is known.
+// order sends a write to random servers, with the same request id, until its outcome is known. If that takes too long,
+// it records a violation.
 func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	f := fate{request: fmt.Sprintf("chaos-%d", w.count.Add(1)), unknown: true}
 	w.x.book.count("commands", 1)
@@ -224,7 +225,7 @@ func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	return f
 }
 
-// ask is request with a time limit.
+// ask sends a request to the member's API socket, with a time limit.
 func (m *member) ask(method, path, body string, limit time.Duration) (answered, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -243,8 +244,8 @@ func (m *member) ask(method, path, body string, limit time.Duration) (answered, 
 	return ask(&http.Client{Transport: transport}, r)
 }
 
-// labeller writes growing numbers to one label of one node. At the end the label must have the last acknowledged
-// number.
+// labeller returns a function that writes the next number to one label of one node. At the end the label must have the
+// last acknowledged number.
 func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	n := 0
 	return func(random *rand.Rand) {
@@ -315,7 +316,7 @@ func (w *workload) changeWeb(random *rand.Rand) {
 	}
 }
 
-// evict requests the eviction of a random instance. Its budget decides.
+// evict requests the eviction of a random instance. The budget decides when it happens.
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
 	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
@@ -346,7 +347,7 @@ func (w *workload) drain(random *rand.Rand) {
 	}
 }
 
-// checkLedger is S4: each acknowledged version of the job ledger is in the history once, and no refused one is.
+// checkLedger checks S4: each acknowledged version of the job ledger is in the history once, and no refused version is.
 func (w *workload) checkLedger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

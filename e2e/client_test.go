@@ -20,7 +20,7 @@ import (
 // commandLimit bounds the time of every command.
 const commandLimit = 2 * time.Minute
 
-// result is how a command ended.
+// result is the outcome of a command.
 type result struct {
 	args     []string
 	out, err string
@@ -31,8 +31,8 @@ func (r result) String() string {
 	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
 }
 
-// environment selects the cluster as a user would. If the addresses are on this machine, it uses TLS with a
-// certificate. Otherwise it uses the servers' sockets.
+// environment returns the variables by which a command finds the cluster, as a user would set them. If the cluster uses
+// loopback, they name TLS addresses and a certificate. Otherwise they name the servers' sockets.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {
@@ -55,7 +55,7 @@ func (c *cluster) cli(t testing.TB, args ...string) result {
 	return c.cliWith(t, nil, args...)
 }
 
-// cliWith is cli with some environment variables replaced.
+// cliWith is like cli, with some environment variables added or replaced.
 func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command(c.bin, args...)
@@ -124,7 +124,7 @@ type answered struct {
 	body   []byte
 }
 
-// request sends one request to a member's socket. It returns an error only if there was no answer.
+// request sends one request to a member's socket. It returns an error only if there was no complete answer.
 func (m *member) request(method, path string, body io.Reader, header http.Header) (answered, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -155,7 +155,8 @@ func ask(client *http.Client, r *http.Request) (answered, error) {
 	return answered{resp.StatusCode, resp.Header, text}, nil
 }
 
-// get reads a path from one member.
+// get reads a path from one member and decodes the JSON of the answer. If into is a *string, it stores the whole body
+// there. If into is nil, it drops the body. A status other than 200 is an error.
 func (m *member) get(path string, into any) error {
 	a, err := m.request(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -177,7 +178,7 @@ func (m *member) get(path string, into any) error {
 	return nil
 }
 
-// get reads a path from the first server that answers.
+// get reads a path from the first server that answers with success.
 func (c *cluster) get(path string, into any) error {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {
@@ -193,13 +194,13 @@ func (c *cluster) get(path string, into any) error {
 	return failed
 }
 
-// mustGet reads a path. It must be answered within the time that an election takes.
+// mustGet reads a path from any server. It tries again until patience is over, and then fails the test.
 func (c *cluster) mustGet(t testing.TB, path string, into any) {
 	t.Helper()
 	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })
 }
 
-// post sends JSON to the first server that answers at all.
+// post sends JSON to the first server that answers at all, even with an error.
 func (c *cluster) post(path, body string) (answered, error) {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {

@@ -23,7 +23,8 @@ import (
 // are slow.
 const patience = 45 * time.Second
 
-// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat is its H.
+// offlineAfter (T) is the time after which a silent node is offline, and heartbeat (H) is the time between two
+// heartbeats. Both are those of every cluster here that is not unhurried.
 const (
 	offlineAfter = 2 * time.Second
 	heartbeat    = offlineAfter / 6
@@ -43,7 +44,7 @@ type cluster struct {
 	dir     string
 	bin     string
 	options options
-	network *network // nil: the cluster uses loopback
+	network *network // nil if the cluster uses loopback
 	servers []*member
 	agents  []*member
 }
@@ -119,8 +120,8 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it first
-// shows the ends of the logs.
+// remove kills all processes of the cluster and removes its files, cgroups and namespaces. After a failure it first
+// shows the ends of the logs. With OUTSPAN_E2E_KEEP=1 it then keeps the files.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
 		m.Kill()
@@ -228,7 +229,7 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 	}
 }
 
-// command starts the member's process, in its namespace if it has one.
+// command returns the command that starts the member's process, in its namespace if it has one.
 func (m *member) command() []string {
 	bin := m.c.bin
 	if m.bin != "" {
@@ -252,14 +253,14 @@ func (m *member) start(t testing.TB) {
 	}
 }
 
-// terminate asks the member to end and returns its exit code.
+// terminate asks the member to stop, waits until it has exited, and returns its exit code.
 func (m *member) terminate(t testing.TB) int {
 	t.Helper()
 	_ = m.Signal(syscall.SIGTERM)
 	return m.exitCode(t)
 }
 
-// exitCode waits until the process has ended by itself, and returns its exit code.
+// exitCode waits until the process has exited, and returns its exit code.
 func (m *member) exitCode(t testing.TB) int {
 	t.Helper()
 	if err := m.Wait(patience); err != nil {
@@ -268,7 +269,7 @@ func (m *member) exitCode(t testing.TB) int {
 	return m.ExitCode()
 }
 
-// die ends the agent and everything that it runs, as when a machine loses power.
+// die kills the agent and everything that it runs, as when a machine loses power.
 func (m *member) die(t testing.TB) {
 	t.Helper()
 	m.Kill()

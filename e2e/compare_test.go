@@ -36,7 +36,7 @@ func TestCompare(t *testing.T) {
 	c.waitVerified(t)
 	good := c.path("good.snap")
 	c.must(t, "server", "snapshot", "save", good)
-	c.must(t, "server", "snapshot", "restore", good, "--yes") // this makes each server have a snapshot
+	c.must(t, "server", "snapshot", "restore", good, "--yes") // so that each server has a snapshot
 	c.must(t, "settings", "resume", "restore")
 	c.waitVerified(t)
 
@@ -107,8 +107,8 @@ func (c *cluster) waitVerified(t *testing.T) {
 	})
 }
 
-// spoilSnapshot adds a snapshot that is listed before the latest one. It has another state for the same index, with
-// correct checksums.
+// spoilSnapshot adds a snapshot that is listed before the latest one. The new snapshot has another state for the same
+// index, with correct checksums.
 func spoilSnapshot(t *testing.T, dir string) {
 	t.Helper()
 	store, err := raft.NewFileSnapshotStoreWithLogger(dir, 3, hclog.NewNullLogger())

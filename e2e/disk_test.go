@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk is full on one server, which steps aside, and on two, so that writes are refused and reads work. Nothing is
-// corrupt once there is space again (S4).
+// The leader's disk is full, and another server takes the lead. Then the disks of two servers are full: writes are
+// refused, and reads work. Nothing is lost or corrupt once there is space again (S4).
 func TestFullDisk(t *testing.T) {
 	require(t)
 	c := newCluster(t, options{servers: 3, agents: 1})
@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk gives a server a small file system of its own for its data.
+// smallDisk gives a member a small file system of its own for its data.
 func (m *member) smallDisk(t testing.TB) {
 	t.Helper()
 	if err := os.Mkdir(m.data(), 0o700); err != nil {
@@ -133,8 +133,8 @@ func (m *member) smallDisk(t testing.TB) {
 	})
 }
 
-// fillDisk takes all space of a server's file system until the returned function frees it. It does so repeatedly,
-// because the server frees some space.
+// fillDisk takes all space of a member's file system until the returned function frees it. It does so repeatedly,
+// because a server frees some space.
 func (m *member) fillDisk(t testing.TB) (free func()) {
 	t.Helper()
 	path := filepath.Join(m.data(), "filler")

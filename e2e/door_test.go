@@ -112,7 +112,8 @@ func otherVersion(t *testing.T, path string) string {
 	return path
 }
 
-// fifty sends 50 requests a second to an exposed port until stop is called. stop returns their number and the failures.
+// fifty sends 50 requests a second to an exposed port until stop is called. stop returns the number of requests, and
+// the failures.
 func fifty(m *member, port int) (stop func() (int, []string)) {
 	done, began := make(chan struct{}), time.Now()
 	var mu sync.Mutex

@@ -45,7 +45,8 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// A node with its share of 12 instances is drained under min_ready. The drain ends.
+// A node with its share of 12 instances is drained under min_ready. When the drain is shown as drained, nothing runs on
+// the node any more. No request fails meanwhile.
 // proves P4, P5, P6, P11, P14, P24, P34, B3, B9, R25, R48, S3
 func testDrain(t *testing.T, c *cluster) {
 	const count, minReady = 12, 11
@@ -97,13 +98,13 @@ func testDrain(t *testing.T, c *cluster) {
 	}
 }
 
-// ended is what the kernel showed of a node just after its drain was shown as ended.
+// ended is what the kernel showed of a node just after its drain was shown as drained.
 type ended struct {
 	processes []int
 	err       error
 }
 
-// watchEnd waits for the end of the next drain, and then immediately counts what runs on the node.
+// watchEnd waits until a drain of the node is shown as drained, and then immediately counts what runs on the node.
 func (c *cluster) watchEnd(m *member) <-chan ended {
 	result := make(chan ended, 1)
 	go func() {
@@ -168,7 +169,8 @@ func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string
 	}
 }
 
-// The other nodes have too little memory for replacements.
+// A node is drained while the other nodes have too little memory for a replacement. Forecast and status name the
+// blocker, the drain fails at its deadline, and nothing is stopped.
 // proves P10, P30, P33, P37, B4, B10, B11, B12
 func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	c.run(t, job{name: "fat", count: 4, memory: "1200MiB"})
@@ -250,7 +252,8 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 	}
 }
 
-// An instance with a local volume stays and is listed with its volume. After ack-blockers the drain can end.
+// An instance with a local volume stays on a node that is drained, and the drain's blockers name instance and volume.
+// After ack-blockers the drain ends as drained.
 // proves P7, P8, P9, P10, P11
 func testDrainLocalVolume(t *testing.T, c *cluster) {
 	c.run(t,

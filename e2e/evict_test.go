@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Two evictions are requested at the same time, and there is room for one. Exactly one is accepted; the other request
-// is answered with what it waits for.
+// Two evictions are requested at the same time, and the budget has room for one. Exactly one is accepted; the other
+// request is answered with what it waits for.
 // proves R20, R23, R33
 func testEvict(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4, args: []string{"--boot", "1s"}, more: "    budget { min_ready = 3 }"})

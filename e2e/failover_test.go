@@ -88,7 +88,7 @@ func (c *cluster) waitVoters(t *testing.T, count int) []memberView {
 	return seen
 }
 
-// The leader is killed with SIGKILL in the middle of a drain. The drain goes on, and budgets hold all the time.
+// The leader is killed with SIGKILL in the middle of a drain. The drain continues, and budgets hold all the time.
 // proves B13, S3, S7
 func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	const count, minReady, window = 12, 11, 2 * time.Second
@@ -225,8 +225,8 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 	c.checkUndisturbed(t, "web", instances, events)
 }
 
-// checkUndisturbed asserts that a job has the same instances as before, and that none of them has changed since an
-// event.
+// checkUndisturbed asserts that a job has the same instances as before. event is the number of events at that time. No
+// later event may be about an instance, or about a node that went offline.
 func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceView, event int) {
 	t.Helper()
 	for _, was := range before {
@@ -245,7 +245,8 @@ func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceVi
 	}
 }
 
-// writeUntil writes growing numbers to a label of n1 while deed runs. It returns the last acknowledged number.
+// writeUntil writes growing numbers to a label of n1 until a write fails. After 25 acknowledged writes it calls deed,
+// which must make a write fail. It returns the last acknowledged number.
 func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	t.Helper()
 	enough, done := make(chan struct{}), make(chan struct{})
@@ -271,8 +272,8 @@ func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	return acknowledged
 }
 
-// testRollingRestart restarts the servers one after the other with SIGTERM. Each ends with exit code 0, no request
-// fails, and nothing is disturbed.
+// testRollingRestart restarts the servers one after the other with SIGTERM. Each exits with code 0, no request fails,
+// and nothing is disturbed.
 func testRollingRestart(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})

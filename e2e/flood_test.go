@@ -21,10 +21,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// In TestFlood a client with an agent's certificate floods the servers. It sends registrations of 1 MiB and as large as
-// allowed, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows by more
-// than 100 MB, and a user's writes succeed meanwhile. The log keeps nothing of those reports, and the servers count
-// what they refuse.
+// In TestFlood a client with an agent's certificate floods the servers. It sends registrations with warnings of 1 MiB
+// and of 1,000 bytes, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows
+// by more than 100 MB, and a user's writes succeed meanwhile. The log does not keep those reports, and the servers
+// count what they refuse.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})
@@ -153,7 +153,7 @@ func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, r
 	return accepted, refused
 }
 
-// logBytes returns the size of the leader's log and snapshots on disk.
+// logBytes returns the size of the leader's data directory, which is mainly its log and snapshots.
 func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(c.leader(t).data(), func(_ string, d fs.DirEntry, err error) error {
@@ -172,7 +172,7 @@ func (c *cluster) logBytes(t *testing.T) (sum int64) {
 	return sum
 }
 
-// registration returns an agent's registration with a warning.
+// registration returns the registration of an agent, with one warning.
 func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
 	return transport.RegisterRequest{Node: model.NodeID(name), Name: name, Agent: model.AgentInfo{
 		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address,
@@ -180,7 +180,7 @@ func (c *cluster) registration(name string, incarnation int, warning string) tra
 	}, Shape: model.NodeShape{Capacity: model.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
 }
 
-// registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as allowed.
+// registerLarge registers a node n times with a warning of nearly 1 MiB, and n times with a warning of 1,000 bytes.
 func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, refused int64) {
 	t.Helper()
 	agent := c.agentClient(t, name)

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// tlsConfig returns the configuration of a client with one of the cluster's certificates; with "" it has none.
+// tlsConfig returns the configuration of a client with one of the cluster's certificates. If certificate is "", the
+// client has none.
 func (c *cluster) tlsConfig(t testing.TB, certificate string, protocols ...string) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(c.path("tls", "ca.pem"))
@@ -77,7 +78,7 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	}
 }
 
-// Random bytes are sent to the raft, API and gossip ports, with and without a certificate.
+// Random bytes are sent to the raft, API and gossip ports, with and without a certificate. They disturb nothing.
 func testGarbage(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	c.undisturbed(t, func() {
@@ -102,7 +103,7 @@ func testGarbage(t *testing.T, c *cluster) {
 	})
 }
 
-// spit sends random bytes and ignores what happens.
+// spit sends random bytes and ignores the answer.
 func (c *cluster) spit(t testing.TB, network, address string, size int) {
 	t.Helper()
 	noise := make([]byte, size)
@@ -127,7 +128,7 @@ func (c *cluster) spitText(t testing.TB, network, address, text string) {
 	}
 }
 
-// spitTLS does the same after a TLS handshake, if the server accepts that.
+// spitTLS sends random bytes after a TLS handshake. If the server refuses the handshake, it sends nothing.
 func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	t.Helper()
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
@@ -143,7 +144,7 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// 1,000 open connections don't keep out clients with a certificate.
+// 1,000 open connections don't keep out clients with a certificate. The servers close connections that send nothing.
 func testConnections(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})
@@ -183,7 +184,7 @@ func testConnections(t *testing.T, c *cluster) {
 	}
 }
 
-// testSecrets checks that no secret of a job is in an event or a log line.
+// testSecrets checks that no secret of a job is in an error, an event, a metric or a log line.
 func testSecrets(t *testing.T, c *cluster) {
 	const secret = "correct-horse-battery-staple"
 	c.run(t, job{name: "vault", count: 2, more: fmt.Sprintf("    env = { PASSWORD = %q }", secret)})

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// Limits for an idle server with the default settings. Faster detection would cost more packets.
+// Limits for an idle server with the default settings. A server that detects failures faster sends more packets, and
+// uses more CPU time.
 const (
 	idleCore = 0.02     // share of one core
 	idleRSS  = 60 << 20 // bytes
@@ -78,7 +79,7 @@ func (c *cluster) waitSettled(t *testing.T) {
 	})
 }
 
-// written returns the time of the last write to each file in the servers' data directories.
+// written returns the size and the time of the last write of each file in the servers' data directories.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -104,7 +105,7 @@ func (c *cluster) written(t *testing.T) map[string]string {
 	return found
 }
 
-// usage is what the member's process uses now.
+// usage returns what the member's process uses now.
 func (m *member) usage(t *testing.T) procs.Usage {
 	t.Helper()
 	used, err := m.Usage()

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// pause stops a process with SIGSTOP, and waits until all its threads stand still.
+// pause stops a process with SIGSTOP, and waits until the kernel shows it as stopped.
 func (m *member) pause(t testing.TB) {
 	t.Helper()
 	_ = m.Signal(syscall.SIGSTOP)
@@ -40,25 +40,26 @@ func (m *member) unpause(t testing.TB) {
 	_ = m.Signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay is long enough for the leader to send each follower a heartbeat that is not answered (it sends one
-// every 100 to 200 ms). It is shorter than the leader's lease.
+// heartbeatsUnderWay is long enough for the leader to send each follower a heartbeat that the follower does not answer
+// (the leader sends one every 100 to 200 ms). It is shorter than the leader's lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
 // busyReads is the number of connections that keep the leader busy when it is paused. The order of its work matters
 // when it continues: the more work there is, the less often its timers come first.
 const busyReads = 64
 
-// manyThreads makes that order as random as possible on few cores.
+// manyThreads is the number of threads of each server. It makes the order of a server's work as random as possible on
+// few cores.
 const manyThreads = "32"
 
 // pendingReads is the number of reads that wait in the sockets of the paused leader when it continues.
 const pendingReads = 64
 
 // TestPausedLeader reads from a leader that was paused while another leader was elected and wrote. The old leader can't
-// just ask the others whether it still leads, because their answers from before the pause are in its sockets. Each
-// cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The followers
-// continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to the old
-// leader, and it continues. Every answer to a consistent read must have the newer value.
+// just ask the other servers whether it still leads, because their answers from before the pause are in its sockets.
+// Each cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The
+// followers continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to
+// the old leader, and it continues. Every answer to a consistent read must have the newer value.
 //
 // The test proves this for this build on real processes. It does not reliably detect VerifyLeader in place of a
 // Barrier, because that also depends on the scheduler. It did so in 4 of 135 cycles at first, and in none of 60 later
@@ -136,7 +137,7 @@ func (p *pausing) write(t *testing.T, s *member) {
 	p.history.Add(o)
 }
 
-// cycle pauses the leader once.
+// cycle pauses the leader once, as TestPausedLeader describes.
 func (p *pausing) cycle(t *testing.T) {
 	t.Helper()
 	c := p.c
@@ -171,7 +172,7 @@ func (p *pausing) cycle(t *testing.T) {
 	p.collect(t, readers, old)
 }
 
-// occupy keeps a server busy with reads that it answers alone, until the returned function is called.
+// occupy keeps a server busy with stale reads, which it answers alone, until the returned function is called.
 func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -234,7 +235,7 @@ func (p *pausing) connect(t *testing.T, s *member) []*reader {
 	return all
 }
 
-// ask writes a request. The kernel takes it even if the server is paused.
+// ask writes a request. The kernel accepts it even if the server is paused.
 func (r *reader) ask(t *testing.T, now time.Duration) {
 	t.Helper()
 	r.begin = now

@@ -71,7 +71,7 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge ends the recording after all faults have ended. It fails the test if no order explains what the clients saw. It
+// judge stops the recording; all faults must be over. It fails the test if no order explains what the clients saw. It
 // removes the jobs that were written.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
@@ -107,7 +107,7 @@ func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	return v.Figures
 }
 
-// linearSeed returns OUTSPAN_SEED, or the given seed if that is not set.
+// linearSeed returns OUTSPAN_SEED, or the argument otherwise if OUTSPAN_SEED is not set.
 func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	t.Helper()
 	seed := otherwise
@@ -121,8 +121,7 @@ func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	return seed
 }
 
-// In TestLinear, clients read and write through all servers while each server is killed or paused in turn, the leader
-// most often.
+// In TestLinear, clients read and write through all servers while the leader is killed or paused, three times.
 func TestLinear(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})

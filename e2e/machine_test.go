@@ -14,7 +14,7 @@ import (
 )
 
 // The agent alone is killed with SIGKILL and restarted. Its instances are not touched, are adopted, and keep their ids.
-// An instance that ended while no agent watched is reported by the next agent.
+// An instance that exited while no agent watched is reported by the next agent.
 func testAgentRestart(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	n3 := c.agents[2]
@@ -58,7 +58,7 @@ func testAgentRestart(t *testing.T, c *cluster) {
 	c.waitReady(t, "web", 8)
 }
 
-// testAgentRestartInDrain checks that a drain survives the sudden restart of the agent that it empties.
+// testAgentRestartInDrain checks that a drain survives the sudden restart of the agent whose node it empties.
 func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	const count, minReady = 8, 7
 	n1 := c.agents[0]
@@ -136,7 +136,7 @@ func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	}
 }
 
-// wentOffline returns when a node was marked offline, as its event says.
+// wentOffline returns when a node was marked offline, as its event says. The test fails if there is no such event.
 func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Time {
 	t.Helper()
 	for _, e := range c.events(t) {
@@ -148,8 +148,8 @@ func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Tim
 	return time.Time{}
 }
 
-// checkReplacedOnce asserts that each lost instance has exactly one replacement, which was placed as soon as the node
-// was offline.
+// checkReplacedOnce asserts that each lost instance has exactly one replacement, which was placed within 1 s after the
+// node was offline.
 func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
 	t.Helper()
 	offline := c.wentOffline(t, m, since)
@@ -177,7 +177,7 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 	}
 }
 
-// polite is a job whose program records that it was asked to end.
+// polite is a job whose program records that it was asked to stop.
 const polite = `job "polite" {
   group "main" {
     count = 2
@@ -192,7 +192,7 @@ const polite = `job "polite" {
 }
 `
 
-// An instance is replaced while its node is cut off. When the node returns, the instance is asked to end and not killed
+// An instance is replaced while its agent is dead. When the agent returns, the instance is asked to stop and not killed
 // immediately, because clients may be connected to it.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
@@ -205,7 +205,7 @@ func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	victim := c.member(c.living(t, "polite")[0].Node)
 	there := len(c.instancesOf("polite", victim))
 	began := time.Now()
-	victim.Kill() // only the agent: the processes it started continue
+	victim.Kill() // only the agent: the processes that it started continue
 	c.waitOffline(t, victim, began)
 	c.waitReady(t, "polite", 2)
 	victim.start(t)

@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// cleanUp ends every process below this one and removes everything that belongs to this run.
+// cleanUp kills every process below this one and removes everything that belongs to this run.
 func cleanUp() {
 	if err := relatives.End(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

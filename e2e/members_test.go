@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server comes back as a new one,
-// and servers are removed and promoted while the majority remains.
+// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server returns as a new one, and
+// servers are removed and promoted while the majority remains.
 func testMembers(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	leader := c.leader(t)
@@ -62,8 +62,8 @@ func (c *cluster) memberID(t *testing.T, m *member) string {
 	return ""
 }
 
-// removeAndReturn removes a server, which then joins again with an empty directory. A second removal is refused while
-// another of the three servers is down.
+// removeAndReturn first asserts that a removal is refused while another of the three servers is down. Then it removes a
+// server, which joins again with an empty directory.
 func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	t.Helper()
 	id := c.memberID(t, m)

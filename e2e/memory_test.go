@@ -48,6 +48,7 @@ func testMemoryCap(t *testing.T, c *cluster) {
 }
 
 // memoryCgroups returns the directories of memory cgroups, by a pattern for their paths below the root of a hierarchy.
+// If pattern is "", it returns the roots of the hierarchies that account for memory.
 func memoryCgroups(pattern string) []string {
 	var found []string
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
@@ -68,7 +69,7 @@ func hasMemory(root string) bool {
 	return err == nil || strings.Contains(string(controllers), "memory")
 }
 
-// memoryLimit returns the memory limit of a cgroup in bytes; "" if there is none.
+// memoryLimit returns the memory limit of a cgroup in bytes, or "" if there is none.
 func memoryLimit(dir string) string {
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {

@@ -144,7 +144,7 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 
 // TestNats runs three members of NATS JetStream with volumes. They find each other by OUTSPAN_PEERS, and messages are
 // published all the time. Each machine is drained in turn, once with the leading server killed in the middle. One
-// machine dies, and all servers are away for a while.
+// machine dies, and all servers are down for a while.
 //
 // No acknowledged message is lost, there are never fewer than two members, and a member never has two processes.
 func TestNats(t *testing.T) {
@@ -171,7 +171,7 @@ func TestNats(t *testing.T) {
 		return err
 	}}
 	stopWriting, stopSampling, stopWatching := w.begin(t), c.sample("nats", "default"), c.watchMembers("nats")
-	never := func(during string, ready int) { // fewer than two members
+	never := func(during string, ready int) { // asserts that two members ran all the time, and that this many were ready
 		t.Helper()
 		s := stopSampling()
 		t.Logf("%s: %v", during, s)

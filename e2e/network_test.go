@@ -64,7 +64,7 @@ func (n *network) drop(t testing.TB, from, to *member) {
 	n.iptables(t, to, "-A", "INPUT", "-s", from.address, "-j", "DROP")
 }
 
-// cut drops every packet between any of ones and any of others, in both directions.
+// cut drops every packet between each member in ones and each member in others, in both directions.
 func (n *network) cut(t testing.TB, ones, others []*member) {
 	t.Helper()
 	for _, a := range ones {
@@ -100,7 +100,7 @@ func (n *network) remove(t testing.TB) {
 	}
 }
 
-// without returns the members that are not in some.
+// without returns all, except the members in some.
 func without(all []*member, some ...*member) []*member {
 	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return slices.Contains(some, m) })
 }

@@ -113,7 +113,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	confirmed := time.Now()
 	waitFor(t, "what the servers say to be what runs", 30*time.Second, func() error { return c.asTold(jobs) })
 	t.Logf("%s after the confirmation what the servers say is what runs", time.Since(confirmed).Round(10*time.Millisecond))
-	time.Sleep(time.Until(confirmed.Add(3 * time.Second))) // everything that the confirmation ends is gone by then
+	time.Sleep(time.Until(confirmed.Add(3 * time.Second))) // by then everything that the confirmation stops is gone
 	c.undisturbedPrograms(t, before, lost)
 	sent, failed := asks()
 	if len(failed) > 0 || sent < 50 {
@@ -126,7 +126,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	c.run(t, later)
 }
 
-// undisturbedPrograms asserts that the earlier programs still run, except those in except.
+// undisturbedPrograms asserts that each program in before still runs, unless except has its instance.
 func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, except map[string]bool) {
 	t.Helper()
 	now := c.programs()

@@ -78,9 +78,9 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent that is cut off for longer than the threshold stops the replaced instances when it returns (S7, S9).
+// An agent that is cut off for longer than offlineAfter stops the replaced instances when it returns (S7, S9).
 func testAgentCutOff(t *testing.T, c *cluster) {
-	// without distinct, so that its instances can be replaced, and a node may be left empty
+	// without distinct, other nodes can take the instances of the lost node, and a node may have none
 	c.run(t, job{name: "web", count: 8})
 	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
 	old := c.instancesOf("web", lost)
@@ -180,8 +180,8 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// An agent's TCP packets are lost while its UDP packets arrive, so its heartbeats arrive but it gets no answers. The
-// node is unreachable and gets no new instances, and its instances keep running. It accepts instances again once its
+// TCP packets to an agent are lost while UDP packets arrive, so its heartbeats arrive but it gets no answers. The node
+// is unreachable and gets no new instances, and its instances keep running. It accepts instances again once its
 // requests are answered.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})

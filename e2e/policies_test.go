@@ -91,7 +91,7 @@ func (db *database) waitInSync(t testing.TB, count int) {
 	})
 }
 
-// restore makes a drained node active and waits until everything is as before.
+// restore makes a drained node active and waits until two replicas are in sync.
 func (db *database) restore(t testing.TB, node string) {
 	t.Helper()
 	db.must(t, "node", "uncordon", node)
@@ -99,7 +99,7 @@ func (db *database) restore(t testing.TB, node string) {
 }
 
 // TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes.
-// Once the leading server is killed.
+// During one drain the leading server is killed.
 //
 // proves L1, L2, L4, L5, L6, L13, L17, L18
 func TestPolicies(t *testing.T) {
@@ -131,7 +131,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// testStoppedInPlace: another good replica exists, so the member is stopped in place and starts again there with its
+// In testStoppedInPlace another good replica exists, so the member is stopped in place and starts again there with its
 // copy.
 func testStoppedInPlace(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
@@ -150,12 +150,12 @@ func testStoppedInPlace(t *testing.T, db *database) {
 	}
 }
 
-// testBuiltElsewhere: every member is built elsewhere first, so the group always has all its copies. The leading server
-// dies meanwhile.
+// In testBuiltElsewhere every member is built elsewhere first, so the group always has all its copies. The leading
+// server dies meanwhile.
 func testBuiltElsewhere(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	least := 2
-	synced := map[string]bool{} // was once in sync; on a busy machine, a copy that lags for a moment is no worse
+	synced := map[string]bool{} // instances that were once in sync; on a busy machine, a copy may lag for a moment
 	watched, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -198,8 +198,8 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 	db.restore(t, old.Node)
 }
 
-// testLastBlocks: the last healthy replica blocks the drain. When the policy is changed in the middle of the drain, the
-// replica is released within 2 s.
+// In testLastBlocks the last healthy replica blocks the drain. When the policy is changed in the middle of the drain,
+// the replica is released within 2 s.
 func testLastBlocks(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	var reply drainReply
@@ -233,7 +233,7 @@ func testLastBlocks(t *testing.T, db *database) {
 	db.restore(t, first)
 }
 
-// testLastIsMoved: only the last healthy member is built elsewhere.
+// In testLastIsMoved only the last healthy member is built elsewhere.
 func testLastIsMoved(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	db.cli(t, "node", "drain", last.Node, "--deadline", "90s").want(t, 0)

@@ -39,9 +39,8 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 	return c.writeText(t, j.name+".hcl", strings.Replace(j.hcl(c.bin), "{\n", fmt.Sprintf("{\n  class = %q\n", class), 1))
 }
 
-// Two nodes are full: one with two less important instances, the other with one instance that is more important than
-// those. The first node gives its room. The instance that takes it starts only when the kernel shows that the others
-// are gone. Budgets hold.
+// Two nodes are full: one with two instances of a low class, the other with one of a higher class. An instance of an
+// even higher class takes the room of the two. It starts only when the kernel shows that both are gone. Budgets hold.
 // proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)
@@ -74,7 +73,8 @@ func TestPreempt(t *testing.T) {
 }
 
 // watchOverlap samples the kernel until stop is called. stop returns an error if instances of both jobs ran at the same
-// time. It reads the first job first, so an instance of the second that it finds existed after that.
+// time. Each sample reads the first job before the second, so an instance of the second that it finds still ran while
+// one of the first did.
 func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -130,7 +130,7 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 }
 
 // checkPreemption checks the events. Both stops and the placement are in one entry, and the preemptor is booting only
-// after both victims have ended.
+// after both victims have stopped.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID

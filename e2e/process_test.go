@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// relatives are the processes below this one.
+// relatives starts and reaps the processes below this one.
 var relatives = &procs.Family{}
 
 // output runs a command for at most limit, and returns everything that it printed.

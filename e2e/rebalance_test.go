@@ -21,7 +21,8 @@ type moveView struct {
 	} `json:"blocker"`
 }
 
-// sleepers are instances that only take room. They can't run twice, so they are not moved.
+// sleepers are instances that only take room. A replacement can't run beside the old instance (stop_first), so they are
+// not moved.
 const sleepers = `job "sleepers" {
   group "main" {
     count = %d

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Two of three servers are destroyed, and the remaining one had been away for a while. It lacks acknowledged changes
-// and does not know all instances that run. None of these is stopped before a person has looked. After that the state
-// decides again.
+// Two of three servers are destroyed, and the third was down for a while before that. It lacks acknowledged changes and
+// does not know all instances that run. No instance is stopped before a person confirms the recovery. After that the
+// state decides again.
 func TestRecover(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})

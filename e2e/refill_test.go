@@ -32,8 +32,8 @@ const filled = `job "agency" {
 `
 
 // The machine of a member with a local volume is confirmed dead. The same member becomes ready elsewhere with an empty
-// volume. When the machine returns, the member still runs only once. Its old data is still on the machine, is listed,
-// and is not used.
+// volume. When the machine returns, the member still runs only once. Its old data is still on the machine and is
+// listed. It is used only after a person runs the command that is shown.
 //
 // proves A8, P2
 func TestRefill(t *testing.T) {

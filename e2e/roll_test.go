@@ -30,7 +30,7 @@ func (m *member) inOwnBoot(args []string) []string {
 	}, args...)
 }
 
-// reboot ends everything of the member and starts it again with another boot id.
+// reboot kills everything that the member runs, and starts the member again with another boot id.
 func (m *member) reboot(t testing.TB, n int) {
 	t.Helper()
 	m.die(t)
@@ -63,7 +63,7 @@ func (r *reboots) serve(ctx context.Context, t *testing.T) {
 		for _, f := range asked {
 			m := r.c.member(f.Name())
 			r.leaveOut(m.Name, true)
-			time.Sleep(300 * time.Millisecond) // requests in flight through its forwarding end
+			time.Sleep(300 * time.Millisecond) // requests that it still forwards finish meanwhile
 			m.reboot(t, n)
 			n++
 			_ = os.Remove(filepath.Join(r.dir, f.Name()))
@@ -92,7 +92,7 @@ func (r *reboots) order() []string {
 	return slices.Clone(r.done)
 }
 
-// TestRoll reboots four machines in turn under a service. In the middle its calling command is killed.
+// TestRoll reboots four machines in turn under a service. In the middle, the command that controls the roll is killed.
 //
 // Every node is rebooted once, no request fails, and another caller continues.
 // proves P39, L23
@@ -184,7 +184,7 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	return cmd
 }
 
-// rollID returns the id of the only roll, which its drains have.
+// rollID returns the id of the only roll, which is in its drains.
 func (c *cluster) rollID(t testing.TB) string {
 	t.Helper()
 	type drain struct {

@@ -114,8 +114,8 @@ func testForeignData(t *testing.T, c *cluster) {
 	})
 }
 
-// takeForeign starts a member with the data of another cluster's member. The member must report the mistake. A server
-// must end; an agent keeps trying, and its instances keep running. Nothing changes.
+// takeForeign starts a member with the data of another cluster's member. The member must report the mistake. If ends is
+// true, as for a server, it must exit with an error. An agent keeps trying. The cluster does not change.
 func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	t.Helper()
 	settings := m.settings()

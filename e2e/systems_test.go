@@ -28,8 +28,8 @@ func long(t testing.TB) {
 	}
 }
 
-// example copies examples/NAME to a place where the nodes find it. It returns the path of its job file after replacing
-// these words.
+// example copies examples/NAME to a place where the nodes find it. In the job file it replaces words: replace lists old
+// and new words in turn. It returns the path of the job file.
 func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	t.Helper()
 	from, to := filepath.Join(repository(t), "examples", name), c.path(name)
@@ -139,8 +139,8 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 	}
 }
 
-// drainLeading drains a node and kills the leading server as soon as the drain has begun. It returns when the drain has
-// ended.
+// drainLeading drains a node and kills the leading server as soon as the drain has begun. When the drain has ended, it
+// starts that server again.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
 	var reply drainReply
@@ -154,7 +154,8 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 	dead.start(t)
 }
 
-// TestEtcd drains each node with a member of etcd in turn while a client writes. Once the leading server is killed.
+// TestEtcd drains each node with a member of etcd in turn while a client writes. During one drain the leading server is
+// killed.
 //
 // No acknowledged write is lost, etcd always has its quorum, and no leader of etcd is stopped before another member
 // leads.
@@ -244,7 +245,8 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// TestRedis drains the node of the leader of a Redis group while a client writes. Once the leading server is killed.
+// TestRedis drains the node of the leader of a Redis group, twice, while a client writes. The second time the leading
+// server is killed.
 //
 // A leader hands over before it is stopped, and no acknowledged write is lost.
 // proves A10
@@ -260,7 +262,7 @@ func TestRedis(t *testing.T) {
 		out, err := exec.Command("redis-cli", append([]string{"-h", host, "-p", port, "-e"}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	// leads returns where a client finds the leader by asking any member.
+	// leads asks any member where the leader is.
 	leads := func(n int) (host, at string, err error) {
 		text, err := redis(c.agents[n%len(c.agents)].address, strconv.Itoa(port), "get", "outspan:leader")
 		host, at, ok := strings.Cut(text, " ")

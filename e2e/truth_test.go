@@ -14,7 +14,7 @@ import (
 // What runs, as the kernel shows it. Nothing in this file asks the product.
 
 // instances returns the processes of each instance on these agents, or on all if none is given. It finds them by the
-// environment that every instance gets. A process that has ended and waits to be reaped doesn't count.
+// environment that every instance gets. A process that has exited and waits to be reaped doesn't count.
 func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	if len(on) == 0 {
 		on = c.agents
@@ -37,14 +37,15 @@ func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 // instancesOf returns the processes of each instance of one job.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]procs.Row {
 	found := c.instances(on...)
-	// A check that ran beside the program may have ended since, so its environment is gone.
+	// A process that has exited since, such as a check, has no environment any more. One process that names the job is
+	// enough.
 	maps.DeleteFunc(found, func(_ string, ps []procs.Row) bool {
 		return !slices.ContainsFunc(ps, func(p procs.Row) bool { return environment(p)["OUTSPAN_JOB"] == job })
 	})
 	return found
 }
 
-// shims returns the shims of these agents, or of all if none is given.
+// shims returns the process ids of the shims of these agents, or of all if none is given.
 func (c *cluster) shims(on ...*member) []int {
 	if len(on) == 0 {
 		on = c.agents
@@ -87,7 +88,7 @@ func (c *cluster) caged(on ...*member) []int {
 	return pids
 }
 
-// empty returns what still runs on these agents, as any view of the kernel shows it.
+// empty returns the processes that still run on these agents, by their environments or their cgroups.
 func (c *cluster) empty(on ...*member) (left []int) {
 	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
 }

@@ -99,7 +99,8 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 	return c, home, starts(seen)
 }
 
-// generation changes the volume's data to text and returns a backup of that.
+// generation writes text into the volume. If text is "one", it also makes a backup and returns the backup's id.
+// Otherwise it returns "".
 func (c *cluster) generation(t *testing.T, home *member, text string) string {
 	t.Helper()
 	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"),
@@ -127,7 +128,7 @@ func (s starts) read() []string {
 	return strings.Fields(string(raw))
 }
 
-// want waits until the program has found these data at its starts.
+// want waits until the program has found exactly these data at its starts, in this order.
 func (s starts) want(t *testing.T, generations ...string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("starts on %q", generations), patience, func() error {

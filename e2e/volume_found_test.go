@@ -66,9 +66,8 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
-// A snapshot is saved and the volume moves. When the snapshot is restored, the newer copy is gone. The restored state
-// uses the copy that the move put aside. That copy is listed, and the command that is shown puts it back into its
-// place.
+// A snapshot is saved and the volume moves. When the snapshot is restored, the newer copy is gone. Only the copy that
+// the move put aside is left. That copy is listed, and the command that is shown puts it back into its place.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
 	c, first, second, seen, saved := movedSinceSnapshot(t)

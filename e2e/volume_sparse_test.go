@@ -82,13 +82,14 @@ func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	victim.slowDisk(t)
 }
 
-// slowDisk delays each flush of a running process to its disk by a quarter of a second, until the process ends.
+// slowDisk delays each flush of a running process to its disk by a quarter of a second, until the process or the test
+// ends.
 func (m *member) slowDisk(t *testing.T) {
 	t.Helper()
 	t.Cleanup(m.inject(t, "fsync,fdatasync,syncfs,sync_file_range", "delay_enter=250ms"))
 }
 
-// waitDone waits until a pass of a transfer has handled the given number of bytes.
+// waitDone waits until a pass of a transfer has handled the given number of bytes, or the transfer has succeeded.
 func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), 3*time.Minute, func() error {

@@ -43,7 +43,8 @@ type volumeView struct {
 
 const theVolume = "db/http/0/data"
 
-// startVolumes starts a cluster whose agents share a directory for backups, and a job with a volume on the first agent.
+// startVolumes starts a cluster whose agents share a directory for backups, and a job with a volume. It returns the
+// agent that has the volume.
 func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	t.Helper()
 	c := newCluster(t, options{servers: 3, agents: agents})

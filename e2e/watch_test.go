@@ -102,8 +102,8 @@ func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	return c.probeExcept(port, func(string) bool { return false }, agents...)
 }
 
-// probeExcept is probe, but leaves out the agents that except names at the time. People do that with a machine that
-// they reboot.
+// probeExcept is like probe, but sends nothing to an agent while except returns true for its name. People do that with
+// a machine that they reboot.
 func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestConstraintMatches: numbers are compared as numbers, everything else as text. A missing attribute satisfies only
+// In a constraint, numbers are compared as numbers, and everything else as text. A missing attribute satisfies only
 // negative constraints.
 func TestConstraintMatches(t *testing.T) {
 	n := &Node{ID: "n1", Name: "one"}

@@ -27,8 +27,8 @@ func atSizes(b *testing.B, run func(b *testing.B, s State)) {
 	}
 }
 
-// measure runs f as often as the benchmark wants, and reports the CPU time for each of its per items, garbage
-// collection included. On a busy machine that says more than the clock.
+// measure runs f as often as the benchmark wants. It reports the CPU time for each item; per is the number of items
+// that one call of f handles. Garbage collection is included. On a busy machine CPU time says more than elapsed time.
 func measure(b *testing.B, per int, f func()) {
 	b.ReportAllocs()
 	runtime.GC()
@@ -95,7 +95,7 @@ func bigState(b testing.TB, n size) State {
 		add(ready)
 	}
 	s = applyAll(b, s, groups...)
-	for s.Events.Len() > s.Settings.EventLimit { // old ones go with later entries
+	for s.Events.Len() > s.Settings.EventLimit { // later entries drop old events
 		s = applyAll(b, s)
 	}
 	return s
@@ -157,7 +157,7 @@ func BenchmarkApplyMoves(b *testing.B) {
 	})
 }
 
-// BenchmarkApplyReports applies a report of each of 100 nodes; one instance has become unready.
+// BenchmarkApplyReports applies a report of each of 100 nodes. In each report one instance has become unready.
 func BenchmarkApplyReports(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1}

@@ -21,7 +21,7 @@ type glutton struct {
 	s State
 }
 
-// try commits one group and returns why it was refused, if it was.
+// try commits one group. It returns why the group was refused, or nil.
 func (g *glutton) try(group ...Command) *model.Error {
 	g.t.Helper()
 	data, err := EncodeEntry(Entry{Format: 1, At: g.s.Now + 1, Wall: 1, Actor: "cli:ann", Groups: [][]Command{group}})
@@ -80,7 +80,7 @@ func labelsOf(n, from, size int) map[string]string {
 	return labels
 }
 
-// Whatever is written, in however many entries, the state can be written to a snapshot and read back.
+// Whatever is written, in however many entries, the state can be written to a snapshot and read back unchanged.
 func TestEveryStateIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &glutton{t: t, s: NewState()}
@@ -128,7 +128,7 @@ func wideJob(n, size int) model.JobSpec {
 	return model.JobSpec{Name: "web", Groups: []model.GroupSpec{g}}
 }
 
-// Labels accumulate over many entries. There is room for 64 of 256 bytes each.
+// A node has room for 64 labels of 256 bytes each, however many entries add them.
 func TestLabelsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -148,7 +148,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// The last errors of a drain of many nodes come one by one, and one row holds all of them.
+// Each node of a drain may end with an error, and one row holds all the errors. However long they are, the state can be
+// read back.
 func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	var names []string
@@ -173,7 +174,7 @@ func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	}
 }
 
-// A refusal is stored with its request. It does not repeat a megabyte that a client sent.
+// A refusal is stored with its request. The stored refusal is short even if a client sent a long name.
 func TestRefusalsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	refusal := g.try(&JobScale{Job: model.JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
@@ -182,7 +183,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// Lists of a group are bounded where their defaults are filled in.
+// The lists of a group are bounded: 256 checks are accepted, and 257 are refused.
 func TestListsOfAGroupAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wideJob(256, 1)})
@@ -192,7 +193,7 @@ func TestListsOfAGroupAreBounded(t *testing.T) {
 	}
 }
 
-// An event does not repeat texts of unlimited length.
+// An event does not repeat messages of unlimited length.
 func TestEventsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -207,7 +208,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent reports of its machine is bounded in total, not only for each text, because it is part of every log
+// What an agent reports of its machine is bounded in total, not only for each string, because it is part of every log
 // entry that registers the agent.
 func TestAttributesOfANode(t *testing.T) {
 	g := &glutton{t: t}

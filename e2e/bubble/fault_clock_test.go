@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// docs/model.md, "Time", S8: the wall clocks of servers differ and jump by years, forward and back, while leaders
-// change. That makes no deadline early or late, no node goes offline, no hold begins, and cluster time neither jumps
-// nor goes back. The time that people are shown never goes back either.
+// S8 (docs/model.md, "Time"): while leaders change, the wall clocks of servers differ, and jump forward and back by
+// years. No deadline passes early or late because of that, no node goes offline, and no hold begins. Cluster time
+// neither jumps nor goes back.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
@@ -43,14 +43,14 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
-				// A new leader's time may be behind for a moment, and catches up. It is never ahead.
+				// For a moment, a new leader's cluster time may lag behind real time. But it must never go back or run ahead.
 				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock ||
 					passed > truly+time.Second {
 					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
 				clock = now
 			}
-			// The last round of the loop may have ended after the deadline, if another leader had to be found.
+			// If another leader had to be found, the last round of the loop may have ended after the deadline.
 			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// labellers write labels through random servers all the time, so that any fault could lose a write (S4). Each writer
-// has its own label and counts in it. The outcomes go to the world's receipts, which are judged at the end. Safe for
-// concurrent use.
+// labellers write labels through random servers all the time, so that a fault that loses a write is noticed (S4). Each
+// writer counts up in a label of its own. The outcomes go to the world's receipts, which are judged at the end. Safe
+// for concurrent use.
 type labellers struct {
 	w       *world
 	clients []*transport.Client // one for each server
@@ -28,7 +28,7 @@ type labellers struct {
 	last map[int]int // by writer: the last acknowledged value
 }
 
-// keep starts some writers. Each writes about four times a second until stop.
+// keep starts some writers. Each writes about four times a second until stop is called.
 func (w *world) keep(many int, random *rand.Rand) *labellers {
 	l := &labellers{w: w, ending: make(chan struct{}), last: map[int]int{}}
 	for _, s := range w.servers {
@@ -41,7 +41,7 @@ func (w *world) keep(many int, random *rand.Rand) *labellers {
 	return l
 }
 
-// clientOf returns a client of one server alone. It does not retry.
+// clientOf returns a client that uses only one server and does not retry.
 func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, name)
@@ -67,8 +67,7 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 	}
 }
 
-// try sends a write, with the same id, to one server after the other. It ends when a server reports the outcome, or the
-// writers end.
+// try sends a write to random servers, always with the same id, until its outcome is known or the writers stop.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
 	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"
@@ -95,7 +94,8 @@ func label(writer int) string { return fmt.Sprintf("writer-%d", writer) }
 // node returns the node in whose label a writer counts.
 func (l *labellers) node(writer int) model.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
 
-// stop ends the writers. It checks that the state has the last acknowledged value of each writer, or a later one.
+// stop stops the writers. It checks that the state has the last acknowledged value of each writer, or a later one, and
+// that some write was acknowledged.
 func (l *labellers) stop() {
 	t := l.w.t
 	t.Helper()

@@ -38,12 +38,12 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// shortLog takes snapshots often and keeps few entries after them. So a server that was away for a moment needs a
-// snapshot.
+// shortLog makes servers take snapshots often and keep few older entries. So a server that was down for a moment needs
+// a snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
 // S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. The state of every
-// later leader has what was acknowledged.
+// later leader has everything that was acknowledged.
 func TestPowerLosses(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, time.Minute, func(c *chaos) []func() {
@@ -52,7 +52,7 @@ func TestPowerLosses(t *testing.T) {
 	})
 }
 
-// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others
+// S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write exits or steps aside, and the others
 // continue.
 func TestDiskFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -63,7 +63,7 @@ func TestDiskFaults(t *testing.T) {
 	})
 }
 
-// S2, S4, S5, S13, L1: links lose, delay, reorder and repeat packets, or work in one direction only.
+// S2, S4, S5, S13 and L1 hold while links lose, delay, reorder and repeat packets, or work in one direction only.
 func TestNetworkFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
@@ -73,7 +73,7 @@ func TestNetworkFaults(t *testing.T) {
 	})
 }
 
-// All faults in one test.
+// All faults together break no invariant, and the cluster recovers (L1).
 func TestEveryFault(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, 2 * time.Minute, func(c *chaos) []func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// These are scenarios of mistakes that the defaults of the libraries lead to (cluster/DESIGN.md, "Traps"). Each fails
-// in a build that has the mistake; see internal/plant.
+// Each test in this file covers a mistake that the defaults of a library lead to (cluster/DESIGN.md, "Traps"). The test
+// fails in a build that contains the mistake (internal/plant).
 
 // follows expects that a server soon has everything that was committed before the call.
 func (w *world) follows(s *server, why string) {
@@ -37,8 +37,9 @@ func (w *world) burst(many int) {
 	}
 }
 
-// Several requests are under way to a follower when it fails once to append to its log. If it went on, its replication
-// would block forever. It must end instead. After a restart on a working disk, it catches up.
+// Several requests are under way to a follower when it fails once to append to its log. If its process continued,
+// nothing would be replicated to it ever again. So the process must exit. After a restart on a working disk, it catches
+// up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -61,8 +62,8 @@ func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	})
 }
 
-// Heartbeats need no disk, so a leader whose disk hangs would stay leader forever. It must end, and another server must
-// become leader.
+// Heartbeats need no disk, so a leader whose disk hangs would stay leader forever. Its process must exit, and another
+// server must become leader. After a restart, the old leader catches up.
 func TestLeaderWhoseDiskHangs(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -86,9 +87,10 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A leader that was cut off has many entries at the end of its log that no other server has. Meanwhile the others went
-// on and cut their logs after the point where the logs differ, so the old leader needs a snapshot. The snapshot's index
-// is lower than the end of the old leader's log. One snapshot must be enough for it to follow again.
+// A leader that was cut off has many entries at the end of its log that no other server has. Meanwhile the other
+// servers continued, and shortened their logs beyond the point where the logs differ, so the old leader needs a
+// snapshot. The snapshot's index is lower than the end of the old leader's log. One snapshot must be enough for the old
+// leader to follow again.
 func TestDivergentTailGetsASnapshot(t *testing.T) {
 	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
 	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {

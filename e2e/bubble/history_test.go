@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
-// history is every entry that any server has applied. Each is replayed from the log into a separate state, and judged.
-// Safe for concurrent use.
+// history has every entry that any server has applied. Each entry is replayed from the log into a separate state, and
+// judged. Safe for concurrent use.
 type history struct {
 	t *testing.T
 
@@ -43,7 +43,7 @@ func newHistory(t *testing.T) *history {
 		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
-// follow returns a function that checks every state that a server publishes, until its context ends.
+// follow returns a function that checks each state that a server publishes, until its context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64
@@ -73,8 +73,9 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 // differ, they stay different. So occasional comparisons, and one at the end, are enough.
 const compareEvery = 16
 
-// look continues the replay with this server's log, if the replay has not got that far. If compare is true, it also
-// compares the state that the server published with the replay.
+// look replays the log of a server up to the state that the server published, if the replay has not got that far. A
+// state that a restore brought starts a new replay. If compare is true, look also compares the published state with the
+// replay.
 func (h *history) look(name string, log cluster.LogStore, state fsm.State, compare bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,15 +105,15 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 	}
 }
 
-// restored continues from a state that follows from no log, because a snapshot was restored. The entries after it are
-// judged as a new history.
+// restored continues the replay from a restored snapshot, whose state does not follow from the log. The entries after
+// it are judged as a new history.
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
 	h.states[state.Index] = state
 	h.judges, h.restart = invariant.New(), fsm.State{}
 }
 
-// replay applies the entries up to an index.
+// replay applies the entries up to an index, and judges each.
 func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
 		l, err := h.entry(log, i)
@@ -168,8 +169,8 @@ func (h *history) step(s *invariant.Step) {
 	h.copied(s)
 }
 
-// judge checks the end of the history. The state of the last snapshot must be right, and clients' answers must agree
-// with the log.
+// judge checks the finished history. The state of the last snapshot must be right, and clients' answers must agree with
+// the log.
 func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

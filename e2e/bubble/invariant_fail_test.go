@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ruled reports whether the first finding in an error breaks the given rule.
+// ruled reports whether the first finding in err is a violation of rule.
 func ruled(err error, rule fsm.Invariant) bool {
 	found, _ := errors.AsType[fsm.Findings](err)
 	return found.First() == rule
@@ -53,8 +53,8 @@ func (d *smallCluster) apply(command fsm.Command) committed {
 	return committed{index, 1, e, results}
 }
 
-// S13 is judged by what servers heard. Two of three that heard the node within half the threshold are a majority; one
-// is not.
+// unfair finds a violation of S13 if two of three servers heard the node within half the threshold. It finds none if
+// only one did, or if the node returned while the entry was being written.
 func TestSilenceCanFail(t *testing.T) {
 	heard := func(ages ...time.Duration) (all []hearing) {
 		for _, age := range ages {
@@ -76,7 +76,8 @@ func TestSilenceCanFail(t *testing.T) {
 	}
 }
 
-// S4 over a whole history: what clients were told must be what the log did.
+// durable and allThere find violations of S4: an acknowledged write that was not carried out, or is not in the state,
+// and a refused write that was carried out. An unknown outcome is no violation.
 func TestReceiptsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
 	s := d.apply(&fsm.NodeIntent{ID: "n1", Intent: model.IntentCordoned})
@@ -102,13 +103,14 @@ func TestReceiptsCanFail(t *testing.T) {
 	}
 }
 
-// silentReasons gives no reason for anything.
+// silentReasons never gives a reason.
 type silentReasons struct{}
 
 func (silentReasons) Pending(model.GroupID) *model.Error       { return nil }
 func (silentReasons) Waiting(model.InstanceID) []model.Blocker { return nil }
 
-// S14: a group that lacks an instance must have a reason, and so must an eviction that makes no progress.
+// missingReasons finds violations of S14: a group that lacks an instance, or an eviction that makes no progress,
+// without a reason.
 func TestReasonsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
 	if err := missingReasons(d.state, silentReasons{}); err != nil {
@@ -126,7 +128,8 @@ func TestReasonsCanFail(t *testing.T) {
 	}
 }
 
-// S1 and S2 by what really runs: a start is judged by the programs that run already.
+// mayBegin judges a start by the programs that already run. It finds too little memory (S1), a second holder of a slot,
+// and a fencing epoch that goes back (S2).
 func TestTruthCanFail(t *testing.T) {
 	begin := func(change func(*program)) error {
 		tr := newTruth(t)

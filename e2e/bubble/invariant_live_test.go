@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	leaderWithin   = 10 * electionTimeout // L1
-	drainSlack     = 5 * time.Second      // L2: time after the deadline for the entry that ends the drain
-	quietAfter     = 10 * time.Second     // L3: time for work in progress to end
-	quietFor       = 20 * time.Second     // L3
-	detectionSlack = 2 * time.Second      // L4
+	leaderWithin   = 10 * electionTimeout // L1: time until there is a leader
+	drainSlack     = 5 * time.Second      // L2: time after the deadline until the entry that ends the drain
+	quietAfter     = 10 * time.Second     // L3: time until work in progress has finished
+	quietFor       = 20 * time.Second     // L3: time in which nothing may be written
+	detectionSlack = 2 * time.Second      // L4: time beyond T + 2H
 )
 
-// leadsAgain is L1: if a majority of servers can communicate, there is a leader within ten election timeouts.
+// leadsAgain checks L1: if a majority of servers can communicate, there is a leader within ten election timeouts. It
+// returns how long that took.
 func (w *world) leadsAgain() time.Duration {
 	w.t.Helper()
 	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
 }
 
-// drainsEnd is L2: every drain with a deadline ends by that deadline, and every drain that waits for its turn gets it.
-// Without a leader, or while decisions are paused, no drain ends. So the time counts from this call at the earliest.
+// drainsEnd checks L2: each node's part of a drain gets its turn, and ends at its deadline. Parts without a deadline
+// are left out. Drains can't end without a leader or while decisions are paused, so a deadline before this call counts
+// as the time of this call.
 func (w *world) drainsEnd() {
 	w.t.Helper()
 	w.leader()
@@ -48,7 +50,7 @@ func (w *world) drainsEnd() {
 	})
 }
 
-// now returns cluster time, if possible as the leader has it.
+// now returns the leader's cluster time. Without a leader it returns the time of the latest state.
 func (w *world) now() model.Time {
 	if leader := w.leads(); leader != nil {
 		return leader.cluster.Now()
@@ -56,7 +58,7 @@ func (w *world) now() model.Time {
 	return w.state().Now
 }
 
-// quiet is L3: a settled cluster writes nothing.
+// quiet checks L3: a settled cluster writes nothing. Before that it gives work in progress time to finish.
 func (w *world) quiet() {
 	w.t.Helper()
 	time.Sleep(quietAfter)
@@ -80,7 +82,8 @@ func said(entries []committed) string {
 	return b.String()
 }
 
-// offlineWithin is L4: a node that is gone is marked offline within T + 2H + 2 s.
+// offlineWithin checks L4: a node that is gone is marked offline within T + 2H + 2 s, where T is offline_after and H
+// the heartbeat interval. It returns how long that took.
 func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
@@ -90,9 +93,9 @@ func (w *world) offlineWithin(n *node) time.Duration {
 	})
 }
 
-// settle ends all work and all faults, and expects the cluster to come to rest: L1, L2, everything that is wanted runs
-// once and nothing else, L3. Then a machine dies. It must be marked offline in time (L4), and everything must run
-// again.
+// settle ends all work and all faults, and expects the cluster to come to rest: there is a leader (L1), drains end
+// (L2), exactly what is wanted runs, and nothing is written (L3). Then a machine loses power. It must be marked offline
+// in time (L4), and everything must run again after its return.
 func (k *work) settle() {
 	w := k.w
 	w.t.Helper()
@@ -119,7 +122,8 @@ func (k *work) settle() {
 	k.rest()
 }
 
-// restore takes back what operators changed, and submits every job that is missing.
+// restore takes back what operators changed: it ends pauses, and resets settings and quotas. It purges jobs that are
+// not in the cast, and submits the others again.
 func (k *work) restore() {
 	w := k.w
 	for _, change := range []struct {
@@ -153,7 +157,7 @@ func (k *work) restore() {
 	}
 	for _, job := range k.cast {
 		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
-			job = k.renewed(job) // no member can report that it is safe to continue; a new version confirms it
+			job = k.renewed(job) // no member runs that could report that it is safe to continue; a new version confirms that
 		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool {
 			return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil
@@ -161,7 +165,7 @@ func (k *work) restore() {
 	}
 }
 
-// renewed returns a job's next version.
+// renewed returns a changed copy of a job, which becomes a new version when it is submitted.
 func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
@@ -170,7 +174,7 @@ func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	return job
 }
 
-// reactivate makes every node active.
+// reactivate makes every node active, and waits until all are.
 func (k *work) reactivate() {
 	w := k.w
 	w.eventually(time.Minute, "every node is active", func() bool {
@@ -194,7 +198,8 @@ func (k *work) reactivate() {
 // failed programs wait for their next try, and holds end after a minute.
 const restsWithin = 45 * time.Minute
 
-// rest waits until everything that is wanted runs, once, and nothing else runs.
+// rest waits until everything that is wanted runs once, and nothing else runs. Meanwhile it does what an operator
+// would: it promotes canaries, and restarts jobs that lack ready instances.
 func (k *work) rest() {
 	w := k.w
 	w.t.Helper()
@@ -214,7 +219,7 @@ func (k *work) rest() {
 			if n.Health != model.HealthOnline {
 				return false
 			}
-			// placements that wait for the end of this node's hold are made after it
+			// Placements may be waiting for the end of this node's hold.
 			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() {
 				return false
 			}

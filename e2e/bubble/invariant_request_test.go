@@ -17,7 +17,7 @@ type answered string
 
 const (
 	answeredDone    answered = "done"
-	answeredRefused answered = "refused" // refused by the log, or before it got to the log
+	answeredRefused answered = "refused" // refused when it was applied, or before it was logged
 	answeredUnknown answered = "unknown"
 )
 
@@ -35,15 +35,15 @@ type receipt struct {
 
 func newReceipts() *receipts { return &receipts{all: map[model.RequestID]receipt{}} }
 
-// note records the outcome of a request; a later one replaces it.
+// note records the outcome of a request, in place of an earlier outcome of the same request.
 func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[id] = receipt{what, told(err), err}
 }
 
-// told returns the outcome that an error shows. It is a refusal only if a server said so and the log can't contain the
-// request.
+// told returns the outcome that a client may conclude from err. It is a refusal only if a server sent a code after
+// which the request is never carried out.
 func told(err error) answered {
 	var refused *model.Error
 	switch {
@@ -67,9 +67,8 @@ type outcome struct {
 	accepted bool
 }
 
-// durable is S4 over a whole history. Exactly one entry carried out each acknowledged request, and the state remembers
-// it. No entry carried out a refused request. A request of unknown outcome was carried out at most once, which
-// invariant.Judge checks.
+// durable checks S4 over a whole history. An entry carried out each acknowledged request, and the last state remembers
+// the request. No entry carried out a refused request. invariant.Judge checks that no request was carried out twice.
 func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +100,7 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.Err()
 }
 
-// forget drops all outcomes so far, because an older state was restored.
+// forget drops all outcomes so far. It is called before an older state is restored.
 func (r *receipts) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,8 @@ func (r *receipts) acknowledged() (ids []model.RequestID) {
 	return ids
 }
 
-// allThere is S4 for the state with which a new leader begins: it has everything that was acknowledged before.
+// allThere checks S4 for the state with which a new leader begins: it contains every request that was acknowledged
+// before.
 func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	var f fsm.Findings
 	for _, id := range acknowledged {

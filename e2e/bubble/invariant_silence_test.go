@@ -31,7 +31,7 @@ type ear struct {
 // streak is a time in which a server heard a node without a gap.
 type streak struct{ began, last time.Time }
 
-// listen asks every running server when it heard each node. A silence of more than gap ends a streak.
+// listen asks every running server when it last heard each node. A silence of more than gap ends a streak.
 func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	for name, p := range up {
 		for id, live := range p.cluster.Live() {
@@ -60,11 +60,13 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	return all
 }
 
-// lateForHearings is the time after an entry within which what servers heard is still what they had heard at the entry.
+// lateForHearings is how long after an entry the servers' answers may still be used as what they had heard when the
+// entry was written.
 const lateForHearings = 200 * time.Millisecond
 
-// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. The servers are asked
-// when the first of them has applied the entry, which is a moment after it was written.
+// silence checks S13: a node that a majority of the servers heard within T/2 is never marked offline (T is
+// offline_after). The servers are asked when the first of them has applied the entry, a moment after the entry was
+// written. If that is too late (lateForHearings), nothing is checked.
 func (h *history) silence(s *invariant.Step) error {
 	h.ears.listen(h.up, half(s.Before.Settings.OfflineAfter))
 	if time.Since(time.UnixMilli(s.Entry.Wall)).Abs() > lateForHearings {
@@ -86,8 +88,9 @@ func half(threshold model.Duration) time.Duration {
 	return time.Duration(threshold) * time.Millisecond / 2
 }
 
-// unfair is the rule S13 for one node that was marked offline. The decision may rest on what servers knew one heartbeat
-// ago. So a server that hears the node again since then does not count.
+// unfair checks S13 for one node that was marked offline. The decision may rest on what servers knew one heartbeat
+// earlier. So a server counts only if it heard the node within half the threshold and has heard it without a gap for
+// longer than one heartbeat.
 func unfair(name string, threshold model.Duration, voters int, heard []hearing) fsm.Findings {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
@@ -106,8 +109,9 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 // snapshotEvery is the number of entries between two snapshots that copied compares.
 const snapshotEvery = 64
 
-// copied is S5 for snapshots: a state that was written and read back is the same, and later entries lead both to the
-// same state. It applies the entries from one snapshot to the next, and compares there.
+// copied checks S5 for snapshots. A state that is written and read back must be the same, and must stay equal to the
+// replay when later entries are applied. copied applies each entry to the state that was read back. It compares every
+// snapshotEvery entries, and then makes the next snapshot.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)

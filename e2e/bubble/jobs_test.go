@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// group returns a group whose programs run in memory.
+// group returns a group whose programs are simulated in memory.
 func group(name string, count int, memory int64) model.GroupSpec {
 	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
 		Resources: model.Resources{MemoryBytes: memory}}
@@ -24,7 +24,7 @@ func (w *world) submit(name string, groups ...model.GroupSpec) error {
 	return err
 }
 
-// run submits a job and waits until all of its instances are ready. It returns the job's first group.
+// run submits a job and waits until all of its instances are ready. It returns the id of the job's first group.
 func (w *world) run(name string, groups ...model.GroupSpec) model.GroupID {
 	w.t.Helper()
 	must(w.t, w.submit(name, groups...))
@@ -99,7 +99,7 @@ func (w *world) on(id model.GroupID) map[string]int {
 	return out
 }
 
-// node returns the machine with this node id.
+// node returns the machine with this node id, or nil if there is none.
 func (w *world) node(id model.NodeID) *node {
 	for _, n := range w.nodes {
 		if n.id == id {

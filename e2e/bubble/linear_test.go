@@ -15,14 +15,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of the reads in these tests. The leader's lease is 500 ms. Raft checks it only when it may have ended, and a
-// read that was accepted just before that is answered a moment later. A follower is behind by a commit interval and a
-// few network delays.
+// linearBounds says how old weaker reads may be here. Default covers the leader's lease of 500 ms: raft checks the
+// lease only when it may have expired, and answers a read that it accepted just before that a moment later. Slack
+// covers the lag of a follower: a commit interval and a few network delays.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
-// Judges everything that clients are told while servers are killed, slow, or cut off in one or both directions.
+// Clients read and write while servers are killed, links are slow, and servers are cut off in one or both directions.
 // Consistent reads and all writes are linearizable. An acknowledged write is in the state once (S4). Versions and
-// indexes only grow (S8). Weaker reads are no older than they say.
+// indexes only grow (S8). Weaker reads are no older than they state.
 func TestLinear(t *testing.T) {
 	total := 0
 	seeds, err := seedsOf(t.Name(), 1, os.Getenv)
@@ -54,8 +54,8 @@ func artifacts(t *testing.T, seed uint64) string {
 	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
 }
 
-// linearHistory records a quarter of a minute of clients and faults in fake time. The history is judged outside the
-// bubble, because real time bounds the search.
+// linearHistory records what clients saw during 15 s of random faults in fake time. The caller judges the history
+// outside the bubble, because the search for an order is limited by real time.
 func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -84,7 +84,7 @@ func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []strin
 	return h, faults
 }
 
-// settleHistory reads everything once more, through every server.
+// settleHistory sends writes of unknown outcome again, and reads everything once more through every server.
 func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	w.t.Helper()
 	w.leader()
@@ -96,7 +96,7 @@ func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	}
 }
 
-// doors returns the connections of an operator's machine to each server.
+// doors returns a connection from an operator's machine to each server.
 func (w *world) doors() []linear.Door {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(transport.RoleCLI, "clients")

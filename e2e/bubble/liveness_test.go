@@ -31,11 +31,11 @@ func TestSettledClusterWritesNothing(t *testing.T) {
 	})
 }
 
-// detection is T + 2H + 2 s for T = 2 s (L4).
+// detection is the limit T + 2H + 2 s of L4, for T = 2 s.
 const detection = 2*time.Second + 2*heartbeat + 2*time.Second
 
-// L4: a machine loses power at ten random moments. Each time it is marked offline within T + 2H + 2 s, and the very
-// next decision replaces its instances.
+// L4: a machine that loses power at a random moment is marked offline within T + 2H + 2 s, and the leader's next
+// decision replaces its instances.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	var offline, replaced []time.Duration
 	seeds := 10
@@ -69,8 +69,8 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		offline[0], offline[len(offline)-1], offline[len(offline)/2], replaced[len(replaced)/2])
 }
 
-// nextDecision expects that the leader's next entry after the one that marked a node offline places that node's
-// instances, immediately.
+// nextDecision expects that, after a node was marked offline, the first entry that places instances places want of
+// them, and follows within 100 ms. Only entries after index count.
 func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Helper()
 	var offline model.Time
@@ -98,9 +98,9 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Error("nothing was placed")
 }
 
-// S13: the leader is cut off from all agents while the other servers hear them. Then one of these is cut off as well,
-// so that a majority hears nothing and a single server objects. No node is marked offline, and no hold begins. The
-// nodes show which server hears them, and work goes on through the servers that agents reach.
+// S13: the leader is cut off from all agents while the other servers hear them. Then one of the other servers is cut
+// off as well, so that a majority hears nothing and a single server objects. No node is marked offline, and no hold
+// begins. The API shows for each node which server hears it, and work continues through the servers that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
@@ -147,8 +147,9 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// S12: five of eight agents are cut off. A hold begins before any node is marked offline, and nothing is evicted while
-// it lasts. The status shows it. It ends by itself once fewer than half the limit have been silent for 60 s.
+// S12: five of eight agents are cut off. A hold begins before any node is marked offline, and nothing is evicted during
+// the hold. The status shows the hold. It ends by itself after fewer nodes than half its limit have been silent for 60
+// s.
 func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
 		id := w.run("web", group("http", 16, 64*mib))
@@ -178,13 +179,14 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		same(t, w, id, before, running)
-		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // it began, became calm, and ended
+		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // one each when it began, became calm, and ended
 			t.Errorf("%d entries are about the hold", n)
 		}
 	})
 }
 
-// same expects that a group's instances and their programs are those from before and were never touched.
+// same expects that the group still has the instances of before, ready and on the same nodes, and that no program was
+// started again or has exited.
 func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance,
 	running []model.InstanceID) {
 	t.Helper()
@@ -205,8 +207,8 @@ func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]
 	}
 }
 
-// An agent that is cut off for longer than the threshold keeps its programs running. When it returns, instances that
-// were replaced are stopped there. The instance that fitted nowhere else is adopted as it is.
+// An agent that is cut off for longer than offline_after keeps its programs running. When it returns, it stops the
+// instances that were replaced. An instance that fitted nowhere else is adopted as it is.
 func TestReturnAfterACut(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		big := w.run("big", group("one", 4, 3<<30))
@@ -253,7 +255,8 @@ func TestReturnAfterACut(t *testing.T) {
 	})
 }
 
-// Each outage of a node that keeps going offline doubles the hold before new placements on it; the hold begins at 30 s.
+// Each outage of a flapping node doubles the time for which it gets no new instances. The first outage costs no time,
+// the second 30 s.
 func TestFlappingDoublesTheHold(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		n := w.nodes[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// node is a worker machine with its agent. Its disk and programs survive the agent's end.
+// node is a worker machine with its agent. Its disk and programs survive the end of the agent.
 type node struct {
 	w        *world
 	name     string
@@ -89,7 +89,7 @@ func (p *agentProcess) join(servers []transport.ServerInfo) {
 	}
 }
 
-// registrar is the agent's client of the servers. It passes on the servers that a registration names.
+// registrar is the agent's client of the servers. It passes the servers that a registration names to joined.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -97,7 +97,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // after a loss of power memdisk uses another directory, so the agent would look new
+	request.Agent.Born = 0 // after a power loss memdisk uses another directory, as if the agent were a copy
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
@@ -107,7 +107,7 @@ func (r *registrar) Register(ctx context.Context, request transport.RegisterRequ
 
 func (p *agentProcess) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	below, stop := context.WithCancel(context.Background()) // for the parts that the agent needs until it has ended
+	below, stop := context.WithCancel(context.Background()) // for the parts that the agent needs until its Run returns
 	p.cancel = cancel
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.pool.Run(below) })
@@ -122,7 +122,7 @@ func (p *agentProcess) run() {
 	}()
 }
 
-// stopAgent ends the agent in order. Its programs continue.
+// stopAgent stops the agent gracefully. Its programs continue. stopAgent does nothing if the agent was never started.
 func (n *node) stopAgent() {
 	if n.agentProcess == nil {
 		return
@@ -152,14 +152,14 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart starts the agent again after the last one has ended completely.
+// restart waits until the last agent process has stopped completely, and starts the agent again.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done
 	n.start()
 }
 
-// row returns the node's row in the latest state.
+// row returns the node's row in the latest state, or an empty row if there is none.
 func (n *node) row() *fsm.Node {
 	st := n.w.state()
 	row, ok := st.Nodes.Get(n.id)
@@ -202,7 +202,7 @@ func (n *node) plugAll() {
 	}
 }
 
-// placed lists the instances on the node that are not confirmed stopped.
+// placed lists the instances on the node that are not known to be stopped.
 func (n *node) placed() []*fsm.Instance {
 	st := n.w.state()
 	var out []*fsm.Instance

@@ -27,12 +27,12 @@ type truth struct {
 	mu      sync.Mutex
 	alive   map[model.InstanceID]*program
 	starts  map[model.InstanceID]int
-	stopped map[model.InstanceID]time.Time // when a program was asked to stop
-	floors  map[model.GroupID]int          // how many others of a group must serve when one of it is asked to stop
-	epochs  map[string]uint64              // highest fencing epoch under which a slot with one holder ran
+	stopped map[model.InstanceID]time.Time // when the program of an instance was first asked to stop
+	floors  map[model.GroupID]int          // how many other programs of a group must serve when one is asked to stop
+	epochs  map[string]uint64              // by slot with one holder: highest fencing epoch of its programs so far
 	stage   stage                          // the simulated roles of the programs
-	losses  map[model.GroupID]time.Time    // when a program of the group last ended
-	stops   func(*program)                 // called for each program that gets a stop signal; see judgeCopies
+	losses  map[model.GroupID]time.Time    // when a program of the group last exited
+	stops   func(*program)                 // called when a program is first asked to stop; see judgeCopies
 }
 
 func newTruth(t *testing.T) *truth {
@@ -44,7 +44,8 @@ func newTruth(t *testing.T) *truth {
 	}
 }
 
-// hold makes the test fail from now on if a program of the group is asked to stop while fewer than floor others serve.
+// hold makes the test fail if, from now on, a program of the group is asked to stop while fewer than floor other
+// programs of the group serve.
 func (tr *truth) hold(group model.GroupID, floor int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -88,8 +89,8 @@ func (tr *truth) begin(p *program) {
 	delete(tr.stopped, p.instance)
 }
 
-// mayBegin judges the start of a program by what really runs. S1: the machine has the memory for it. S2: no other
-// program has its volume or its identity, and each next holder has a higher epoch.
+// mayBegin judges the start of a program by the programs that really run. The machine has enough memory for all of them
+// (S1). In a slot with one holder, no other program runs, and the fencing epoch does not go back (S2).
 func (tr *truth) mayBegin(p *program) error {
 	var f fsm.Findings
 	memory := p.memory
@@ -116,7 +117,7 @@ func (tr *truth) mayBegin(p *program) error {
 	return f.Err()
 }
 
-// single reports whether the program's slot has one holder at a time.
+// single reports whether the program's slot may have only one holder at a time.
 func (t *program) single() bool { return t.fenced || t.env["ONE"] != "" }
 
 func (tr *truth) told(p *program) {
@@ -125,7 +126,8 @@ func (tr *truth) told(p *program) {
 	}
 }
 
-// first records that a program was asked to stop, and reports whether it was the first time.
+// first records that a program was asked to stop, and reports whether that was the first time. The test fails if too
+// few other programs of the group serve.
 func (tr *truth) first(p *program) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -174,9 +176,9 @@ type program struct {
 	fenced   bool      // it may run only while it has a lease
 	boot     time.Time // boot time of its machine
 	began    time.Time
-	slow     time.Duration // time that it takes to end after a stop signal
+	slow     time.Duration // time that it needs to exit after a stop signal
 	memory   int64         // its memory limit, in bytes
-	epoch    uint64        // fencing epoch; 0: none
+	epoch    uint64        // fencing epoch; 0 means none
 	env      map[string]string
 	done     chan struct{}
 	part     part // its simulated role; guarded by truth.mu
@@ -225,7 +227,7 @@ func (p *programs) Adopt(context.Context) ([]agent.Task, []driver.ID, error) {
 	return list, nil, nil
 }
 
-// Readopt implements agent.Runtime. It is never needed, because Adopt has no unclear tasks.
+// Readopt implements agent.Runtime. It is never called, because Adopt reports no unclear tasks.
 func (p *programs) Readopt(context.Context, driver.ID) (agent.Task, error) { return nil, nil }
 
 // End implements agent.Runtime.
@@ -247,7 +249,7 @@ func (p *programs) BootNow() driver.BootTime {
 // Close implements agent.Runtime.
 func (p *programs) Close() error { return nil }
 
-// powerOff ends every program without a trace, and everything that waits for one.
+// powerOff makes every program disappear at once, without an exit status.
 func (p *programs) powerOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +307,7 @@ func (t *program) finish(e driver.Exit) {
 	close(t.done)
 }
 
-// crash ends the program by itself, with an error.
+// crash makes the program exit with code 1.
 func (t *program) crash() {
 	t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()})
 }
@@ -337,7 +339,7 @@ func (t *program) Exit() (driver.Exit, bool) {
 	return *t.exit, true
 }
 
-// Stop implements agent.Task. The program takes its time to end, but at most its grace.
+// Stop implements agent.Task. The program exits after the time that it needs, or is killed after its grace.
 func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duration) error {
 	t.truth.told(t)
 	exit := driver.Exit{Reason: driver.ReasonStopped}
@@ -361,7 +363,7 @@ func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duratio
 	}
 }
 
-// Renew implements agent.Task. The program is killed at the end of its lease.
+// Renew implements agent.Task. When the lease expires, the program is killed.
 func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -408,7 +410,7 @@ func (t *program) RemoveWork() error { return nil }
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
 
-// toldToStop returns the programs that were asked to stop, and when.
+// toldToStop returns when each program that was asked to stop was first asked.
 func (tr *truth) toldToStop() map[model.InstanceID]time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

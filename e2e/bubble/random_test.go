@@ -10,8 +10,9 @@ import (
 
 // Random nodes are drained with random deadlines, instances are evicted, and new versions are submitted. Meanwhile
 // leaders and other servers are killed, cut off and started again, and packets get lost. No voluntary stop ever leaves
-// fewer than min_ready, by the state at each entry and by the programs' own count. The rate's window holds even if
-// leaders change, and every server agrees with the replay of the log. Then everything settles.
+// fewer instances than the budget demands, neither in the state after any entry nor among the programs that really run.
+// The rate's window holds even if leaders change, and every server agrees with the replay of the log. Then everything
+// settles.
 // proves B13, S3, S5, S7
 func TestBudgetsAcrossLeaders(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -35,9 +36,9 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 	})
 }
 
-// Checks all invariants, whatever happens to machines. In random order and with drains in progress, power is cut,
-// agents die and return, networks are cut between any two machines, and servers die. Two instances of an exclusive slot
-// never run at once (S2). doc.go lists the other checks. At the end everything runs, once, and nothing is written.
+// All invariants hold, in random order and with drains in progress, while machines lose power, agents die and return,
+// nodes and servers are cut off, and servers die. Two instances of an exclusive slot never run at once (S2). doc.go
+// lists the other checks. At the end, everything that is wanted runs once, and nothing is written.
 func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

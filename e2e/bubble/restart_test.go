@@ -14,8 +14,8 @@ import (
 )
 
 // S4: all servers are killed in the middle of many writes, and start again from their disks. Everything that was
-// acknowledged is there. Every write of unknown outcome is repeated with its id, and is then in the state once. No
-// program is disturbed.
+// acknowledged is in the state. Every write of unknown outcome is repeated with its id, and is then in the state once.
+// No program is disturbed.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -65,7 +65,8 @@ func TestAllServersRestart(t *testing.T) {
 	})
 }
 
-// writers submit jobs of their own, each writer one after the other. A job is submitted until it is acknowledged.
+// writers submit empty jobs. Each writer submits its own jobs one after the other, and repeats each until it is
+// acknowledged.
 type writers struct {
 	wg sync.WaitGroup
 
@@ -100,7 +101,7 @@ func (ws *writers) acknowledged() []model.JobName {
 
 func (ws *writers) wait() { ws.wg.Wait() }
 
-// once checks that each job was made exactly once.
+// once checks that want jobs were acknowledged, and that each was made exactly once.
 func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {
@@ -115,8 +116,8 @@ func once(t *testing.T, w *world, names []model.JobName, want int) {
 	}
 }
 
-// S5, S4: one server after the other is stopped and started again while jobs come and go. Each catches up, and all
-// agree.
+// S5, S4: one server after the other is stopped and started again while jobs are submitted. Each server catches up, and
+// in the end all servers agree.
 func TestRollingRestart(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		web := w.run("web", group("http", 8, 64*mib))
@@ -139,8 +140,8 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// S10: an entry that was decided in an earlier term is refused with stale_term, whichever server logs it, and changes
-// nothing.
+// S10: an entry that a leader decided in an earlier term is refused with stale_term and changes nothing, even if the
+// same server leads again.
 func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		web := w.run("web", group("http", 4, 64*mib))
@@ -174,11 +175,11 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 }
 
 // S4, S10: a leader that is cut off from the other servers can't commit. Its decisions have no effect, and it does not
-// claim otherwise. Its successor leads in a higher term, and when the cut ends the old leader follows. Agents that
-// asked the old leader go to other servers.
+// report them as committed. Another server leads in a higher term, and after the cut the old leader follows it. Agents
+// that used the old leader use other servers.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
-		w.lead(w.servers[0]) // so all agents use the first server
+		w.lead(w.servers[0]) // so that agents use the leader: each prefers the first server
 		w.run("web", group("http", 4, 64*mib))
 		old := w.leader()
 		term := old.cluster.Term()

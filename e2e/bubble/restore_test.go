@@ -87,8 +87,8 @@ func (c *chaos) restoreSnapshot(snapshot []byte) {
 	})
 }
 
-// unconfirmed makes agents and servers die and return before the restore is confirmed. No program may be asked to stop
-// because of the restore.
+// unconfirmed makes agents and servers die and return for a while, before the restore is confirmed. No program may be
+// asked to stop because of the restore.
 func (c *chaos) unconfirmed(during time.Duration) {
 	w := c.w
 	w.t.Helper()
@@ -102,7 +102,7 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		case was:
 		case known && !old.Wanted(): // the stop was in progress when the snapshot was restored
 		case row != nil && row.Marks.StopCause == model.CauseNodeOffline:
-			// its node was lost since, and another instance replaces it
+			// its node has been lost since the restore, and another instance replaces it
 		default:
 			w.t.Errorf("instance %s was told to stop before the restore was confirmed: %+v", id, row)
 		}
@@ -123,7 +123,7 @@ func (c *chaos) confirm() {
 // faults ended.
 const convergesWithin = 30 * time.Second
 
-// converge ends all faults. It expects that every node becomes online and the state of each instance becomes true.
+// converge ends all faults. It expects that every node becomes online, and that the state then shows what really runs.
 func (c *chaos) converge() {
 	w := c.w
 	w.t.Helper()
@@ -138,8 +138,7 @@ func (c *chaos) converge() {
 	w.t.Logf("what servers believe is what runs %s after everything was mended", took)
 }
 
-// decide decides for the operator about instances that the restored state does not know and that hold their slots: it
-// stops them.
+// decide stops, as an operator would, the instances that hold a slot and that the restored state does not know.
 func (c *chaos) decide() {
 	st := c.w.state()
 	for _, n := range st.Nodes.All() {
@@ -151,7 +150,8 @@ func (c *chaos) decide() {
 	}
 }
 
-// diverged describes where the servers' state differs from the running programs, or returns "".
+// diverged describes which nodes are not back online, and where the servers' state differs from the running programs.
+// It returns "" if there is nothing to describe.
 func (w *world) diverged() string {
 	var b strings.Builder
 	st := w.state()

@@ -37,7 +37,7 @@ type server struct {
 	host    string
 	disk    *memdisk.Disk
 	mayFail atomic.Bool  // the process may end by itself, because its disk is broken
-	stuck   atomic.Bool  // the process ended by itself, because handing over its leadership did not end
+	stuck   atomic.Bool  // the process ended by itself, because a handover of its leadership did not finish
 	skew    atomic.Int64 // how far its wall clock is ahead, in ns
 	*serverProcess
 }
@@ -53,13 +53,13 @@ type serverProcess struct {
 	store    cluster.LogStore
 	log      hclog.Logger
 
-	stopping func()        // ends it in order
-	dying    func()        // ends everything immediately
-	up       chan struct{} // closed when the process can be stopped in order
+	stopping func()        // stops the process gracefully
+	dying    func()        // stops the process immediately
+	up       chan struct{} // closed once stopping and dying may be called
 	done     chan struct{}
 
 	mu      sync.Mutex
-	gone    bool               // the process was killed
+	gone    bool               // the process was killed, or has ended by itself
 	fatal   error              // why the process ended by itself
 	reports []reconcile.Report // reports of the loop with errors or refusals
 }
@@ -71,7 +71,7 @@ func newServer(w *world, i int) *server {
 
 func (s *server) address() string { return s.host + tlsPort }
 
-// start starts the process from what its disk holds.
+// start starts the process with what is on its disk.
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
@@ -124,10 +124,11 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 
 const ballast = 1 << 20
 
-// lead runs the leader's loop for one term.
+// lead returns a function that runs the leader's loop for one term. The function first checks that the state has
+// everything that was acknowledged (S4).
 func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
 	return func(ctx context.Context, term uint64) error {
-		acknowledged := s.w.receipts.acknowledged() // read before the state
+		acknowledged := s.w.receipts.acknowledged() // read before the state, so that the state must have all of them
 		if err := allThere(acknowledged, p.machine.State()); err != nil {
 			s.w.t.Errorf("%s begins to lead in term %d: %v", s.name, term, err)
 		}
@@ -145,7 +146,8 @@ func (p *serverProcess) note(r reconcile.Report) {
 	p.reports = append(p.reports, r)
 }
 
-// fail handles a fatal error of a server: the process ends immediately, as the real one does.
+// fail returns the function that handles a fatal error of a server: it ends the process immediately, as the real
+// program does. The test fails, unless the process may end by itself (mayFail) or a handover of leadership is stuck.
 func (s *server) fail(p *serverProcess) func(error) {
 	return func(err error) {
 		p.mu.Lock()
@@ -174,8 +176,8 @@ func (p *serverProcess) ended() bool {
 	return p.gone || p.fatal != nil
 }
 
-// die ends the process without an orderly stop. Its remaining goroutines can't reach any other machine. The next start
-// waits for them.
+// die ends the process abruptly. Goroutines of the process that still run reach no other machine, because the caller
+// has taken the host off the network. restart waits for them.
 func (p *serverProcess) die() {
 	p.mu.Lock()
 	p.gone = true
@@ -190,12 +192,13 @@ type submitter struct{ *cluster.Server }
 func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
 	pending, err := s.Server.Submit(ctx, e)
 	if err != nil {
-		return nil, err // without this, the interface would hold a nil pointer and not be nil
+		return nil, err // without this, the result would be an interface that holds a nil pointer, and so is not nil
 	}
 	return pending, nil
 }
 
-// run serves until stopping is called. Then it stops its parts in reverse order, as the program does.
+// run starts the parts of the process, and the function also. After stopping is called, all of them stop in reverse
+// order, as in the real program.
 func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())
@@ -237,7 +240,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 	}()
 }
 
-// running reports whether the process runs and has started completely.
+// running reports whether the process was started, and has neither ended nor been killed.
 func (s *server) running() bool {
 	if s.serverProcess == nil || s.ended() {
 		return false
@@ -257,7 +260,7 @@ func (s *server) state() fsm.State {
 	return s.machine.State()
 }
 
-// stop ends the process in order.
+// stop stops the process gracefully, and waits for its end. It does nothing if the process was never started.
 func (s *server) stop() {
 	if s.serverProcess == nil {
 		return
@@ -286,7 +289,7 @@ func (s *server) powerOff() string {
 	return lost
 }
 
-// restart starts the process again after the last one has ended completely.
+// restart waits until the last process has stopped completely, and starts a new one.
 func (s *server) restart() {
 	s.w.t.Helper()
 	<-s.done

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The commands that programs in memory answer. The answer depends on what the group simulates (env PLAY) and on its
-// troubles.
+// The commands that simulated programs answer. The answer depends on what the group simulates (env PLAY) and on the
+// troubles that the test causes.
 const (
 	askFacts   = "/facts"   // the role check
 	askResign  = "/resign"  // the before_stop hook
@@ -31,7 +31,7 @@ const (
 
 // part is the state of one program in what its group simulates.
 type part struct {
-	synced  time.Time // copies: when it comes in sync; zero: it does not
+	synced  time.Time // copies: when it comes in sync; zero if it does not
 	lost    time.Time // copies: when it stopped being in sync
 	drained bool      // shards: its shards were moved away
 	sick    time.Time // its check fails until this time
@@ -52,7 +52,7 @@ func newStage() stage {
 	}
 }
 
-// perform answers a command of a program.
+// perform answers a check, a role check or a hook of a program.
 func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int, error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -81,7 +81,8 @@ func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int
 	return 127, fmt.Errorf("nobody knows the command %q", c.Argv)
 }
 
-// peers lists the other programs of a group that run, are up, and were not asked to stop.
+// peers lists the other programs of p's group that have been up for a while and were not asked to stop. The oldest is
+// first.
 func (tr *truth) peers(p *program) []*program {
 	var all []*program
 	for _, other := range tr.alive {
@@ -136,8 +137,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync
 
-// inSync reports whether a copy is in sync. A copy starts to sync when it is up and another copy is in sync. The first
-// copy of a group needs no other, and neither does the first one after all were down.
+// inSync reports whether a copy is in sync. A copy comes in sync toSync after its first role check. If it falls behind,
+// it comes in sync again toSync after the next role check.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := !tr.stage.held[p.group]
@@ -161,7 +162,7 @@ func (tr *truth) anySynced(p *program, now time.Time) bool {
 	})
 }
 
-// resign hands over what the program leads. It returns false if no other program can take that.
+// resign hands over what the program leads. It returns false if no other program can take over.
 func (tr *truth) resign(p *program) bool {
 	peers := tr.peers(p)
 	switch p.env["PLAY"] {
@@ -181,7 +182,7 @@ func (tr *truth) resign(p *program) bool {
 	return true
 }
 
-// any returns a random program for which ok returns true; nil if there is none.
+// any returns a random program for which ok returns true, or nil if there is none.
 func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -198,7 +199,7 @@ func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	return all[random.IntN(len(all))]
 }
 
-// trouble changes the simulation of a program and its group.
+// trouble calls what to change the simulation of a program and its group.
 func (tr *truth) trouble(p *program, what func(*stage, *part)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -220,8 +221,9 @@ func (tr *truth) calm() {
 // report, even during a failover.
 const factsLag = 20 * time.Second
 
-// judgeCopies is S6 by what programs really are. If a copy in sync gets its stop signal for a cause outside its job,
-// another copy must have been in sync within factsLag. Exempt are stops that a drain's policy allows.
+// judgeCopies checks S6 by what the programs really are. If a copy in sync is asked to stop for a cause outside its
+// job, another copy must have been in sync within factsLag. Exempt are stops that bypass a budget or that a drain's
+// policy allows, and stops within factsLag after role checks of the group got no answer or one of its programs ended.
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()
@@ -247,7 +249,7 @@ func (w *world) judgeCopies(p *program) {
 		p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
 }
 
-// lastLoss returns when a program of a group last ended. Servers may not know it yet.
+// lastLoss returns when a program of a group last exited. Servers may not know that yet.
 func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()

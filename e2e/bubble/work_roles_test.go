@@ -54,7 +54,7 @@ func everyRole() []model.JobSpec {
 	}
 }
 
-// Checks all invariants with a job of every role. Programs lead, follow, come in sync and fall behind, and sometimes
+// All invariants hold with a job of every role. Programs lead, follow, come in sync and fall behind, and sometimes
 // their role checks and hooks fail. Meanwhile nodes are drained with all kinds of options, and instances are evicted
 // through all servers at once. Policies, budgets and settings change, and servers and nodes are lost.
 func TestRoles(t *testing.T) {

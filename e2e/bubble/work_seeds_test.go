@@ -17,10 +17,10 @@ import (
 
 // Which seeds a random test runs:
 //
-//   - OUTSPAN_SEED=N: that one;
-//   - OUTSPAN_SIM=1: those that once failed, then OUTSPAN_SIM_SEEDS (default 10) fresh ones;
-//   - otherwise those that once failed and a few fixed ones. So `make test` does the same each time, as far as a bubble
-//     can (see doc.go).
+//   - OUTSPAN_SEED=N: only the seed N;
+//   - OUTSPAN_SIM=1: the seeds that once failed, then OUTSPAN_SIM_SEEDS (default 10) fresh ones;
+//   - otherwise: the seeds that once failed, and a few fixed ones. So `make test` does the same each time, as far as a
+//     bubble can (see doc.go).
 const (
 	oneSeed   = "OUTSPAN_SEED"
 	longForm  = "OUTSPAN_SIM"
@@ -31,7 +31,7 @@ const (
 const corpus = "testdata/seeds"
 
 // during returns how long a test runs: the full time, or half of it in make test. That half is the beginning of the
-// same plan.
+// same plan. A single seed (OUTSPAN_SEED) always runs for the full time.
 func during(full time.Duration) time.Duration {
 	if testing.Short() && os.Getenv(oneSeed) == "" {
 		return full / 2
@@ -39,8 +39,7 @@ func during(full time.Duration) time.Duration {
 	return full
 }
 
-// eachRandom runs a test for each seed: a few fixed ones, or those that the environment asks for. It logs a summary of
-// all runs.
+// eachRandom runs a test once for each seed that seedsOf returns. It logs a summary of all runs.
 func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
 	seeds, err := seedsOf(t.Name(), short, os.Getenv)
@@ -56,7 +55,7 @@ func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Ra
 	t.Logf("%s: seeds %v: %s", t.Name(), seeds, sum.String())
 }
 
-// seedsOf returns the seeds that a test runs.
+// seedsOf returns the seeds that a test runs; short is the number of fixed seeds.
 func seedsOf(name string, short int, env func(string) string) ([]uint64, error) {
 	if text := env(oneSeed); text != "" {
 		seed, err := strconv.ParseUint(text, 0, 64)
@@ -83,7 +82,7 @@ func seedsOf(name string, short int, env func(string) string) ([]uint64, error) 
 	return seeds, err
 }
 
-// parseCorpus lists the seeds of one test.
+// parseCorpus lists the seeds that the corpus has for one test.
 func parseCorpus(text, name string) (seeds []uint64, err error) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
@@ -138,7 +137,7 @@ func (s *tally) String() string {
 		s.entries, strings.Join(kinds, ", "))
 }
 
-// tallies finds the tally of a test's runs by the test's name, which is all that a world knows of it.
+// tallies has the tally of each running test, by the test's name. A world knows nothing else of its test's tally.
 var tallies = register{of: map[string]*tally{}}
 
 type register struct {
@@ -157,7 +156,7 @@ func (r *register) begin(t *testing.T, s *tally) {
 	})
 }
 
-// count adds what one world did to the tally of its test.
+// count adds what one world did to the tally of its test. It does nothing if the test has no tally.
 func (r *register) count(t *testing.T, simulated time.Duration, entries int, faults map[string]int) {
 	r.mu.Lock()
 	s := r.of[t.Name()]

@@ -18,7 +18,7 @@ import (
 // work does at random what operators and programs do, in addition to the faults of chaos. It belongs to one goroutine.
 type work struct {
 	*chaos
-	cast    []model.JobSpec // jobs that come and go
+	cast    []model.JobSpec // the jobs that are submitted, stopped and submitted again
 	clients []*transport.Client
 	crashes int
 	dead    map[*node]bool // machines without power
@@ -96,13 +96,13 @@ func (k *work) submit() {
 	k.ask("/v1/jobs", map[string]any{"job": job})
 }
 
-// spoil submits a version that never becomes ready. It is reverted automatically.
+// spoil submits a version that never becomes ready and is reverted automatically.
 func (k *work) spoil() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
 	g := &job.Groups[0]
 	if len(g.Checks) == 0 || g.Toleration.NotReady == nil {
-		return // if unreadiness has no limit, the budget keeps such an instance, and only a bypass removes it
+		return // the version would become ready, or its instances would stay until an operator bypasses the budget
 	}
 	g.Env = maps.Clone(g.Env)
 	g.Env["BAD"] = "1"
@@ -169,7 +169,7 @@ func (k *work) intend() {
 	k.ask("/v1/nodes/"+k.node().name+"/"+verb, map[string]any{})
 }
 
-// race makes several operators evict instances of one group at the same moment, each through another server.
+// race makes several operators evict instances of one group at the same moment, each through a different server.
 func (k *work) race() {
 	members := k.w.members(k.group())
 	ids := slices.Sorted(maps.Keys(members))
@@ -219,7 +219,7 @@ func sharedSpec(random *rand.Rand) model.BudgetSpec {
 	return spec
 }
 
-// quota sets or removes the quota of a class.
+// quota sets or removes the quota of a random class.
 func (k *work) quota() {
 	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"),
 		map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
@@ -281,7 +281,8 @@ func (k *work) crash() {
 	p.crash()
 }
 
-// powerOff cuts a machine's power. confirmDead may then tell the servers that the machine is dead, which is true.
+// powerOff cuts a machine's power for a while. Meanwhile confirmDead may confirm that the machine is dead, which is
+// true.
 func (k *work) powerOff() {
 	k.breakNode("power off", func(n *node) {
 		n.powerOff()
@@ -300,7 +301,7 @@ func (k *work) confirmDead() {
 	}
 }
 
-// look is S14 while work goes on: what is missing has a reason, once the leader has had a moment to act.
+// look checks S14 while work goes on: whatever is missing has a reason, once the leader has had a moment to act.
 func (k *work) look() {
 	if err := k.w.unexplained(); err != nil {
 		k.w.t.Errorf("%v\n%s", err, k.w.picture())
@@ -309,8 +310,9 @@ func (k *work) look() {
 
 const actsWithin = model.Second
 
-// unexplained is S14. Every instance that should be there is placed, or its group has a reason. Every instance that
-// should leave is stopping, or has a reason. A leader that is about to act is not asked.
+// unexplained checks S14 with the leader's state. Every instance that should be there is placed, or its group has a
+// reason. Every instance that should leave is stopping, or has a reason. Nothing is checked if there is no leader, or
+// if its last entry is younger than actsWithin, because then it may be about to act.
 func (w *world) unexplained() error {
 	leader := w.leads()
 	if leader == nil {
@@ -337,7 +339,7 @@ func missingReasons(st fsm.State, why because) error {
 		}
 		filled := map[int]bool{} // after a scale-down, slots above the count may be filled instead of lower ones
 		for i := range st.InstancesOf(id) {
-			// the state of a lost, failed or stopping instance shows the reason
+			// Lost, failed and stopping instances count too: their states show the reason.
 			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped {
 				filled[i.Slot] = true
 			}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and what the test knows about both. It belongs to the goroutine of
+// world is a cluster, the machines that it runs on, and what the test knows about them. It belongs to the goroutine of
 // its test. Parts that other goroutines use have their own locks.
 type world struct {
 	t        *testing.T
@@ -48,10 +48,10 @@ type world struct {
 	truth    *truth
 	history  *history
 	receipts *receipts
-	did      map[string]int // number of things that were done, by kind; see chaos.say
+	did      map[string]int // how often something was done, by kind; counted by chaos.say
 	cli      *transport.Client
 
-	supervised atomic.Bool // the test restarts servers that end on purpose
+	supervised atomic.Bool // the test restarts servers that end themselves on purpose
 }
 
 // options configure a world. The zero value means three servers, four nodes, and offline after 2 s.
@@ -65,9 +65,9 @@ type options struct {
 
 const networkDelay = 500 * time.Microsecond
 
-// inBubble runs a test on a settled cluster in fake time, and ends the cluster in order. When memberlist shuts down,
-// some of its goroutines still wait for a last timeout. A bubble's clock stops when the test returns, so they get a
-// minute before that.
+// inBubble runs a test on a settled cluster in fake time, and then stops the cluster gracefully. After memberlist has
+// shut down, some of its goroutines still wait for a last timeout. The bubble's clock stops when the test returns, so a
+// cleanup gives them a minute before that.
 func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	t.Helper()
 	began := time.Now()
@@ -77,7 +77,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
-		w.root = w.tempDir() // it is removed after everything that uses it has ended
+		w.root = w.tempDir() // removed after everything that uses it has ended
 		t.Cleanup(w.end)
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
@@ -159,7 +159,7 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir returns a directory for the disks. It is in memory if the system has such a place. Otherwise these tests
+// tempDir returns a directory for the disks, in memory if the system has a directory for that. Otherwise these tests
 // would spend most of their time forcing entries and journal records to a real disk.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
@@ -190,7 +190,7 @@ func (w *world) client(role transport.Role, name, host string) *transport.Client
 	return c
 }
 
-// leader waits for a server that leads, has done its barrier, and is the leader for all running servers.
+// leader waits until a running server leads and has done its Barrier, and returns that server.
 func (w *world) leader() *server {
 	w.t.Helper()
 	var found *server
@@ -201,7 +201,8 @@ func (w *world) leader() *server {
 	return found
 }
 
-// leads returns the server that leads in the highest term; nil if there is none.
+// leads returns the server that leads and has done its Barrier, in the highest term if there are several. It returns
+// nil if there is none.
 func (w *world) leads() (found *server) {
 	var term uint64
 	for _, s := range w.servers {
@@ -222,7 +223,7 @@ func (w *world) lead(s *server) {
 		if leader != s {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // the loop around it tries again
+			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // eventually tries again
 		}
 		return w.leads() == s
 	})
@@ -240,8 +241,8 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state returns the latest state that any server has published, even one that has died since. Servers that have just
-// started don't know what is committed.
+// state returns the latest state that any server has published, even if that server has died since. Servers that have
+// just started don't know yet what is committed.
 func (w *world) state() fsm.State {
 	newest := w.history.last()
 	for _, s := range w.servers {
@@ -275,7 +276,8 @@ func (w *world) never(during time.Duration, what string, bad func() bool) {
 	}
 }
 
-// agree waits until all running servers have the same state.
+// agree waits until all running servers have applied the same index. history checks that their states at that index are
+// equal.
 func (w *world) agree() {
 	w.t.Helper()
 	w.eventually(30*time.Second, "the same state everywhere", func() bool {
@@ -300,8 +302,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// send makes a write through the API. It repeats the write with the same request id until its outcome is known, as the
-// command line advises users to do.
+// send makes a write through the API. For up to two minutes it repeats the write with the same request id until its
+// outcome is known, as the command line advises users to do.
 func (w *world) send(path string, body any) ([]byte, error) {
 	id := ulid.Make().String()
 	raw, err := w.sendAs(id, path, body)

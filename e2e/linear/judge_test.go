@@ -15,7 +15,7 @@ var (
 	web  = Key{Job, "web", ""}
 )
 
-// at returns an operation that begins and ends at these milliseconds.
+// at returns an operation that begins and ends at these milliseconds. If its outcome is unknown, it never ends.
 func at(client, begin, end int, a Ask, got Answer) Op {
 	o := Op{client, time.Duration(begin) * time.Millisecond, time.Duration(end) * time.Millisecond, a, got}
 	if got.Outcome == Unknown {
@@ -132,7 +132,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// long is a correct history of one register. Some of its operations have an unknown outcome.
+// long returns a correct history of n operations on one register. Some operations have an unknown outcome.
 func long(n int) []Op {
 	var ops []Op
 	index := uint64(1)
@@ -153,8 +153,8 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found quickly. It is shown as a picture, and with the few operations
-// that it contradicts.
+// One bad read among thousands of operations is found quickly. The violation is shown as a picture, and with the few
+// operations that the read contradicts.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
 	const bad = 1001 // the read that follows write 1000
