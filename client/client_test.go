@@ -246,7 +246,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 }
 
 // After a failure, Follow continues with the events after the last one that it yielded. If it has yielded none, it asks
-// only for new events. A final error ends the sequence.
+// for the same events again. A final error ends the sequence.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -274,7 +274,7 @@ func TestFollowResumes(t *testing.T) {
 	if got, want := fmt.Sprint(seen), `[7.0{"id": 8.0{"id":]`; got != want {
 		t.Errorf("saw %s, want %s", got, want)
 	}
-	if got, want := fmt.Sprint(asked), "[follow=true&tail=10 follow=true&tail=0 after=8.0&follow=true]"; got != want {
+	if got, want := fmt.Sprint(asked), "[follow=true&tail=10 follow=true&tail=10 after=8.0&follow=true]"; got != want {
 		t.Errorf("asked %s, want %s", got, want)
 	}
 }

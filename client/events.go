@@ -64,8 +64,8 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 }
 
 // Follow yields the selected events as they happen. If the connection breaks, Follow opens another one and continues
-// after the last event that it yielded, without a gap or a repetition. It can miss events only if the connection breaks
-// before the first event, and neither After nor Since is set. When ctx ends, Follow yields the cause of ctx as its last
+// after the last event that it yielded, without a gap or a repetition. Until it has yielded an event, it asks with the
+// options as they are, so it can miss events only if neither After nor Since is set. When ctx ends, Follow yields the cause of ctx as its last
 // error. It also ends after an error that is not transient, such as event_collected, which means that the next events
 // are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
@@ -81,9 +81,6 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 			case ctx.Err() == nil && err != nil && !Transient(err) && !broken(err):
 				yield(Response[api.Event]{}, err)
 				return
-			}
-			if o.After == "" && o.Since == "" && o.Tail != nil {
-				o.Tail = new(0) // no event was yielded yet: after the first attempt, only new events are wanted
 			}
 			if ctx.Err() != nil || !sleep(ctx, pause) {
 				yield(Response[api.Event]{}, context.Cause(ctx))

@@ -388,8 +388,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// matching returns the key in doc of the operation that a request calls, or "" if there is none. If several paths
-// match, it chooses the path with the fewest parameters.
+// matching returns the operation that a request calls; "" if none. Of several, the path has the fewest parameters.
 func matching(doc map[string]operation, r *http.Request) string {
 	best := ""
 	for key := range doc {

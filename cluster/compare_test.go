@@ -282,8 +282,7 @@ func verdicts(v Verification) map[model.ServerID]Verdict {
 	return out
 }
 
-// While entries arrive all the time, servers are never at the same index when they are asked. Their states are compared
-// anyway.
+// Servers are compared even while entries arrive all the time, so that they are never asked at the same index.
 func TestBusyServersAreCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
