@@ -65,9 +65,9 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 
 // Follow yields the selected events as they happen. If the connection breaks, Follow opens another one and continues
 // after the last event that it yielded, without a gap or a repetition. Until it has yielded an event, it asks with the
-// options as they are, so it can miss events only if neither After nor Since is set. When ctx ends, Follow yields the cause of ctx as its last
-// error. It also ends after an error that is not transient, such as event_collected, which means that the next events
-// are no longer kept.
+// options as they are, so it can miss events only if neither After nor Since is set. When ctx ends, Follow yields the
+// cause of ctx as its last error. It also ends after an error that is not transient, such as event_collected, which
+// means that the next events are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
