@@ -80,12 +80,13 @@ func (c *Config) checkListen(invalid refuse) *model.Error {
 	return nil
 }
 
-// noAddress returns the first entry that is neither HOST:PORT nor "exec:/path", a program that prints addresses.
-func noAddress(list []string) (bad string, found bool) {
+// noAddress returns the first entry that is not HOST:PORT. If programs is true, "exec:/path" is allowed too: a program
+// that prints addresses.
+func noAddress(list []string, programs bool) (bad string, found bool) {
 	i := slices.IndexFunc(list, func(address string) bool {
 		host, port, err := net.SplitHostPort(address)
 		n, notNumber := strconv.Atoi(port)
-		isProgram := strings.HasPrefix(address, "exec:")
+		isProgram := programs && strings.HasPrefix(address, "exec:")
 		return !isProgram && (err != nil || host == "" || notNumber != nil || n < 1 || n > 65535)
 	})
 	if i < 0 {
@@ -134,7 +135,7 @@ func (c *Config) checkServer(invalid refuse) *model.Error {
 	case s.RaftMultiplier < 1 || s.RaftMultiplier > 10:
 		return invalid("server.raft_multiplier", "server.raft_multiplier is %d; it must be 1 to 10", s.RaftMultiplier)
 	}
-	if bad, ok := noAddress(s.RetryJoin); ok {
+	if bad, ok := noAddress(s.RetryJoin, true); ok {
 		return invalid("server.retry_join", "server.retry_join has %q; write HOST:PORT, such as 10.0.0.1:7642", bad)
 	}
 	return nil
@@ -161,7 +162,7 @@ func (c *Config) checkAgent(invalid refuse) *model.Error {
 	case a.Reserve.CPU < 0 || a.Reserve.MemoryBytes < 0 || a.Capacity.CPU < 0 || a.Capacity.MemoryBytes < 0:
 		return invalid("agent.reserve", "agent.reserve and agent.capacity must not be negative")
 	}
-	if bad, ok := noAddress(a.Servers); ok {
+	if bad, ok := noAddress(a.Servers, false); ok {
 		return invalid("agent.servers", "agent.servers has %q; write HOST:PORT, such as 10.0.0.1:7640", bad)
 	}
 	if refusal := model.CheckAgentLabels(a.Labels); refusal != nil {
