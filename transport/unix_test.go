@@ -20,7 +20,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// socketDir is a short path: socket paths are limited to 107 bytes.
+// socketDir returns a directory with a short path, because socket paths are limited to 107 bytes.
 func socketDir(t *testing.T) string {
 	//nolint:usetesting // a path of t.TempDir carries the name of the test and can be too long
 	dir := must(os.MkdirTemp("", "sock"))(t)
@@ -181,7 +181,7 @@ func TestConnectHelper(t *testing.T) {
 	}
 }
 
-// connectAs connects as another user and returns the first line of what happened.
+// connectAs connects as another user and returns the first line of what TestConnectHelper prints.
 func connectAs(t *testing.T, uid uint32, path string) string {
 	t.Helper()
 	// The test binary is in a directory that only root may enter.
