@@ -53,7 +53,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
 	case got != nil && got.Code == model.CodeAlreadyDraining:
-		return // the forecast ignores a running drain: its drain begins now
+		return // ForecastDrain ignores that another drain runs: its drain begins now
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
 	}

@@ -60,7 +60,7 @@ func (w *world) allServe() bool {
 	return w.state.Instances.Len() > 0
 }
 
-// paced makes the leader and the agents work until done returns true. A program is ready when the time start has passed
+// paced makes the leader and the agents work until done returns true. A program becomes ready once start has passed
 // since its placement. It stops one second after its stop was decided.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()

@@ -291,8 +291,8 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While the loop's own entries are applied one by one, it does not decide again for each of them, because its decision
-// already included them. It does react to entries of others in between.
+// While the loop's own entries are applied one by one, the loop does not decide again for each of them, because its
+// decision already included them. It does react to entries of others in between.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

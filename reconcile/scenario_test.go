@@ -94,7 +94,8 @@ type world struct {
 	remembered fsm.State
 }
 
-// agentSim is an agent with its instances. They keep running during an outage of the node, unless it reboots.
+// agentSim is an agent with its instances. The instances keep running during an outage of the node, unless the node
+// reboots.
 type agentSim struct {
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus

@@ -36,8 +36,7 @@ func TestOpenDirHelper(t *testing.T) {
 	fmt.Printf("%x %s\n", ca.PEM(), key.Encode())
 }
 
-// TestOpenDirAtOnce: seven processes open a directory that does not exist yet at the same moment, and get the same CA
-// and key.
+// TestOpenDirAtOnce: seven processes open the same missing directory at the same moment, and get the same CA and key.
 func TestOpenDirAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "tls")
 	const n = 7

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poller is a handler that waits for a minute. If the server stops earlier, it answers at once, except to a request of
+// poller is a handler that waits for a minute. If the server stops earlier, it answers at once, except for a request of
 // /rude.
 type poller struct{ entered chan struct{} }
 

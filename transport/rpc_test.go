@@ -147,7 +147,7 @@ func TestAgentHangsUp(t *testing.T) {
 	<-left
 }
 
-// A server that stops answers what it can, and its agents go on with another one.
+// When a server stops, it answers the calls that it can, and its agents then use another server.
 func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
@@ -175,7 +175,7 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	}
 }
 
-// A server that stops cuts off an agent's call that gets no answer in time.
+// When a server stops, it cuts off an agent's call that gets no answer in time.
 func TestRudeAgentCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -211,8 +211,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// An agent gives up a silent server within a few seconds. The connection to a server that only has no news stays open,
-// here for an hour. An idle connection is closed.
+// An agent gives up on a silent server within a few seconds. The connection to a server that only has no news stays
+// open, here for an hour. An idle connection is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

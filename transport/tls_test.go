@@ -97,7 +97,7 @@ func TestServerRefuses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := s.Stats()
-			// The client checks no roots: the test is about the server.
+			// The client does not check the server's certificate, because the test is about the server.
 			err := rawDial(t, s.addr,
 				&tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
 			code := model.CodeCertificateRefused
@@ -156,7 +156,7 @@ func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role 
 	return must(transport.LoadCredentials(cfg))(t)
 }
 
-// TestClientRefuses: each wrong server gets an error from the client that says what is wrong.
+// TestClientRefuses: the client refuses each wrong server with an error that says what is wrong.
 func TestClientRefuses(t *testing.T) {
 	ca := authority(t, "c1")
 	me := transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1")}

@@ -84,7 +84,8 @@ func TestUnixPeerCred(t *testing.T) {
 	}
 }
 
-// TestUnixOtherUser: even if the mode of the file admits another user, the kernel's credentials do not.
+// TestUnixOtherUser: another user is refused by the kernel's credentials, even if the mode of the file admits that
+// user.
 func TestUnixOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it connects as another user")

@@ -44,7 +44,7 @@ func waits(s source, n ast.Node) bool {
 // leaders that decide on the same state: the order of a map, goroutines, a choice among channels, or a clock.
 func determinismFindings(s source) []string {
 	var found []string
-	sorted := map[ast.Expr]bool{} // expressions in any order, because what they give is sorted
+	sorted := map[ast.Expr]bool{} // expressions whose order does not matter, because the result is sorted
 	s.walk(func(n ast.Node) {
 		if !deterministic(s, n) {
 			return

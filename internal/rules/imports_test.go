@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term",
 		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
-	"internal/cli/term":   {"model", "api"}, // uses only the meaning of codes of api
+	"internal/cli/term":   {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},

@@ -210,7 +210,7 @@ func none(t *testing.T, findings []string) {
 	}
 }
 
-// want fails the test unless there is exactly one finding for each of parts, in the same order, and contains that part.
+// want fails the test unless there is exactly one finding for each of parts, in the same order, that contains the part.
 func want(t *testing.T, findings []string, parts ...string) {
 	t.Helper()
 	if len(findings) != len(parts) {

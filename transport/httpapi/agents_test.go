@@ -78,7 +78,8 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
-// A node follows the lineage that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
+// A node follows the lineage that it knows, and those that replaced it. Servers of a replaced lineage refuse a node
+// that follows a later one.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -169,7 +169,7 @@ func TestForwardOnce(t *testing.T) {
 	}
 }
 
-// The kernel's identity of the unix socket's peer is the actor, also through a follower.
+// The actor of a request over the unix socket is the peer as the kernel identifies it, also through a follower.
 func TestSocketActor(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()

@@ -156,7 +156,7 @@ func TestProblemsWithoutALeader(t *testing.T) {
 	}
 }
 
-// Many offline nodes are a few lines and a number.
+// If many nodes are offline, a few are listed and the rest are counted.
 func TestProblemsAreBounded(t *testing.T) {
 	r := newRig(t)
 	for i := range 30 {

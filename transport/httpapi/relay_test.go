@@ -52,7 +52,7 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cutBody is the body of an answer that breaks off after left bytes.
+// cutBody is the body of an answer that breaks off. left is the number of bytes that are still read.
 type cutBody struct {
 	io.ReadCloser
 	left int
@@ -109,7 +109,8 @@ func reportOf(generation uint64) transport.ReportRequest {
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
-// Agents' calls that arrive while others are at the leader share a request. None is lost, and each gets its own answer.
+// Agents' calls that arrive while other calls are at the leader share a request. None is lost, and each gets its own
+// answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
 	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}

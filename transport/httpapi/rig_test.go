@@ -32,7 +32,7 @@ type rig struct {
 	index  uint64
 	lead   string // name of the leader; "" means none
 	shape  func(*httpapi.ServerEntry)
-	twin   string // if not "", another server has this name too
+	twin   string // if not "", one more server with this name is listed
 	broken error  // if not nil, Propose fails with it and commits nothing
 	behind func() // applies what a server has not applied yet, at the next read barrier
 	after  error  // if not nil, Propose fails with it although it committed

@@ -56,7 +56,7 @@ func finished(t testing.TB, done <-chan poll) poll {
 	return poll{}
 }
 
-// A server that stops answers blocking reads at once, but never with a state that is older than the caller's.
+// When a server stops, it answers blocking reads at once, but never with a state that is older than the caller's.
 func TestBlockingReadAtStop(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -23,7 +23,7 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm"                            // in memory, because most of the time would otherwise go to syncing
+	const memory = "/dev/shm"                            // in memory, because syncing would take most of the time
 	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		dir = t.TempDir()

@@ -43,7 +43,7 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear checks that exactly text arrives, and that it takes exactly the time after.
+// hear checks that the next bytes of c are text. The parameter after is how long they must take to arrive.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
