@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// placed matches the name of the file in an error.
+// placed matches the file's name in an error.
 var placed = regexp.MustCompile(`f\.hcl`)
 
 // refused checks that an error has a code and names the file.
@@ -29,8 +29,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// FuzzParse: a job file is refused with the place of the mistake, or gives a job. Printing that job and reading it
-// again gives the same job. The job fits into a log entry, or its check refuses it.
+// FuzzParse: a job file is refused with an error that names the file, or gives a job. Formatting the file and parsing
+// it again gives the same job. The job fits into a log entry, or its check refuses it.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))

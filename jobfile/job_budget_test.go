@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The attribute budget names a shared budget, and the block budget defines the group's own. A group may have both.
+// The attribute budget names shared budgets, and the block budget defines the group's own budget. A group may have
+// both.
 func TestParseJobBudgets(t *testing.T) {
 	tests := []struct {
 		name, keys string

@@ -93,7 +93,7 @@ func TestParseJob(t *testing.T) {
 }
 
 // Each mistake is reported with its place and, if possible, with the intended word. Values are never converted, and
-// unknown keys never ignored.
+// unknown keys are never ignored.
 func TestParseJobMistakes(t *testing.T) {
 	group := func(lines string) string {
 		return "job \"web\" {\n  group \"http\" {\n    exec { command = \"/bin/true\" }\n" + lines + "\n  }\n}\n"
@@ -222,7 +222,7 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 }
 
-// The settings of a group that depend on its role, and the defaults of each role.
+// All keys that depend on a role are read, and the role's defaults fill in what the file leaves out.
 func TestParseRole(t *testing.T) {
 	const src = `
 job "store" {
@@ -284,7 +284,7 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 	}
 }
 
-// If the file is of another kind, the error says which kind it is.
+// If a file is not a job file, the hint says what to do instead.
 func TestFilesOfAnotherKind(t *testing.T) {
 	hint := func(err error) string {
 		var refusal *model.Error

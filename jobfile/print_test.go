@@ -13,20 +13,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pieces are parts of texts that HCL could misread.
+// pieces are parts of strings that HCL could misread.
 var pieces = []string{
 	"a", "é", " ", "\"", "\\", "\\a", "\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u00a0", "$", "%", "{", "}", "${",
 	"%{", "$${", "${x}", "${slot}",
 	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
 }
 
-// generator makes values in which no field is empty. So the test finds fields that the tables of keys lack.
+// generator makes values in which no field is empty, so that the test notices fields that are missing from the tables
+// of keys.
 type generator struct {
 	rand  *rand.Rand
 	count int
 }
 
-// text returns a text that is different each time.
+// text returns a string that is different each time.
 func (g *generator) text() string {
 	g.count++
 	text := fmt.Sprintf("t%d", g.count)
@@ -83,7 +84,7 @@ func TestPrintKeepsEveryField(t *testing.T) {
 		g := &generator{rand: rand.New(rand.NewPCG(seed, 0))}
 		var spec model.JobSpec
 		g.fill(reflect.ValueOf(&spec).Elem())
-		spec.Class = "batch" // a name; outside groups, templates are not replaced
+		spec.Class = "batch" // a plain name, because templates are only read inside groups
 		// A command may name a port of its group.
 		group := &spec.Groups[0]
 		group.Ports[0].Name = "http"
@@ -157,7 +158,7 @@ func TestPrintOrder(t *testing.T) {
 	}
 }
 
-// The job that job validate prints means the same as the file that it read, whatever the texts contain.
+// A printed job means the same when it is read again, whatever its strings contain.
 func TestPrintKeepsTexts(t *testing.T) {
 	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},

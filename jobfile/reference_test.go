@@ -13,7 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobWith returns the smallest job that has a line in the block at path.
+// jobWith returns the smallest job file in which the block of the key at path contains line. k says what else the file
+// needs.
 func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
 	text := line + "\n" + k.Beside + "\n"

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestSingleHolderOrder: where a slot may never have two instances, the order is stop-first, and asking for surge is
-// refused.
+// TestSingleHolderOrder: if a slot may never have two instances, the order is stop_first by default, and the order
+// surge is refused.
 // proves X8
 func TestSingleHolderOrder(t *testing.T) {
 	volumes := []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
 	tests := []struct {
 		name  string
 		group GroupSpec
-		says  string // of the refusal; "" for none
+		says  string // part of the refusal; "" if the spec is accepted
 	}{
 		{"a volume", GroupSpec{Volumes: volumes}, ""},
 		{"a volume and stop-first",
@@ -53,7 +53,7 @@ func TestSingleHolderOrder(t *testing.T) {
 	}
 }
 
-// Only a check by HTTP has a path; its default is the root.
+// An HTTP check without a path gets the path /. Other checks get none.
 func TestPathOfAnHTTPCheck(t *testing.T) {
 	spec := JobSpec{Name: "j",
 		Groups: []GroupSpec{

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A group with auto_revert that can't recognise a bad version gets a warning, and its new versions must run for a
-// while. Values that were written win.
+// A group with auto_revert but without a check gets a warning, and a default for min_healthy. A group that sets
+// min_healthy keeps its value and gets no warning.
 func TestAutoRevertWithoutACheck(t *testing.T) {
 	check := []model.CheckSpec{{Name: "alive", Kind: model.CheckTCP, Port: "http"}}
 	tests := []struct {
@@ -47,8 +47,8 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 	}
 }
 
-// If a group of several instances has no check, a rollout replaces the next one even if the last one has ended. That
-// gets a warning too.
+// Without a check, a rollout goes on even if the instances that it started have already exited. So a group of several
+// instances gets a warning, unless it sets min_healthy or has the role system.
 func TestSeveralInstancesWithoutACheck(t *testing.T) {
 	tests := []struct {
 		name   string

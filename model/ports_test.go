@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The encoding is the same as the library's for a map.
+// Ports are encoded exactly as the CBOR library encodes a map.
 func TestPortsAreAMapOnDisk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.MapOfN(rapid.String(), rapid.Int(), 0, 9).Draw(t, "ports")

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// A role never implies a lease: while the servers are away nothing ends an instance unless its own group says so.
+// No role implies a lease. While the servers are unreachable, an instance keeps running unless its own group has a
+// lease.
 func TestNoRoleImpliesALease(t *testing.T) {
 	facts := &RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	for _, preset := range rolePresets() {

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRolePresets: each role fills in its row of the table. Each toleration can be given on its own.
+// TestRolePresets: each role gives a group its defaults. Keys that the group sets replace them, and each toleration can
+// be set on its own.
 // proves A4, A5, A6, A7, A8, A9, A10, A11, A12, X15
 func TestRolePresets(t *testing.T) {
 	facts := &RoleCheckSpec{Exec: []string{"/bin/facts"}}

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestSettingsAreRefused checks each bound from both sides.
+// TestSettingsAreRefused: values outside their bounds are refused, and values just within them are not.
 func TestSettingsAreRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -13,7 +13,7 @@ func TestDurationText(t *testing.T) {
 	tests := []struct {
 		text string
 		want Duration
-		back string // what it prints as, if not text
+		back string // the printed form, if it differs from text
 	}{
 		{"0s", 0, ""},
 		{"1ms", 1, ""},
@@ -22,7 +22,7 @@ func TestDurationText(t *testing.T) {
 		{"90m", 90 * Minute, "1h30m"},
 		{"2d", 48 * Hour, "48h"},
 		{"1.5s", 1500, "1s500ms"},
-		{"1.001s", 1001, "1s1ms"}, // not 1000.9999
+		{"1.001s", 1001, "1s1ms"}, // exact, although 1.001 has no exact float
 		{"0.5h", 30 * Minute, "30m"},
 		{"1h1m1s1ms", Hour + Minute + Second + 1, ""},
 		{"forever", Forever, ""},
@@ -66,7 +66,7 @@ func TestDurationRoundTrip(t *testing.T) {
 	})
 }
 
-// A row can hold any number, and printing it must not crash the server.
+// A row can hold any number as a duration, and printing it must not crash the server.
 func TestOddDurationsPrint(t *testing.T) {
 	for d, want := range map[Duration]string{-5 * Second: "-5s", -Forever: "-forever",
 		math.MinInt64: "-forever", Forever - 1: ""} {
@@ -87,7 +87,7 @@ func TestTimeAdds(t *testing.T) {
 		{Never, Second, Never},
 		{Never, -Second, Never},
 		{1000, Forever, Never},
-		{1000, Forever - 1, Never}, // not a time in the past
+		{1000, Forever - 1, Never}, // an overflow, which must not give a time in the past
 		{0, Forever - 1, Never - 1},
 	}
 	for _, tt := range tests {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigWorld is a cluster of the given number of nodes, all of which were heard a moment ago.
+// bigWorld returns a cluster with the given number of nodes, all of which were heard a moment ago.
 func bigWorld(b *testing.B, nodes int) *world {
 	w := newWorld(b)
 	w.quiet = true
@@ -38,8 +38,7 @@ func bigJob(name string, count int) model.JobSpec {
 	}}}
 }
 
-// allReady makes every agent send one report: its assigned instances are ready, and those that should stop have
-// stopped.
+// allReady makes every agent send one report: its new instances are ready, and those that should stop have stopped.
 func (w *world) allReady() {
 	for _, id := range w.nodes {
 		n, _ := w.state.Nodes.Get(id)
@@ -89,14 +88,14 @@ func scales() []scale {
 	}
 }
 
-// wanted reports whether -bench asks for the scale.
+// wanted reports whether to run at this scale. A scale with named runs only if -bench contains its name.
 func (s *scale) wanted() bool {
 	f := flag.Lookup("test.bench")
 	return !s.named || f != nil && strings.Contains(f.Value.String(), s.name)
 }
 
-// settledWorld is a cluster in which every instance is ready. It has one large group; the others have 500 instances
-// each.
+// settledWorld returns a cluster in which every instance is ready. It has one large group; the others have 500
+// instances each.
 func settledWorld(b *testing.B, s *scale) *world {
 	w := bigWorld(b, s.nodes)
 	w.apply("cli:ann", &fsm.JobSubmit{Spec: bigJob("big", s.big)})
@@ -116,7 +115,7 @@ func (w *world) settleQuietly(b *testing.B) {
 	}
 }
 
-// atScales runs a benchmark at each requested scale.
+// atScales runs a benchmark at each wanted scale.
 func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	for _, s := range scales() {
 		if s.wanted() {
@@ -125,8 +124,8 @@ func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	}
 }
 
-// measure runs f as often as the benchmark asks. It also reports the CPU time of this process for each round, which
-// says more than the clock on a shared machine.
+// measure runs f as often as the benchmark asks. It also reports the CPU time of this process per run of f, which says
+// more than the clock on a shared machine.
 func measure(b *testing.B, f func()) {
 	b.ReportAllocs()
 	before := onCPU(b)
@@ -144,8 +143,8 @@ func onCPU(b *testing.B) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// BenchmarkDecide measures one decision after one change. Each case says how many commands must result, so that no
-// benchmark measures a decision that does nothing.
+// BenchmarkDecide measures one decision after one change. Each case says how many groups of commands must result, so
+// that no benchmark measures a decision that does nothing by mistake.
 func BenchmarkDecide(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -214,7 +213,7 @@ func decideCases() []decideCase {
 	}
 }
 
-// fails makes an agent report that an instance's program ended for good.
+// fails makes an agent report that an instance's program failed for good.
 func (w *world) fails(inst *fsm.Instance) {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed,
@@ -289,8 +288,9 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	}
 }
 
-// BenchmarkPlace measures placements with a spread and a constraint: one group of 10,000 instances, and a hundred
-// groups of a hundred. The goals are 50,000 and 20,000 placements a second, including all commands that follow.
+// BenchmarkPlace measures decisions that place instances with a spread and a constraint: one group of 10,000 instances,
+// and a hundred groups of a hundred. The goals are 50,000 and 20,000 placements a second for a whole cluster
+// (docs/performance.md), which has more to do than decide.
 func BenchmarkPlace(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {

@@ -41,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything is findGroups in its simplest form.
+// scanEverything finds the same as findGroups, but it scans all rows.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -79,8 +79,8 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer takes nodes from the fields of a cluster's groups while nodes change. It compares fields that share
-// rankings with fields that score every node at the start. It returns where the two differ, or "".
+// FieldsDiffer takes nodes from the fields of all groups, again and again, while nodes change. It compares fields that
+// share rankings with fields that score every node at the start. It returns the first difference, or "".
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {
@@ -125,7 +125,7 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 }
 
 // SlotsDiffer makes one decision with views that stand for several slots, and one with a view for each slot. It returns
-// where the two differ, or "".
+// the first difference, or "".
 func SlotsDiffer(in Input) string {
 	shared, single := decide(in), newPass(in)
 	for _, step := range passes {
@@ -137,7 +137,8 @@ func SlotsDiffer(in Input) string {
 		}
 	}
 	a, b := shared.plan.finish(in), single.plan.finish(in)
-	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused) // system groups share refusals in both
+	// A refusal of a system group stands for several slots in both plans.
+	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused)
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Sprintf("the plans are\n%+v\nand by slot\n%+v", a, b)
 	}
@@ -157,8 +158,8 @@ func SlotsDiffer(in Input) string {
 	return ""
 }
 
-// Leaving takes count instances of a group, as a scale-down does if all are of equal worth. compared is the number of
-// comparisons of two entries.
+// Leaving returns the count instances of a group that a scale-down would stop first if none of them is worth more than
+// another. compared is how often it compared two entries of its queue.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.spreadQueue(g, held, len(held))
@@ -168,7 +169,7 @@ func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, c
 	return taken, queue.compared
 }
 
-// LeavingPlainly is Leaving in the simplest way: for each instance to take, it looks at all that are left.
+// LeavingPlainly returns what Leaving returns, in the simplest way: for each instance, it looks at all that are left.
 func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.InstanceID) {
 	p, g, left := heldOf(in, id)
 	for range count {
@@ -193,9 +194,9 @@ func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	return p, g, held
 }
 
-// crowdedAt returns how crowded the place of a slot's holder is, given the group's slots. The values are the number of
-// instances that share a value of a spread (once for each value), the number on the same node, and how full that node
-// is.
+// crowdedAt returns how crowded the place of v's holder is; left has the group's slots that count. The values are the
+// number of instances that share a value of a spread (once for each spread), the number on the same node, and how full
+// that node is. With the algorithm binpack, only the first value counts.
 func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	at := p.candidates().view(v.holder.Node)
 	if at == nil {
@@ -223,7 +224,7 @@ func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	return []int64{shared, here, at.held.MemoryBytes * 10 / max(at.size.MemoryBytes, 1)}
 }
 
-// refusedSlots replaces a refusal of "group/JOB/GROUP/FIRST-LAST" by one refusal for each slot.
+// refusedSlots replaces each refusal of "group/JOB/GROUP/FIRST-LAST" with one refusal per slot.
 func refusedSlots(refused []Refusal) []Refusal {
 	var all []Refusal
 	for _, r := range refused {

@@ -16,7 +16,7 @@ const forecastDrains = 200
 // TestForecastComesTrue checks that a forecast of a drain comes true if the drain is started and nothing else changes.
 // An instance that is forecast to move gets a replacement on the named node before it stops. An instance that is
 // forecast to stay stays. An instance that is forecast never to leave is still there when everything is quiet, for the
-// named reason. A drain ends as drained exactly if that is forecast.
+// named reason. The drain ends as drained if and only if the forecast says that it can finish.
 func TestForecastComesTrue(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(forecastDrains) {
@@ -36,8 +36,8 @@ type fate struct {
 	gone    bool         // its stop began
 	surged  bool         // its replacement existed when its stop began
 	target  model.NodeID // where the slot's next instance was placed while the drain went on
-	blocker model.Code   // why it was still there at first
-	last    model.Code   // why it was still there when everything was quiet
+	blocker model.Code   // what it waited for after the first decision
+	last    model.Code   // what it last waited for
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -53,7 +53,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
 	case got != nil && got.Code == model.CodeAlreadyDraining:
-		return // a drain that runs already is forecast as if it began now
+		return // ForecastDrain ignores that another drain runs: its drain begins now
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
 	}
@@ -85,7 +85,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	}
 }
 
-// disagrees returns how the forecast differs from what became of an instance, or "".
+// disagrees returns how the forecast differs from what became of an instance. It returns "" if they agree.
 func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	switch {
 	case f.Action == model.ActionLeave && was.gone:
@@ -110,12 +110,12 @@ func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	return ""
 }
 
-// followDrain makes leader and agents work until nothing happens any more. It returns what became of the instances in
-// the forecast.
+// followDrain makes the leader and the agents work until nothing happens any more. It returns what became of the
+// instances in the forecast.
 func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
 	first := true
-	deadline := w.now.Add(10 * model.Minute) // of all drains with a deadline
+	deadline := w.now.Add(10 * model.Minute) // of the drain d1, if it has one
 	for idle := 0; idle < 6; {
 		index := w.state.Index
 		drain, _ := w.state.Drains.Get("d1")
@@ -144,7 +144,7 @@ func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[mod
 	return fates
 }
 
-// advanceTo lets time pass. It stops at the deadline if that is still to come.
+// advanceTo advances the time by d, but not past a deadline that is still to come.
 func (w *world) advanceTo(deadline model.Time, d model.Duration) {
 	if to := w.now.Add(d); w.now < deadline {
 		w.now = min(to, deadline)
@@ -191,7 +191,8 @@ func drainOn(s fsm.State, node model.NodeID) bool {
 	return running
 }
 
-// randomCluster makes a cluster with a few jobs of all kinds and some trouble. It returns the commands that made it.
+// randomCluster makes a cluster with a few jobs of all kinds and often some trouble. It returns the commands that made
+// it.
 func randomCluster(w *world, r *rand.Rand) []string {
 	var script []string
 	run := func(format string, args ...any) {
@@ -208,7 +209,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		// a forecast can't know how long an instance will be unready
+		// not_ready is none, because a forecast can't know how long an instance will be unready
 		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150))
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
@@ -241,7 +242,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	return script
 }
 
-// upset causes trouble in a cluster before the drain.
+// upset may cause trouble in a cluster before the drain.
 func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	node := fmt.Sprintf("n%d", r.IntN(nodes))
 	switch r.IntN(8) {

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// A forecast includes what happens before a rate allows the next stop. Here the only node with room takes instances
-// again before the drain's deadline. So the instance that fits only there moves, and is not stopped by force.
+// A forecast includes what happens before a rate allows the next stop. Here n3 is the only node with enough room for
+// the instance of api. It takes instances again before the drain's deadline, so the instance moves there and is not
+// stopped by force.
 func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 	for _, rate := range []string{"", " rate=1/2h"} {
 		w := newWorld(t)
@@ -18,7 +19,7 @@ func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 		w.run("settle")
 		w.run("node n2 memory=1000MiB")
 		w.run("node n3 memory=4000MiB")
-		for range 4 { // the node flaps, so it takes no instances for a while
+		for range 4 { // n3 flaps, so it takes no instances for a while
 			w.run("silent 70s n3")
 			w.run("settle")
 			w.run("advance 10s")

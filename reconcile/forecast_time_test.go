@@ -8,8 +8,8 @@ import (
 )
 
 // The forecast of a drain estimates when the last instance will be gone. It includes the waits for rates, the starts of
-// replacements, and the stops; stops at the same time count once. The test then runs the drain with agents that take
-// those times, and checks the drain every second.
+// replacements, and the stops; stops at the same time count once. The test then runs the drain in steps of one second,
+// with agents that take those times.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",
@@ -28,7 +28,7 @@ func TestForecastTellsTheTime(t *testing.T) {
 				w.run("node n1 n2 n3")
 				w.run(run)
 				w.paced(start, func() bool { return w.state.Index > 5 && w.allServe() })
-				w.now = w.now.Add(2 * model.Hour) // all stops have left every window by then
+				w.now = w.now.Add(2 * model.Hour) // by then, no stop is left in the window of any rate
 				forecast, refusal := reconcile.ForecastDrain(w.input(), []string{"n1"}, model.DrainOptions{})
 				if refusal != nil {
 					t.Fatal(refusal)
@@ -60,8 +60,8 @@ func (w *world) allServe() bool {
 	return w.state.Instances.Len() > 0
 }
 
-// paced makes leader and agents work until done returns true. A program is ready the time start after its placement,
-// and stops within a second.
+// paced makes the leader and the agents work until done returns true. A program becomes ready once start has passed
+// since its placement. It stops one second after its stop was decided.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()
 	told := map[model.InstanceID]model.Time{}

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestHealthOfWhatIsHeard checks the health of nodes that are heard. Whatever gossip says, it makes such a node at most
-// degraded (S13). Only the agent's own report makes it unreachable, and it stays so until the agent reports otherwise
-// to this leader.
+// TestHealthOfWhatIsHeard checks the health of nodes that are not silent. Whatever gossip says, it makes such a node at
+// most degraded (S13). Only an agent that gets no answers makes its node unreachable. The node stays unreachable until
+// the leader hears it and knows that the agent gets answers again.
 func TestHealthOfWhatIsHeard(t *testing.T) {
 	dead, suspect, alive, none := fsm.GossipDead, fsm.GossipSuspect, fsm.GossipAlive, fsm.Gossip("")
 	tests := []struct {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// asserting lists the commands that show something or decide. Scenarios are written for their output, even if that is
-// empty.
+// asserting lists the commands that show something or decide. Scenarios are written for the output of these commands,
+// even if it is empty.
 var asserting = []string{
 	"budgets", "changed-since-remembered", "classes", "copies", "decide", "events", "forecast", "lines", "moves", "plan",
 	"settle", "show", "stale", "status", "why",
@@ -142,7 +142,7 @@ func hollowParts(scenario string, lines []string) []hollow {
 }
 
 // kept reports whether a word matters although the output is the same without it. A node that stays empty shows that
-// nothing was placed there. The word cmd=v3 makes another version, and so would its absence.
+// nothing was placed there. A word such as cmd=v3 makes another version, but so does removing the word.
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }
@@ -153,15 +153,15 @@ func asserts(command, printed string) bool {
 		return true
 	}
 	for line := range strings.Lines(printed) {
-		if !strings.HasPrefix(line, "started ") { // that a drain was accepted proves nothing yet
+		if !strings.HasPrefix(line, "started ") { // accepting a drain proves nothing yet
 			return true
 		}
 	}
 	return false
 }
 
-// silence reports whether the first of these lines changes the leader, or lets time pass before a decision that does
-// nothing. Such a line shows that the change makes no difference.
+// silence reports whether the first of lines is a failover, or an advance before a decision that does nothing. Such a
+// line shows that the failover or the wait makes no difference.
 func silence(lines, printed []string) bool {
 	if lines[0] == "failover" {
 		return true
@@ -177,8 +177,8 @@ func silence(lines, printed []string) bool {
 	return true
 }
 
-// sameOutcome reports whether the output is the same if the line at that position is replaced by other, or dropped if
-// other is empty.
+// sameOutcome reports whether the output stays the same if other replaces the line at position at. If other is empty,
+// the line is dropped. If the changed scenario can't be run, the output counts as different.
 func sameOutcome(lines, printed []string, at int, other string) (same bool) {
 	defer func() {
 		if recover() != nil {
@@ -213,7 +213,7 @@ func (r rehearsal) line(line string) string {
 	return r.w.run(line)
 }
 
-// unable stands for a test. It panics where a test would fail.
+// unable takes the place of a *testing.T. It panics where the test would fail.
 type unable struct{}
 
 func (unable) Helper() {}

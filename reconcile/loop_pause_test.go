@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// If the log refuses what the draft accepted, or accepts no entry, the loop waits longer between its tries.
+// If the log refuses what the draft accepted, or accepts no entry, the loop waits longer and longer between its tries.
 func TestLoopBacksOff(t *testing.T) {
 	tests := map[string]func(*rig){
 		"submit fails": func(r *rig) {
@@ -51,7 +51,7 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
-// Writes that make each decision stale delay the loop as long as they last, but no longer.
+// A stream of writes that makes each decision stale delays the loop, but only as long as the writes go on.
 func TestLoopAfterStaleDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -96,8 +96,8 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
-// lopsided places all instances of a job on one node and waits for an hour. The rescheduler would move some of them if
-// there were another node.
+// lopsided places all instances of a job on n1 and waits for an hour. The rescheduler moves some of them once n2 is no
+// longer cordoned.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
 	r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})

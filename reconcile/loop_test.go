@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// rig is the log of one server. It applies entries in the order of their submission, each after the latency.
+// rig gives a loop its states, evidence and log. It applies entries in the order of their submission, each after the
+// latency.
 type rig struct {
 	t       *testing.T
 	machine *fsm.Machine
@@ -22,7 +23,7 @@ type rig struct {
 	latency time.Duration
 	each    time.Duration         // time between two applied entries
 	think   time.Duration         // least time that a decision takes
-	refuse  func(fsm.Entry) error // if not nil: its error is what Submit returns
+	refuse  func(fsm.Entry) error // if not nil, Submit fails with the error that refuse returns
 
 	mu        sync.Mutex
 	index     uint64
@@ -62,7 +63,7 @@ func (r *rig) config() reconcile.Config {
 }
 func (r *rig) group(id model.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
-// start runs a loop until end is called. That is how a loop ends when its server loses leadership.
+// start runs a loop until end is called. end cancels the loop's context, as the loss of leadership does.
 func (r *rig) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
@@ -139,7 +140,7 @@ func (r *rig) apply(e fsm.Entry) ([]fsm.Result, error) {
 	return r.machine.Apply(r.index, 1, data)
 }
 
-// write commits a command from outside the loop.
+// write commits a group of commands that does not come from the loop.
 func (r *rig) write(group ...fsm.Command) {
 	r.t.Helper()
 	results, err := r.apply(fsm.Entry{Actor: "test", Groups: [][]fsm.Command{group}})
@@ -164,7 +165,8 @@ func (r *rig) nodes(names ...model.NodeID) {
 	}
 }
 
-// agents makes every agent report its instances as ready.
+// agents makes every agent report that its new instances are ready, and that its instances that should stop have
+// stopped.
 func (r *rig) agents() {
 	s := r.state()
 	for id, n := range s.Nodes.All() {
@@ -289,8 +291,8 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While the loop's own entries are applied one by one, it makes no new decision, because it counted on them when it
-// sent them. It does react to entries of others in between.
+// While the loop's own entries are applied one by one, the loop does not decide again for each of them, because its
+// decision already included them. It does react to entries of others in between.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

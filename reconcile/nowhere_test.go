@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// fullWorld is a cluster of ten nodes without room, with a job whose groups each want count instances.
+// fullWorld returns a cluster of ten nodes without room, with a job whose groups each want count instances.
 func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -38,8 +38,8 @@ func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *
 	return w
 }
 
-// If all instances of a large group fit nowhere, that is one refusal, and the decision takes no more memory than for a
-// few instances. Each slot still has its reason.
+// If all instances of a large group fit nowhere, that is one refusal, and the decision needs about as much memory as
+// for a few instances. The group still has its reason.
 func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	for name, change := range map[string]func(*model.GroupSpec){
 		"plain":     nil,
@@ -103,7 +103,7 @@ func BenchmarkNowhere(b *testing.B) {
 	})
 }
 
-// fullSystemWorld is a cluster of nodes without room, with a job whose groups want one instance on each node.
+// fullSystemWorld returns a cluster of nodes without room, with a job whose groups want one instance on each node.
 func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -134,7 +134,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	}
 	w := fullSystemWorld(t, nodes, many)
 	each := (allocations(w) - allocations(fullSystemWorld(t, nodes, few))) / (many - few)
-	if each > 2*nodes { // with a need and a refusal for each node it would be 15 a node
+	if each > 2*nodes { // a need and a refusal for each node would cost 15 a node
 		t.Errorf("a group that fits on none of %d nodes costs %.0f allocations", nodes, each)
 	}
 	explained := reconcile.Explain(w.input())
@@ -154,7 +154,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 		t.Errorf("g7 waits for %v", why)
 	}
 
-	// A node that gains room gets its instance. The others keep their reasons.
+	// A new node with room gets its instances.
 	w.run("node n999 memory=1000MiB")
 	plan := reconcile.Decide(w.input())
 	if placed := len(plan.Entries); placed == 0 {

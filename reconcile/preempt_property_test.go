@@ -9,10 +9,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionComesToRest runs jobs of four classes on nodes that are too small for them. All that TestProperties
-// checks holds here too. Each stop that makes room hits a less important instance, or an equally important one where
-// the class is fair. It is in the entry that promises the room. Everything comes to rest, so preemptions don't form a
-// cycle. At rest nothing waits for room, and no pending instance would fit in place of a less important one.
+// TestPreemptionComesToRest runs jobs of four classes on nodes that are too small for them. Everything that
+// TestProperties checks holds here too. Each stop that makes room hits a less important instance, or an equally
+// important one if the class is fair. Each such stop is in the entry that promises the room. Everything comes to rest,
+// so preemptions don't form a cycle. At rest nothing waits for room, and no pending instance would fit in place of a
+// less important one.
 func TestPreemptionComesToRest(t *testing.T) {
 	preempted := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,7 +56,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 }
 
-// classed gives each job of drawLine a class. Two jobs share the class batch.
+// classed adds a class to lines that run certain jobs of drawLine. Two of these jobs share the class batch.
 func classed(line string) string {
 	for job, class := range map[string]string{"web": "batch", "roll": "critical", "mon": "system", "lock": "batch"} {
 		if strings.HasPrefix(line, "run "+job+" ") {

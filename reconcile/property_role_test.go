@@ -15,10 +15,9 @@ import (
 )
 
 // TestRoleProperties checks drains and disabled nodes, whatever members report about themselves and whatever becomes of
-// their hooks. Neither stops a member that its role keeps, unless forced (S6). Neither stops a member whose own gate
-// does not hold in the state to which the stop is applied, unless forced (S6). No stop with a hook begins before the
-// hook's result is known. Every unit held of a budget is given back. Once nothing happens from outside, everything
-// settles.
+// their hooks. Unless forced, neither stops a member that its role keeps, or a member whose own gates do not hold in
+// the state to which the stop is applied (S6). A stop with a hook begins only after the hook's result is known. Once
+// nothing happens from outside, everything settles, and no unit of a budget is held any more.
 func TestRoleProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -30,7 +29,7 @@ func TestRoleProperties(t *testing.T) {
 		}
 		w.run("quietly settle")
 		w.elect()
-		// Rapid favours small numbers, and with those alone little would happen.
+		// Each step is drawn as a seed. Rapid favours small numbers, and if these chose the lines, little would happen.
 		for _, seed := range rapid.SliceOfN(rapid.Uint64(), 60, 60).Draw(rt, "steps") {
 			if seed == 0 {
 				continue
@@ -144,8 +143,7 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	}
 }
 
-// settleRoles lets every group elect a leader. It checks that everything comes to rest, and that no unit of a budget is
-// held.
+// settleRoles checks that everything comes to rest, and that no unit of a budget is held then.
 func (w *world) settleRoles(t rapid.TB) {
 	w.comeToRest(t)
 	for id, g := range w.state.Groups.All() {
@@ -155,8 +153,8 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect makes one ready member of each group with gates the leader. It prefers the first member that is to stay on a
-// node that is to stay. If there is none, it takes the first ready member.
+// elect makes one member the leader in each group with the gate !self.leader. Only ready members on online nodes count.
+// It prefers the first member that is to stay on an active node, then the first that is to stay, then the first of all.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestRolloutProperties scales, runs, promotes, fails and reverts jobs. Meanwhile a machine is dead, another is
-// cordoned or drained, actuation is paused, a hold is on, or the rate of a budget is used up. A version that isn't
-// trusted never gets instances except its canaries, and a version that works never fails. At the end each group has the
-// count that users last asked for.
+// TestRolloutProperties runs, scales, promotes and fails jobs at random. Meanwhile a machine is dead, another is
+// cordoned or drained, actuation is paused, a hold is on, or the rate of a budget is used up. A version that has failed
+// gets no new instances, and a version that is not promoted gets no more than its canaries. A version that works fails
+// only if a user fails it. At the end each group has the count that users last asked for, all of the newest version.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -33,7 +33,7 @@ func TestRolloutProperties(t *testing.T) {
 	})
 }
 
-// rollouts is a world with three groups: one of three instances, one with an instance on every node, and one with local
+// rollouts is a world with three groups: one that is scaled, one with an instance on every node, and one with local
 // volumes. Programs named bad fail immediately.
 type rollouts struct {
 	*world
@@ -167,8 +167,8 @@ func (r *rollouts) badVersion(group model.GroupID, version uint64) bool {
 	return ok && strings.Contains(spec.Exec.Command, "bad")
 }
 
-// decideTrusted makes a decision. It checks that no untrusted version spreads, and that no deployment of a working
-// version fails.
+// decideTrusted makes a decision. It checks that no failed or unpromoted version spreads, and that no deployment of a
+// working version fails.
 func (r *rollouts) decideTrusted() {
 	before := r.state
 	r.decide()
@@ -208,7 +208,7 @@ func (r *rollouts) decideTrusted() {
 	}
 }
 
-// slotsOf returns the number of slots with an instance of a version.
+// slotsOf returns the number of slots with a wanted instance of a version.
 func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	slots := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -219,7 +219,8 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	return len(slots)
 }
 
-// inTheEnd lets all machines return, promotes canaries and runs a working version.
+// inTheEnd checks web's count, ends all trouble and runs a working version of each job. All instances of that version
+// must become ready.
 func (r *rollouts) inTheEnd() {
 	r.settleAll()
 	if web, _ := r.state.Groups.Get("web/main"); web.Count != r.count {

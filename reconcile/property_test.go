@@ -17,8 +17,7 @@ import (
 // TestProperties checks decisions, whatever people, agents and the network do. The log never refuses a plan on the
 // state that it was made for. A decision that is made twice is the same. No voluntary stop takes a group below its
 // budget. Every invariant of fsm.Check holds after every entry. Once nothing happens from outside, everything settles:
-// drains end, and no time that passes leads to another decision. Every group for which there is room has all of its
-// instances.
+// drains end, and no time that passes leads to another decision. A group that lacks instances then has a reason.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -119,7 +118,7 @@ func lastDrain(w *world) string {
 	return string(id)
 }
 
-// jobLine returns the line that runs a job. Variants change limits and versions.
+// jobLine returns the line that runs a job. variant selects its limits and the way its versions are rolled out.
 func jobLine(job string, count, cmd, variant int) string {
 	more := [...]string{"", "order=stop_first", "min_ready=50% budget=both", "rate=1/10s max_down=3"}[variant]
 	switch job {
@@ -142,7 +141,8 @@ func jobLine(job string, count, cmd, variant int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// decideChecked is decide. It also checks that the decision can be repeated, and that its stops respect the budgets.
+// decideChecked does what decide does. It also checks that the decision is the same with a cache, with a scan of all
+// rows and with a view for each slot, and that its stops respect the budgets and the last copies.
 func (w *world) decideChecked(t rapid.TB) {
 	one := reconcile.Decide(w.input())
 	for _, seen := range []*reconcile.Cache{&w.seen, &w.followed} {
@@ -205,7 +205,7 @@ func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	return false
 }
 
-// comeToRest lets all nodes return, actuation resume and time pass. It checks that everything ends.
+// comeToRest lets all nodes return, actuation resume and time pass. It checks that the cluster settles.
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
@@ -239,7 +239,7 @@ func (w *world) comeToRest(t rapid.TB) {
 	t.Fatalf("%s: it does not come to rest", w.at)
 }
 
-// heal makes all unready instances ready again.
+// heal makes all unready instances ready again and all members in sync, and lets groups elect a leader.
 func (w *world) heal() {
 	for _, inst := range w.state.Instances.All() {
 		if inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedUnready {
@@ -281,7 +281,7 @@ func (w *world) atRest(t rapid.TB) {
 			job, _ := id.Split()
 			j, _ := w.state.Jobs.Get(job)
 			d, ok := w.state.Deployments.Get(j.Deployment)
-			if !ok || d.Status.Ended() { // its canaries wait to be promoted
+			if !ok || d.Status.Ended() { // a running deployment may have canaries that wait to be promoted
 				t.Fatalf("%s: %s has %d running, %d are wanted:\n%s", w.at, id, g.Running, g.Count, w.run("show instances"))
 			}
 		}

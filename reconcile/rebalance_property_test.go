@@ -15,8 +15,8 @@ import (
 const randomClusters = 1000
 
 // TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances of groups at rest, to
-// nodes that are eligible and not avoided. It begins no more moves in a cycle than it may. No placement of all
-// instances comes twice. At the end it stops; after that it neither acts nor wakes, whatever time passes.
+// nodes that are eligible and not avoided. It begins no more moves in a cycle than it may. No arrangement of all
+// instances occurs twice. At the end it stops; after that it neither acts nor wakes, whatever time passes.
 // proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0
@@ -68,7 +68,8 @@ func settleRandom(t *testing.T, seed uint64) int {
 	return 0
 }
 
-// lopsided runs a few jobs while nodes come and go, so that the load becomes uneven.
+// lopsided runs a few jobs while some nodes are cordoned, so that the load is uneven once these nodes take instances
+// again.
 func lopsided(w *world, r *rand.Rand) {
 	nodes := 3 + r.IntN(5)
 	for i := range nodes {
@@ -105,7 +106,7 @@ func lopsided(w *world, r *rand.Rand) {
 	w.run("settle")
 }
 
-// decideMoves makes a decision, checks its moves, and commits it.
+// decideMoves makes a decision, checks its moves, and commits it. It returns the number of moves.
 func (w *world) decideMoves(t *testing.T) int {
 	plan := reconcile.Decide(w.input())
 	before := w.state

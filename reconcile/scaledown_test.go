@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// spreadWorld is a cluster in which the instances of web/main are placed. Nodes have the labels zone and system.
+// spreadWorld returns a cluster in which the instances of web/main are placed. All nodes have the label system, and
+// most have the label zone.
 func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int, spreads []string) *world {
 	w := newWorld(t)
 	w.quiet = true

@@ -18,8 +18,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the scenarios print into their files")
 
 // TestScenarios runs every scenario in testdata. A scenario is a list of steps separated by empty lines. A step is some
-// lines of commands, then "----", then their output. After every entry fsm.Check and fsm.CheckStep must find nothing.
-// The commands are listed in world_test.go.
+// lines of commands and, if they print anything, "----" and their output. After every entry fsm.Check and fsm.CheckStep
+// must find nothing. The commands are listed in world_test.go.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -64,8 +64,8 @@ func runScenario(t *testing.T, file string) {
 	}
 }
 
-// world is a cluster that commands in words control. It has a state, the leader's evidence, and agents that carry out
-// assignments.
+// world is a simulated cluster that text commands control. It has a state, the leader's evidence, and agents that carry
+// out assignments.
 type world struct {
 	t     fatal
 	at    string // the line being run
@@ -81,11 +81,11 @@ type world struct {
 	ids    map[string]model.InstanceID
 	nodes  []model.NodeID
 	specs  map[model.JobName]model.JobSpec
-	quiet  bool // entries are not checked
+	quiet  bool // entries are not checked, and instances get no names
 
 	unchecked bool // like quiet, but instances have names
 
-	freshMoves bool // the rescheduler has begun a move since targets were last checked
+	freshMoves bool // the rescheduler has begun a move since the test last recorded where all instances are
 	slow       bool // members that become ready don't report that they are in sync
 	term       uint64
 	hooks      map[model.InstanceID]hookOutcome
@@ -94,14 +94,15 @@ type world struct {
 	remembered fsm.State
 }
 
-// agentSim is an agent with its instances. They survive an outage of its node.
+// agentSim is an agent with its instances. The instances keep running during an outage of the node, unless the node
+// reboots.
 type agentSim struct {
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus
 	order   []model.InstanceID
 }
 
-// fatal is the part of a test, or of a property's test, that a world needs.
+// fatal is the part of *testing.T or *rapid.T that a world needs.
 type fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -170,7 +171,7 @@ func (w *world) name(inst *fsm.Instance) {
 	}
 }
 
-// words replaces ids by names.
+// words replaces ids of instances with their names.
 func (w *world) words(text string) string {
 	for id, name := range w.names {
 		text = strings.ReplaceAll(text, string(id), name)

@@ -106,8 +106,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	return r
 }
 
-// The stop of a member of a group with gates names every node of the group. So a drain of many nodes makes plans of
-// megabytes, which are cut into entries that the log accepts.
+// The command that stops a member of a group with gates names every node of the group. So a drain of many nodes makes
+// plans of megabytes, which are cut into entries that the log accepts.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestWhyAlwaysAnswers asks every object why it is as it is, whatever has happened. Each reason has words and a code
+// TestWhyAlwaysAnswers asks for the reasons of every object, whatever has happened. Each reason has words and a code
 // that docs/model.md lists under "Codes". An instance that must leave or is still missing is never "as it should be",
 // and neither is a group that lacks instances (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
@@ -44,7 +44,7 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 
 const asItShouldBe = "nothing: it is as it should be"
 
-// askWhy asks every object why it is as it is.
+// askWhy asks for the reasons of every object, and counts their codes in asked.
 func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	explained := reconcile.Explain(w.input())
 	settled := len(reconcile.Decide(w.input()).Entries) == 0
@@ -84,7 +84,7 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 }
 
-// answer asks one object. It checks that each reason has words and a known code.
+// answer returns the reasons of one object. It checks that each reason has words and a known code.
 func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) model.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {

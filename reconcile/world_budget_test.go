@@ -27,7 +27,7 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 		},
 		// budgets: every shared budget with its numbers
 		"budgets": (*world).cmdBudgets,
-		// lines web/http: how each of its budgets stands now
+		// lines web/http: how each budget of the group stands now
 		"lines": func(w *world, a []string) string {
 			var out strings.Builder
 			for _, l := range w.state.BudgetLines(model.GroupID(a[0])) {

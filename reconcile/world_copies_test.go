@@ -30,7 +30,8 @@ func drawMember(rt *rapid.T, w *world) string {
 	return "sync " + rapid.SampledFrom([]string{"on", "off"}).Draw(rt, "slow")
 }
 
-// someMember draws a member that runs on a node that is heard.
+// someMember draws a member that has started and is to stay, on a node that is not offline. It returns "" if there is
+// none.
 func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
@@ -59,15 +60,15 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	return good
 }
 
-// lastCopiesHold checks that no decision stopped the last good copy of a group. It may if a policy or force allows
-// that, or if the group is not wanted any more.
+// lastCopiesHold checks that no decision stopped the last good copy of a group. A decision may do so if a running drain
+// has the policy always-allow, if the group is not wanted any more, or if the decision changed the health of a node.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
 		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
-	for _, d := range before.Drains.All() { // drains that this decision ended
+	for _, d := range before.Drains.All() { // also drains that this decision ended
 		if p := before.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
@@ -92,7 +93,7 @@ func degraded(before, after fsm.State) bool {
 	return false
 }
 
-// syncAll makes every member report that it is in sync.
+// syncAll makes every ready member report that it is in sync.
 func (w *world) syncAll() {
 	for _, inst := range w.state.Instances.All() {
 		n, _ := w.state.Nodes.Get(inst.Node)

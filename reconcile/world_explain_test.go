@@ -145,7 +145,7 @@ func (w *world) cmdPlan(args []string) string {
 	return out
 }
 
-// cmdEvents prints the events since its last use: those of the given types, or all.
+// cmdEvents prints the events since its last use. If types are given, it prints only events of these types.
 func (w *world) cmdEvents(args []string) string {
 	var out strings.Builder
 	for key, e := range w.state.Events.From(w.events) {

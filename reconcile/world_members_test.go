@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// cmdSync: sync off | sync on | sync web-db-0a ...
+// cmdSync makes members report that they are in sync: sync web-db-0a ... After "sync off", members that become ready no
+// longer report that by themselves; after "sync on" they do.
 func (w *world) cmdSync(args []string) string {
 	for _, arg := range args {
 		switch arg {
@@ -21,7 +22,7 @@ func (w *world) cmdSync(args []string) string {
 	return ""
 }
 
-// say1 reports what a member's role check says about its copy.
+// say1 makes a member report whether its copy is in sync.
 func (w *world) say1(name, inSync string) {
 	inst, ok := w.state.Instances.Get(w.id(name))
 	if !ok {
@@ -34,7 +35,8 @@ func (w *world) say1(name, inSync string) {
 	w.status(inst, inst.Status.Observed, "")
 }
 
-// ready reports that an instance is ready. A member is also reported as in sync, unless the world is slow.
+// ready reports that an instance is ready. If the instance is a member, it also reports that it is in sync, unless
+// w.slow is set.
 func (w *world) ready(inst *fsm.Instance) {
 	if _, member := w.state.MemberOf(inst); member && !w.slow {
 		a := w.agents[inst.Node]
@@ -45,7 +47,7 @@ func (w *world) ready(inst *fsm.Instance) {
 	w.status(inst, model.ObservedReady, "")
 }
 
-// cmdCopies prints the rows of copies, and the nodes from which a policy evicts members.
+// cmdCopies prints the rows of replicated volumes, and the nodes from which a policy evicts members.
 func (w *world) cmdCopies([]string) string {
 	var out strings.Builder
 	for id, v := range w.state.Volumes.All() {

@@ -21,7 +21,7 @@ func (w *world) movesText(moves []fsm.Move) string {
 	return w.words(out.String())
 }
 
-// cmdRebalance is an operator's request to rebalance. The moves that begin are committed immediately.
+// cmdRebalance rebalances on an operator's request. It commits the moves that can begin at once, and prints all moves.
 func (w *world) cmdRebalance([]string) string {
 	moves, begin := reconcile.Moves(w.input())
 	for _, group := range begin {

@@ -45,21 +45,21 @@ func roleVocabulary() map[string]func(*world, []string) string {
 			w.live[n.ID] = l
 			return ""
 		},
-		// older n1: no heartbeat has announced the facts of the last report to this leader
+		// older n1: this leader has heard no heartbeat that announced the facts of the last report
 		"older": func(w *world, a []string) string {
 			l := w.live[model.NodeID(a[0])]
 			l.FactsGen = 0
 			w.live[model.NodeID(a[0])] = l
 			return ""
 		},
-		// bypass db-main-0a: an operator stops it despite budgets and hooks
+		// bypass db-main-0a: an operator stops the instance despite budgets and hooks
 		"bypass": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
 	}
 }
 
-// roleKey sets a key of a group that concerns its role; false if the key does not.
+// roleKey sets a key of a group that concerns its role. It returns false for all other keys.
 func (w *world) roleKey(g *model.GroupSpec, key, value string) bool {
 	gates := func() []string { return strings.Split(strings.ReplaceAll(value, "~", " "), ",") }
 	switch key {
@@ -111,8 +111,8 @@ func facts(words []string) map[string]string {
 	return all
 }
 
-// speak reports new facts of an instance, or the result of its preparation. New facts raise the facts generation of its
-// node.
+// speak reports new facts of an instance and, unless result is nil, the result of its preparation. The report raises
+// the facts generation of its node.
 func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model.HookResult) string {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	a := w.agents[inst.Node]
@@ -131,7 +131,8 @@ func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model
 	return w.must(w.apply("agent:"+model.Actor(n.ID), report))
 }
 
-// prepare does what an agent does for a preparation: it runs the hook, then checks the instance's own gates.
+// prepare does what an agent does for a preparation: it runs the hook, then checks the instance's own gates. It returns
+// false if there is nothing to report.
 func (w *world) prepare(inst *fsm.Instance) bool {
 	seq := inst.Preparation()
 	o := w.hooks[inst.ID]

@@ -20,7 +20,7 @@ func (w *world) parseJob(args []string) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(args[0])}
 	for _, text := range strings.Split(strings.Join(args[1:], " "), ";") {
 		words := strings.Fields(text)
-		// with the overhead that makes 100 MiB
+		// With the overhead, an instance needs 100 MiB.
 		g := model.GroupSpec{Name: words[0], Count: 1, Exec: model.ExecSpec{Command: "/bin/app"},
 			Resources: model.Resources{MemoryBytes: 36 << 20}}
 		for _, word := range words[1:] {
@@ -49,7 +49,7 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 		g.Exec.Args = []string{value}
 	case "service":
 		g.Services = append(g.Services, model.ServiceSpec{Name: a, Port: b})
-	case "expose": // exposes the service before it: expose=8080
+	case "expose": // expose=8080 exposes the service named before it
 		g.Services[len(g.Services)-1].Expose = number(value)
 	case "port":
 		p := model.PortSpec{Name: a}
@@ -142,7 +142,7 @@ func (w *world) budgetKey(g *model.GroupSpec, key, value string) {
 	}
 }
 
-// cmdShow prints rows: show instances [n1], addresses, nodes, drains, deployments, groups, hold.
+// cmdShow prints rows of one kind, such as show nodes or show instances n1.
 func (w *world) cmdShow(args []string) string {
 	var out strings.Builder
 	switch args[0] {
@@ -241,7 +241,7 @@ func (w *world) instanceLine(inst *fsm.Instance) string {
 	return line + "\n"
 }
 
-// showAddresses prints the node and ports of every instance that may still run.
+// showAddresses prints the node and the ports of every instance that is not terminal.
 func (w *world) showAddresses() string {
 	var lines []string
 	for id, inst := range w.state.Instances.All() {

@@ -84,7 +84,8 @@ func (w *world) tell(node model.NodeID, r model.TransferReport) string {
 		&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
 }
 
-// moveVolumes makes each reachable agent take one step of its part in every transfer, and report it.
+// moveVolumes makes each reachable agent take one step of its part in every transfer, and report it. If nodes is not
+// empty, only agents of these nodes do so.
 func (w *world) moveVolumes(nodes []string) bool {
 	changed := false
 	can := func(id model.NodeID) bool {
@@ -116,7 +117,7 @@ func (w *world) moveVolumes(nodes []string) bool {
 	return changed
 }
 
-// showVolumes prints the rows for show volumes, show transfers and show backups.
+// showVolumes prints the rows for show volumes, show transfers and show backups. It returns false for anything else.
 func (w *world) showVolumes(what string) (string, bool) {
 	var out strings.Builder
 	switch what {

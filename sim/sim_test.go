@@ -50,7 +50,7 @@ func corpus(t *testing.T) []job {
 	return jobs
 }
 
-// runAll runs histories on all cores and reports the failures. It shrinks the first few.
+// runAll runs histories on several cores and reports the failures. It shrinks the first three.
 func runAll(t *testing.T, jobs []job, cores int) *Total {
 	t.Helper()
 	var mu sync.Mutex
@@ -131,7 +131,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestSeed runs the history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and describes it.
+// TestSeed runs the history that OUTSPAN_SEED and OUTSPAN_SCENARIO name. If the history fails, it is shrunk and
+// described.
 func TestSeed(t *testing.T) {
 	text := os.Getenv("OUTSPAN_SEED")
 	if text == "" {
@@ -149,7 +150,7 @@ func TestSeed(t *testing.T) {
 	t.Logf("scenario %s, %d steps, hash %x", r.Scenario, r.Counts[CountSteps], r.Hash)
 }
 
-// TestMany runs OUTSPAN_SEEDS fresh seeds, beginning with OUTSPAN_SEED if that is set.
+// TestMany runs the corpus and OUTSPAN_SEEDS fresh seeds, beginning with OUTSPAN_SEED if that is set.
 func TestMany(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("OUTSPAN_SEEDS"))
 	if err != nil {

@@ -13,7 +13,7 @@ func TestBodies(t *testing.T) {
 	busy := &model.Error{Code: model.CodeBusy}
 	for _, step := range []struct {
 		who  Identity
-		n    int64 // negative: give back
+		n    int64 // bytes to take; if negative, to give back
 		want error
 	}{
 		{agent("a"), 60, nil},
@@ -25,7 +25,7 @@ func TestBodies(t *testing.T) {
 		{Identity{Role: RoleServer, Name: "s1"}, 50, nil},
 		{Identity{Role: RoleServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // only the sum bounds a server, which forwards for many
+		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // for a server, only the limit of all callers counts
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)

@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has ended, so it also
-// shows that no goroutine is left.
+// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has ended, so the test
+// also shows that no goroutine is left.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -42,7 +42,7 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// pollInTime: a long poll over HTTP/2 lasts its minute.
+// pollInTime checks that a long poll over HTTP/2 lasts its minute.
 func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
 	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	began := time.Now()
@@ -55,7 +55,7 @@ func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
 	}
 }
 
-// stopInTime: the rude poll gets the default five seconds, and no more.
+// stopInTime checks that a server which stops gives a rude poll the default five seconds, and no more.
 func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *station, p *poller) {
 	for len(p.entered) > 0 {
 		<-p.entered
@@ -74,8 +74,8 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 }
 
 // A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs. The
-// other end notices that within five seconds, even a long poll that expects no answer for a minute. Otherwise the agent
-// would get no news for so long.
+// other end notices that within five seconds, even during a long poll that expects no answer for a minute. Otherwise
+// the agent would get no news for that minute.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -101,7 +101,7 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// muffled is a connection that carries nothing any more once it is silent.
+// muffled is a connection that carries no data once silent is true.
 type muffled struct {
 	net.Conn
 	silent *atomic.Bool
@@ -123,8 +123,8 @@ func (m *muffled) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestSlowHandshake: a peer that sends its hello byte by byte is closed after exactly the default two seconds. So is
-// one that never sends anything.
+// TestSlowHandshake: the connection of a peer that sends its hello byte by byte is closed after exactly the default two
+// seconds. So is that of a peer that sends one byte and then nothing.
 func TestSlowHandshake(t *testing.T) {
 	hello := clientHello(t)
 	for name, pause := range map[string]time.Duration{"drip": 50 * time.Millisecond, "silent": time.Hour} {
@@ -170,7 +170,7 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 	}
 }
 
-// TestNobodyServes: an authenticated connection that nobody takes is closed after another two seconds.
+// TestNobodyServes: an authenticated connection that nobody accepts is closed after two seconds.
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A reload that removes a CA ends the connections that this process opened to peers with certificates of that CA, of
-// each protocol. A reload that removes none ends none.
+// A reload that removes a CA closes the connections that this process opened to peers with certificates of that CA, for
+// each protocol. A reload that removes no CA closes none of them.
 func TestReloadEndsDialledConnections(t *testing.T) {
 	oldDir, old := certFiles(t, "c1", transport.CertRequest{Role: transport.RoleServer, Name: "s1"})
 	newDir, mine := certFiles(t, "c1", transport.CertRequest{Role: transport.RoleServer, Name: "s2"})

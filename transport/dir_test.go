@@ -18,7 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestOpenDirHelper is a process of TestOpenDirAtOnce: it waits for the start signal and prints what it got.
+// TestOpenDirHelper is a process of TestOpenDirAtOnce: it waits for the start signal and prints the CA and the key that
+// it got.
 func TestOpenDirHelper(t *testing.T) {
 	dir := os.Getenv("TEST_TLS_DIR")
 	if dir == "" {
@@ -35,7 +36,7 @@ func TestOpenDirHelper(t *testing.T) {
 	fmt.Printf("%x %s\n", ca.PEM(), key.Encode())
 }
 
-// TestOpenDirAtOnce: seven processes start in an empty place at the same moment and agree.
+// TestOpenDirAtOnce: seven processes open the same missing directory at the same moment, and get the same CA and key.
 func TestOpenDirAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "tls")
 	const n = 7

@@ -125,14 +125,14 @@ func TestIssueRefusals(t *testing.T) {
 	if got := modes(t, dir); len(got) != 2 {
 		t.Errorf("refusals left files: %v", got)
 	}
-	// Without a ttl the certificate ends with its CA.
+	// Without a ttl, the certificate expires no later than its CA.
 	f := must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s1"}, false))(t)
 	if left := time.Until(must(tls.LoadX509KeyPair(f.Cert, f.Key))(t).Leaf.NotAfter); left > 48*time.Hour {
 		t.Errorf("the certificate lasts %s, its CA 48h", left)
 	}
 }
 
-// TestLoadRefusals: each error names the file and the next step.
+// TestLoadRefusals: each error names the file or setting that is wrong.
 func TestLoadRefusals(t *testing.T) {
 	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
 	dir, good := certFiles(t, "c1", req)
@@ -193,7 +193,8 @@ func TestLoadRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignCA: certificates from another tool work if they carry one identity; none or two is refused.
+// TestForeignCA: certificates from another tool work if they carry one identity. Certificates with none or two are
+// refused.
 func TestForeignCA(t *testing.T) {
 	tests := map[string]struct {
 		uris []string
@@ -220,7 +221,7 @@ func TestForeignCA(t *testing.T) {
 	}
 }
 
-// foreign makes a CA and a certificate with these URIs, using only the standard library.
+// foreign makes a CA and a certificate with the given URIs, using only the standard library.
 func foreign(t *testing.T, uris []string) transport.CredentialsConfig {
 	t.Helper()
 	dir := t.TempDir()

@@ -110,7 +110,8 @@ func start(t testing.TB, creds *transport.Credentials, cfg stationConfig) *stati
 	return s
 }
 
-// background starts run. The returned function ends it and returns its error, and may be called again.
+// background starts run. The returned function cancels run's context, waits for run and returns its error. It may be
+// called again.
 func background(run func(context.Context) error) func() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -157,7 +158,7 @@ func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	return string(b), err
 }
 
-// echoRaft sends back what each accepted raft connection sends. It ends when the stream is closed.
+// echoRaft sends back what each accepted raft connection sends, until the test ends.
 func echoRaft(t testing.TB, s *station) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -178,7 +179,7 @@ func echoRaft(t testing.TB, s *station) {
 	})
 }
 
-// ping sends a line over a raft connection and expects it back.
+// ping sends a word over a raft connection and expects it back.
 func ping(c net.Conn) error {
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.WriteString(c, "ping"); err != nil {
@@ -222,7 +223,7 @@ func copyFile(t testing.TB, from, to string) {
 	writeAll(t, map[string][]byte{to: readAll(t, from)})
 }
 
-// mustAuthority opens the CA of a directory that CreateCA made.
+// mustAuthority opens the CA of a directory that CreateCA made for the cluster c1.
 func mustAuthority(t testing.TB, dir string) *transport.Authority {
 	t.Helper()
 	ca, _, err := transport.OpenDir(dir, "c1")

@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poller is a handler that waits: politely until the server stops, or rudely until it is cut off.
+// poller is a handler that waits for a minute. If the server stops earlier, it answers at once, except for a request of
+// /rude.
 type poller struct{ entered chan struct{} }
 
 func newPoller() *poller { return &poller{entered: make(chan struct{}, 16)} }
@@ -30,7 +31,7 @@ func (p *poller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-stopping:
 		fmt.Fprint(w, r.Proto, " stopping")
 	case <-r.Context().Done():
-		panic(http.ErrAbortHandler) // else an empty answer may arrive before the end of the connection
+		panic(http.ErrAbortHandler) // otherwise an empty answer may arrive before the end of the connection
 	case <-time.After(60 * time.Second):
 		fmt.Fprint(w, r.Proto, " waited")
 	}
@@ -50,7 +51,7 @@ func getLater(ctx context.Context, c *http.Client, url string) <-chan answer {
 	return ch
 }
 
-// TestShutdown: over both protocols a long poll that listens to Stopping is answered, one that doesn't is cut off
+// TestShutdown: over both protocols a long poll that listens to Stopping is answered, and one that doesn't is cut off
 // in time.
 func TestShutdown(t *testing.T) {
 	ca := authority(t, "c1")
@@ -113,7 +114,7 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 	return c
 }
 
-// TestDeafHandler: a handler that ignores everything doesn't delay the end of the process.
+// TestDeafHandler: a handler that ignores everything doesn't keep the server from stopping.
 func TestDeafHandler(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -154,13 +155,13 @@ func TestHeaderLimit(t *testing.T) {
 		resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("32 KiB of header over HTTP/1.1: %v %v", resp, err)
 	}
-	// An HTTP/2 client knows the limit and does not even send it.
+	// An HTTP/2 client knows the limit and does not even send such a header.
 	if resp, err := ask(client(t, d), 32<<10); err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("32 KiB of header over HTTP/2: status %d", resp.StatusCode)
 	}
 }
 
-// TestStoppedEarly: a listener that ends early causes an error.
+// TestStoppedEarly: Run returns an error if its listener is closed.
 func TestStoppedEarly(t *testing.T) {
 	s := transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

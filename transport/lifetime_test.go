@@ -16,7 +16,7 @@ func TestNearEnd(t *testing.T) {
 		{365 * day, 13 * day, true},
 		{365 * day, -time.Hour, true},
 		{2 * day, 28 * day, false},
-		{time.Hour, 23 * time.Hour, false}, // of a short life a third is left
+		{time.Hour, 23 * time.Hour, false}, // more than a third of a short life is left
 		{23 * time.Hour, time.Hour, true},
 	} {
 		life := Lifetime{From: now.Add(-tt.age), Until: now.Add(tt.left)}

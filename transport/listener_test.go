@@ -68,14 +68,15 @@ func idle(ctx context.Context, addr string) {
 		c.Read(make([]byte, 1))
 		stop()
 		c.Close()
-		select { // in a tight loop it would only measure the number of cores
+		select { // without a pause, the test would only measure the number of cores
 		case <-time.After(500 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// TestBudgetsAreApart: if one kind is full, only that kind is refused. A closed connection frees its place.
+// TestBudgetsAreApart: if the limit of one kind of connections is reached, only that kind is refused. A closed
+// connection frees its place.
 func TestBudgetsAreApart(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")
@@ -207,7 +208,7 @@ func TestPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestStop: Run ends with everything closed, a half-done handshake included, and the port free.
+// TestStop: before Run returns, it closes all connections, even those in a handshake, and frees the port.
 func TestStop(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, transport.RoleServer, "s1")

@@ -16,14 +16,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// layer is the adapter that a user of hashicorp/raft writes.
+// layer makes a RaftStream the stream layer of hashicorp/raft.
 type layer struct{ *transport.RaftStream }
 
 func (l layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	return l.DialRaft(string(addr), timeout)
 }
 
-// TestRaftTransport runs raft's own transport over the port, an RPC and a snapshot, and ends it without a trace.
+// TestRaftTransport runs raft's own transport over the port, with an RPC and a snapshot. Closing it leaves nothing
+// behind.
 func TestRaftTransport(t *testing.T) {
 	ca := authority(t, "c1")
 	node := func(name string) (*station, *raft.NetworkTransport) {
@@ -86,7 +87,7 @@ func TestRaftTransport(t *testing.T) {
 	if _, err := a.raft.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed stream accepts: %v", err)
 	}
-	// goleak, at the end of all tests, finds a reader that was left behind.
+	// goleak, at the end of all tests, finds a goroutine that was left behind.
 }
 
 type zeros struct{}

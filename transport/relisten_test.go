@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A patient listener opens its port once another process releases it, and reports both.
+// A patient listener opens its port once another process releases it. It reports each failed try, and the success.
 func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	}
 }
 
-// A patient listener that is closed while it waits gives up.
+// A patient listener that is closed while it waits gives up. It does not wait for an address of another machine.
 func TestPatientListenerIsClosed(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

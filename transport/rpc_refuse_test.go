@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A refusal reaches the agent with all its parts; an internal error does not.
+// A refusal reaches the agent with all its parts. The text of an internal error does not.
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,

@@ -47,7 +47,7 @@ func agentClientOf(t testing.TB, ca *transport.Authority, name string, addresses
 	return c
 }
 
-// answerReport answers a report with its epoch as the index. The epoch decides what else happens.
+// answerReport answers a report with its epoch as the index.
 func answerReport(question []byte) ([]byte, error) {
 	var q transport.ReportRequest
 	if err := transport.DecodeCBOR(question, &q); err != nil {
@@ -115,7 +115,7 @@ func TestLargeAnswer(t *testing.T) {
 	wg.Wait()
 }
 
-// A caller that no longer waits ends the call at the server too; so does the end of its connection.
+// If a caller no longer waits, or its connection is closed, its call ends at the server too.
 func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
@@ -147,7 +147,7 @@ func TestAgentHangsUp(t *testing.T) {
 	<-left
 }
 
-// A server that stops answers what it can, and its agents go on with another one.
+// When a server stops, it answers the calls that it can, and its agents then use another server.
 func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
@@ -175,7 +175,7 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	}
 }
 
-// A server cuts off an agent's call that gets no answer in time.
+// When a server stops, it cuts off an agent's call that gets no answer in time.
 func TestRudeAgentCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -211,8 +211,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// An agent leaves a silent server within five seconds. A server that only has no news keeps its connection for an hour.
-// An idle connection is closed.
+// An agent gives up on a silent server within a few seconds. The connection to a server that only has no news stays
+// open, here for an hour. An idle connection is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -300,7 +300,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 	})
 }
 
-// slow takes in 16 KiB a second.
+// slow is a connection that reads 16 KiB a second.
 type slow struct{ net.Conn }
 
 func (s *slow) Read(b []byte) (int, error) {
@@ -362,7 +362,7 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 	return head[8], body, err
 }
 
-// Nonsense ends its own connection and no other. Too many calls are refused.
+// An invalid frame ends its own connection and no other. Too many calls are refused.
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,

@@ -45,8 +45,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// rawDial connects with its own config, as a hostile program would, and reads one byte. With TLS 1.3 a refusal of the
-// client's certificate comes only after the client's handshake.
+// rawDial connects with cfg, as a hostile program would, and reads one byte. With TLS 1.3 a refusal of the client's
+// certificate arrives only after the client's handshake.
 func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	t.Helper()
 	raw := must(net.DialTimeout("tcp", addr, 5*time.Second))(t)
@@ -60,7 +60,7 @@ func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	return reach.Explain(addr, err)
 }
 
-// TestServerRefuses: the handshake fails in the server, whatever the client believes.
+// TestServerRefuses: the server ends the handshake, whatever the client accepts.
 func TestServerRefuses(t *testing.T) {
 	ca := authority(t, "c1")
 	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
@@ -97,7 +97,7 @@ func TestServerRefuses(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := s.Stats()
-			// The roots are not checked: the point is what the server does.
+			// The client does not check the server's certificate, because the test is about the server.
 			err := rawDial(t, s.addr,
 				&tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
 			code := model.CodeCertificateRefused
@@ -113,8 +113,8 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherClusterSameCA: one CA may be trusted by two clusters; the name in the certificate keeps them apart, in
-// both directions.
+// TestOtherClusterSameCA: two clusters may trust the same CAs. The cluster's name in the certificate keeps them apart,
+// in both directions.
 func TestOtherClusterSameCA(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c2")
 	both := append(one.PEM(), two.PEM()...)
@@ -156,7 +156,7 @@ func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role 
 	return must(transport.LoadCredentials(cfg))(t)
 }
 
-// TestClientRefuses: the client's errors for a wrong server.
+// TestClientRefuses: the client refuses each wrong server with an error that says what is wrong.
 func TestClientRefuses(t *testing.T) {
 	ca := authority(t, "c1")
 	me := transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1")}
@@ -212,8 +212,8 @@ func TestClientRefuses(t *testing.T) {
 	})
 }
 
-// TestRefusalReachesTheClient: the reason arrives although the client has sent its request before the server checks its
-// certificate.
+// TestRefusalReachesTheClient: the reason arrives although the client has sent its request before the server checks the
+// client's certificate.
 func TestRefusalReachesTheClient(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c1")
 	s := start(t, credentials(t, one, transport.RoleServer, "s1"), stationConfig{})
@@ -230,7 +230,7 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	}
 }
 
-// TestNoResumption: a ticket would let a peer back in without showing its certificate again.
+// TestNoResumption: no session is resumed, because a ticket would let a peer back in without its certificate.
 func TestNoResumption(t *testing.T) {
 	ca := authority(t, "c1")
 	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
@@ -247,7 +247,7 @@ func TestNoResumption(t *testing.T) {
 	}
 }
 
-// rawServer serves one connection with serve.
+// rawServer serves one connection with serve, and returns its address.
 func rawServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -268,8 +268,8 @@ func rawServer(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestReload: new connections see the new certificate and CA at once. Connections of a removed CA end. A failed reload
-// changes nothing.
+// TestReload: new connections get the new certificate and CA at once. A reload that removes a CA closes the connections
+// of its peers. A failed reload changes nothing.
 func TestReload(t *testing.T) {
 	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
 	dir, cfg := certFiles(t, "c1", req)

@@ -20,7 +20,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// socketDir is a short path: socket paths are limited to 107 bytes.
+// socketDir returns a directory with a short path, because socket paths are limited to 107 bytes.
 func socketDir(t *testing.T) string {
 	//nolint:usetesting // a path of t.TempDir carries the name of the test and can be too long
 	dir := must(os.MkdirTemp("", "sock"))(t)
@@ -84,7 +84,8 @@ func TestUnixPeerCred(t *testing.T) {
 	}
 }
 
-// TestUnixOtherUser: even if the mode of the file admits another user, the kernel's credentials do not.
+// TestUnixOtherUser: another user is refused by the kernel's credentials, even if the mode of the file admits that
+// user.
 func TestUnixOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it connects as another user")
@@ -181,7 +182,7 @@ func TestConnectHelper(t *testing.T) {
 	}
 }
 
-// connectAs connects as another user and returns the first line of what happened.
+// connectAs connects as another user and returns the first line of what TestConnectHelper prints.
 func connectAs(t *testing.T, uid uint32, path string) string {
 	t.Helper()
 	// The test binary is in a directory that only root may enter.

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If a write must be sent again, the error names the request id to use, even if the caller gave none.
+// If the outcome of a write is unknown, the error's hint names the request id with which to repeat the write. Reads,
+// and writes that were not sent, keep their error.
 func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").
 		WithHint("try again with the same request id")

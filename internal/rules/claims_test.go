@@ -29,7 +29,8 @@ var (
 	oddInName  = regexp.MustCompile(`\s`)
 )
 
-// claims returns all claims of the tree. A finding is a line that looks like a claim but has the wrong form.
+// claims returns all claims of the tree. findings reports lines that look like claims but have the wrong form, and
+// claims that belong to no test.
 func claims(root string) (all []claim, findings []string, err error) {
 	dirs := map[string]bool{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -129,7 +130,7 @@ func goClaims(set *token.FileSet, dir string, files []*ast.File) (all []claim, f
 	return all, findings
 }
 
-// claimant returns the name of the test that a comment belongs to; "" if there is none.
+// claimant returns the name of the test that a comment belongs to. It returns "" if there is no such test.
 func claimant(set *token.FileSet, f *ast.File, group *ast.CommentGroup, subtests map[string]string) string {
 	for _, decl := range f.Decls {
 		fn, ok := decl.(*ast.FuncDecl)
@@ -161,7 +162,8 @@ func claimant(set *token.FileSet, f *ast.File, group *ast.CommentGroup, subtests
 	return ""
 }
 
-// tableTests finds the entries {"Name", function} in tests. It returns the subtest's name, as Test/Name, by function.
+// tableTests finds the entries {"Name", function} in tests. It maps the name of each function to the full name of its
+// subtest, Test/Name.
 func tableTests(files []*ast.File) map[string]string {
 	found := map[string]string{}
 	for _, f := range files {

@@ -44,7 +44,7 @@ func waits(s source, n ast.Node) bool {
 // leaders that decide on the same state: the order of a map, goroutines, a choice among channels, or a clock.
 func determinismFindings(s source) []string {
 	var found []string
-	sorted := map[ast.Expr]bool{} // arguments of slices.Sorted and its variants, whose order does not matter
+	sorted := map[ast.Expr]bool{} // expressions whose order does not matter, because the result is sorted
 	s.walk(func(n ast.Node) {
 		if !deterministic(s, n) {
 			return
@@ -98,7 +98,7 @@ func nameOf(e ast.Expr) string {
 }
 
 // disorder returns what is wrong with a node; "" if nothing is. It must be called for parents before children: a parent
-// records which of its arguments are sorted.
+// records in sorted which of its children get sorted.
 func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -172,7 +172,8 @@ func hasDefault(n *ast.SelectStmt) bool {
 	return false
 }
 
-// callee returns the package path and the name of the called function; two empty strings if it has none.
+// callee returns the package path and the name of the called package function. It returns two empty strings for all
+// other calls, such as those of methods.
 func callee(s source, call *ast.CallExpr) (pkg, name string) {
 	fun := ast.Unparen(call.Fun)
 	if index, ok := fun.(*ast.IndexExpr); ok { // the call has explicit type arguments
@@ -189,7 +190,7 @@ func callee(s source, call *ast.CallExpr) (pkg, name string) {
 	return f.Pkg().Path(), f.Name()
 }
 
-// clonedFindings lists row types with a method named Copy or IsoCopy. The tree library would use it to clone rows.
+// clonedFindings lists methods of fsm that are named Copy or IsoCopy. The tree library would clone rows with them.
 func clonedFindings(s source) []string {
 	var found []string
 	s.walk(func(n ast.Node) {

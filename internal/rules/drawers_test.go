@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// A drawer is a struct that fsm.State embeds. It owns tables, and its methods keep the indexes of what they write.
+// A drawer is a struct that fsm.State embeds. It owns tables. Its methods write the rows of these tables and keep their
+// indexes up to date.
 
-// drawersOf returns the fields of all drawers, each with its drawer, and the set of drawers.
+// drawersOf returns the set of drawers, and for each field of a drawer the drawer that owns it.
 func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types.Named]bool) {
 	fields, drawers = map[*types.Var]*types.Named{}, map[*types.Named]bool{}
 	state, ok := s.types.Scope().Lookup("State").(*types.TypeName)
@@ -37,9 +38,9 @@ func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types
 	return fields, drawers
 }
 
-// drawerFindings lists code that writes rows of a drawer without their indexes. That is put or del of a table outside
-// the methods of the table's drawer. It is also a call that bypasses a method of State: if State and a drawer have
-// methods of the same name, only State's may call the drawer's.
+// drawerFindings lists code that could leave a drawer's indexes out of date. One kind is put or del of a table outside
+// the methods of its drawer. The other is a call that bypasses a method of State: if State and a drawer have methods of
+// the same name, only State's may call the drawer's.
 func drawerFindings(s source) []string {
 	if s.room() != "fsm" {
 		return nil
@@ -68,7 +69,7 @@ func drawerFindings(s source) []string {
 	return found
 }
 
-// receiverOf returns the type of a method's receiver; nil if the declaration is no method.
+// receiverOf returns the type of a method's receiver; nil if the declaration is not a method.
 func receiverOf(s source, decl ast.Decl) *types.Named {
 	fn, ok := decl.(*ast.FuncDecl)
 	if !ok || fn.Recv == nil {
@@ -94,7 +95,7 @@ func namedOf(t types.Type) *types.Named {
 }
 
 // writtenTable returns the table whose put or del the selector n names, and the table's drawer. A method value counts
-// like a call.
+// like a call. For all other selectors, the drawer is nil.
 func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Named) (string, *types.Named) {
 	if n.Sel.Name != "put" && n.Sel.Name != "del" {
 		return "", nil
@@ -110,7 +111,7 @@ func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Na
 	return field.Name(), fields[field]
 }
 
-// bypassed returns the name of the drawer's method in n if State has a method of the same name; otherwise "".
+// bypassed returns the name of the drawer's method that n selects if State has a method of the same name; otherwise "".
 func bypassed(s source, n *ast.SelectorExpr, drawers map[*types.Named]bool) string {
 	drawer, ok := ast.Unparen(n.X).(*ast.SelectorExpr)
 	if !ok || s.info.Selections[drawer] == nil || !drawers[namedOf(s.info.TypeOf(drawer))] {

@@ -7,25 +7,24 @@ import (
 	"testing"
 )
 
-// arrows lists which rooms, as packages are called here, each room may import. Leave one out if it is not needed; an
-// additional one couples two rooms. A room may always import itself. A test in an external _test package does not
-// belong to its room.
+// arrows lists which other rooms each room may import. docs/architecture.md explains rooms. Each additional import
+// couples two rooms. Test files are not checked.
 var arrows = map[string][]string{
 	"model":     {"internal/canon"},
 	"api":       {"model"},
 	"fsm":       {"model", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
-	"pki":       {"model"}, // below client and transport, so that both load and check certificates alike
+	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "transport", "internal/durable"},
 	"agent":     {"model", "api", "transport", "internal/durable", "internal/erase", "internal/reach"},
-	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // whose Config structs it fills
+	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills Config structs
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e": {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
-		"internal/procs", "internal/testbed/invariant"}, // procs as bench; the judge of what a fault left in a log
+		"internal/procs", "internal/testbed/invariant"}, // procs starts processes; invariant judges logs
 	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/crowd"},
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
@@ -35,7 +34,7 @@ var arrows = map[string][]string{
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term",
 		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
-	"internal/cli/term":   {"model", "api"}, // from api only the meaning of codes
+	"internal/cli/term":   {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
@@ -56,8 +55,8 @@ var arrows = map[string][]string{
 	"internal/testbed/memnet":    {},
 }
 
-// planted is the package of the planted bugs. Where a bug can be planted, the code asks it. It has no code in a build
-// without its tag.
+// planted is the package of the planted bugs. Code that a bug would change asks this package whether the bug is
+// planted. A build without the tag planted contains none of the bugs.
 const planted = module + "/internal/plant"
 
 // homes lists libraries that only a few rooms may use. The types of these libraries must not appear in other rooms.
@@ -73,8 +72,8 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":           {"internal/cli"},
 }
 
-// guests are the rooms that may use a library in addition to its homes. They measure against the library, or replace
-// what it works on.
+// guests are rooms that may use a library although they are not its homes. They measure the library, or replace the
+// disk or the network that it uses.
 var guests = map[string][]string{
 	"github.com/hashicorp/raft":       {"bench", "internal/testbed/memdisk"},
 	"github.com/hashicorp/memberlist": {"internal/testbed/memnet"},
@@ -93,8 +92,8 @@ var barred = map[string][]string{
 		"unsafe", "context", "io/fs"},
 }
 
-// libraries lists all that a room may import besides the standard library. Rooms that are not listed may use any
-// library.
+// libraries lists the only libraries that a room may import besides the standard library. Rooms that are not listed may
+// use any library that homes allows them.
 var libraries = map[string][]string{
 	"model":          {"github.com/fxamacker/cbor"},
 	"api":            {},

@@ -62,7 +62,7 @@ func layoutFindings(f goFile) []string {
 }
 
 // wideFindings lists lines that are too wide. Directives to tools may be wider. So may lines with a raw string (struct
-// tags, scripts, contents of files), because it can't be split.
+// tags, scripts, contents of files), because a raw string can't be split.
 func wideFindings(f goFile) []string {
 	raw := map[int]bool{}
 	ast.Inspect(f.file, func(n ast.Node) bool {

@@ -25,9 +25,9 @@ var families = []struct {
 	count  int
 }{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}, {"X", 20}}
 
-// requirement is one line of docs/requirements.md: its text, and the tests that prove it. reason is the hand-written
-// part of the third column: why the requirement does not apply, how outspan differs on purpose, or what is missing so
-// far.
+// requirement is one line of the table in docs/requirements.md. by is the whole third column: the tests that prove the
+// requirement, and the reason. reason is the part of by that is written by hand: why the requirement does not apply,
+// how outspan differs on purpose, or what is missing so far.
 type requirement struct{ id, text, by, reason string }
 
 var (
@@ -53,7 +53,8 @@ func requirements(page string) []requirement {
 	return all
 }
 
-// provedBy returns the third column: the scenarios of reconcile, the tests of each directory, and the reason.
+// provedBy returns the third column for the requirement id: the scenarios of reconcile, the tests of each directory,
+// and the reason.
 func provedBy(id string, all []claim, reason string) string {
 	byPlace := map[string][]string{}
 	for _, c := range all {
@@ -76,7 +77,7 @@ func provedBy(id string, all []claim, reason string) string {
 	return strings.Join(parts, "; ")
 }
 
-// requirementPage returns the page with the third column as the claims make it.
+// requirementPage returns the page with a third column that is made from the claims.
 func requirementPage(page string, all []claim) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
@@ -89,8 +90,9 @@ func requirementPage(page string, all []claim) string {
 	return out.String()
 }
 
-// requirementFindings lists ids that are missing or appear twice, ids without proof, and claims of unknown ids. A claim
-// may also name an invariant.
+// requirementFindings lists ids that are missing, repeated or unknown, claims of unknown ids, and requirements with
+// neither a claim nor a reason. It also lists reasons that are too short or that contradict the claims. A claim may
+// also name an invariant.
 func requirementFindings(rows []requirement, all []claim, invariants map[string]bool) []string {
 	var found []string
 	known, times, claimed := map[string]bool{}, map[string]int{}, map[string]bool{}
@@ -132,6 +134,7 @@ func requirementFindings(rows []requirement, all []claim, invariants map[string]
 }
 
 // TestRequirements: for every requirement, docs/requirements.md names the tests that claim to prove it, or a reason.
+// docs/proof.md lists the invariants of fsm.
 func TestRequirements(t *testing.T) {
 	root := filepath.Join("..", "..")
 	path := filepath.Join(root, "docs", "requirements.md")
@@ -171,7 +174,6 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// TestRequirementFindings shows that the rule finds mistakes.
 func TestRequirementFindings(t *testing.T) {
 	table := `| id | what | proved by |
 |---|---|---|
@@ -211,8 +213,8 @@ func TestRequirementFindings(t *testing.T) {
 	}
 }
 
-// TestDrainPoliciesAreDocumented: for every policy, docs/drain-policies.md says when to choose it and what it costs. It
-// also names the unexpected costs.
+// TestDrainPoliciesAreDocumented: for every policy that is not an alias, docs/drain-policies.md says when to choose the
+// policy and what it costs. The page also names the unexpected costs.
 // proves L21
 func TestDrainPoliciesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "drain-policies.md"))

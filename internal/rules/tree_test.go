@@ -18,7 +18,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// module is the path before each room's name.
+// module is the path of the module. Import paths begin with it.
 const module = "github.com/outspan/outspan"
 
 // source is one package, parsed and type-checked, without its test files.
@@ -33,10 +33,10 @@ type source struct {
 // room returns the name of the package's room: fsm, transport, cmd ...
 func (s source) room() string { return roomOf(s.path) }
 
-// at returns the position of a node as compilers print it, with a path from the root of the tree.
+// at returns the position of a node as file:line. The file's path starts at the root of the tree.
 func (s source) at(n ast.Node) string { return position(s.fset, n.Pos()) }
 
-// file returns the base name of the file that has n.
+// file returns the base name of the file that contains n.
 func (s source) file(n ast.Node) string { return filepath.Base(s.fset.Position(n.Pos()).Filename) }
 
 // walk calls visit for every node of the package.
@@ -51,8 +51,8 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf returns the room of a package; "" if it is not of this module. A package with its own row in arrows is a room.
-// For others the room is the first element of the path, or the first two below internal.
+// roomOf returns the room of a package; "" if the package is not in this module. A package with its own row in arrows
+// is a room. Otherwise the room is the first element of the path, or the first two if the first is internal.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
@@ -164,7 +164,7 @@ func parseFile(name, text string) (goFile, error) {
 	return goFile{name, text, fset, file}, err
 }
 
-// goFiles reads every hand-written Go file of the tree.
+// goFiles reads every hand-written Go file of the tree, except in testdata, node_modules and hidden directories.
 func goFiles(t *testing.T) []goFile {
 	t.Helper()
 	root, err := treeRoot()
@@ -210,7 +210,7 @@ func none(t *testing.T, findings []string) {
 	}
 }
 
-// want fails the test unless there is one finding for each wanted part, in order.
+// want fails the test unless there is exactly one finding for each of parts, in the same order, that contains the part.
 func want(t *testing.T, findings []string, parts ...string) {
 	t.Helper()
 	if len(findings) != len(parts) {

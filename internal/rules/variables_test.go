@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// variableFindings lists package variables that are written after their declaration, or whose type only makes sense if
-// it changes (locks, atomics, channels). All clusters, servers and tests of a process would share such a variable, and
+// variableFindings lists package variables that are written after their declaration, or whose type is made for values
+// that change (locks, atomics, channels). All clusters, servers and tests of a process would share such a variable, and
 // nobody would own it. Tables that are only read, compiled expressions and embedded files are allowed.
 func variableFindings(s source) []string {
 	var found []string
@@ -49,7 +49,7 @@ func declared(decl ast.Decl) []*ast.Ident {
 	return names
 }
 
-// mutableType reports whether a value of type t makes sense only if it changes.
+// mutableType reports whether t, or the type that it points to, is made for values that change.
 func mutableType(t types.Type) bool {
 	if p, ok := t.Underlying().(*types.Pointer); ok {
 		t = p.Elem()
@@ -65,7 +65,7 @@ func mutableType(t types.Type) bool {
 	return path == "sync" || path == "sync/atomic" || path == "github.com/spf13/cobra"
 }
 
-// written returns the expressions that a node writes, or whose address it takes so that others can write them.
+// written returns the expressions that a node writes, or whose address it takes so that other code can write them.
 func written(s source, n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -79,7 +79,7 @@ func written(s source, n ast.Node) []ast.Expr {
 			return []ast.Expr{n.Key, n.Value}
 		}
 	case *ast.UnaryExpr:
-		// Code that reads a table of large rows takes the address of an element.
+		// The address of an element is allowed, because code that reads a table of large rows takes it.
 		if _, element := ast.Unparen(n.X).(*ast.IndexExpr); n.Op == token.AND && !element {
 			return []ast.Expr{n.X}
 		}

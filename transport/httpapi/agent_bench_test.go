@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkAgent is a server's work for the calls of an agent that runs one instance, without connection and log.
+// BenchmarkAgent measures a server's work for the calls of an agent that runs one instance, without connection and log.
 func BenchmarkAgent(b *testing.B) {
 	r := newRig(b)
 	r.world()
@@ -43,8 +43,8 @@ func BenchmarkAgent(b *testing.B) {
 	})
 }
 
-// BenchmarkRelay is a report from an agent to a follower, with 256 agents at a time. It includes everything between
-// them and the state except raft: three processes in one.
+// BenchmarkRelay measures reports to a follower from 256 agents at a time. It includes everything between the agents
+// and the state except raft. The agents, the follower and the leader share one process.
 func BenchmarkRelay(b *testing.B) {
 	const agents = 256
 	r := newRig(b, "s1", "s2")
@@ -74,7 +74,7 @@ func BenchmarkRelay(b *testing.B) {
 		}
 		wg.Wait()
 	}
-	for i := range reporters { // one after the other: handshakes are not measured
+	for i := range reporters { // one after the other, so that handshakes are not measured
 		_, _ = reporters[i].Report(b.Context(),
 			transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)),
 				Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})

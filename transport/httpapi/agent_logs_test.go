@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// logAgent is an agent that has logs. Each instance's log stays open until the test ends it.
+// logAgent is an agent that has logs. A log that is followed stays open until end is closed.
 type logAgent struct {
 	mu    sync.Mutex
 	asked []string
@@ -150,8 +150,8 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// Instances without logs are counted in one line after the others. A reader of running instances gets nothing about
-// ended ones.
+// Instances without logs are counted in one line after the others. With running=true, instances that have stopped are
+// not counted.
 func TestJobLogsThatAreGone(t *testing.T) {
 	r := newRig(t)
 	r.world()

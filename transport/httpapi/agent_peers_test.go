@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The agents of a group get all of its instances and each change, and nothing of other groups.
+// An agent gets the list of all instances of a group that runs on its node, and each change of the list. It gets no
+// lists of other groups.
 func TestAgentPeers(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that got no answer to a report sends it again. If the state has the content already, it makes no second
-// entry, but still counts as a sign of life.
+// An agent that got no answer to a report sends it again. If the state already has the report's content, the report
+// makes no second entry, but still counts as a sign of life.
 func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -50,8 +50,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	}
 }
 
-// Reports about instances that are not on the agent's node, and overlong texts, are not logged. They still count as a
-// sign of life.
+// What a report says about instances and transfers that are not on the agent's node is not written to the log, and
+// overlong texts are cut. The report still counts as a sign of life.
 func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -89,7 +89,7 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 func TestReportAheadOfTheLeader(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	// what another server has applied already
+	// Another server has already applied this placement.
 	r.beforeReads(func() { r.place("inst-c", 2, "01N2", model.ObservedPending) })
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: model.ObservedReady}}}
@@ -99,7 +99,7 @@ func TestReportAheadOfTheLeader(t *testing.T) {
 	}
 }
 
-// One agent can't make the leader decode and log more than its share, and keeps no other agent out.
+// One agent can't make the leader decode and log more than its share, and can't keep other agents out.
 func TestReportsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -125,7 +125,7 @@ func TestReportsHaveARate(t *testing.T) {
 	}
 }
 
-// A report has a bound that no real agent comes near, and the refusal names it.
+// A report with more items than any real agent has is refused.
 func TestReportOfTooMuch(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -135,8 +135,8 @@ func TestReportOfTooMuch(t *testing.T) {
 	wantCode(t, err, model.CodeTooLarge)
 }
 
-// An agent that finds something else on its machine again and again is slowed down, because others may have to ask
-// again each time.
+// An agent that sends inventories too often is slowed down, because an inventory may make other agents ask again for
+// what they must run.
 func TestInventoriesHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

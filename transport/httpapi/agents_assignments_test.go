@@ -96,7 +96,7 @@ func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
-	r.node("01N9", "n9") // it has seen incarnation 0
+	r.node("01N9", "n9") // its agent has seen incarnation 0
 	ask := func() transport.Assignments {
 		return must(r.client(transport.RoleAgent, "n9").
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
@@ -127,8 +127,8 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	}
 }
 
-// A server that is cut off from the others, or has no room for new entries, sends agents elsewhere, including those
-// with a pending poll: later decisions concern them.
+// A server that is cut off from the others, or has no room for new entries, sends agents elsewhere. That includes
+// agents with a pending poll, because later decisions may concern them.
 func TestAssignmentsOfACutOffServer(t *testing.T) {
 	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
 	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })

@@ -78,7 +78,8 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
-// A node follows the lineage that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
+// A node follows the lineage that it knows, and those that replaced it. Servers of a replaced lineage refuse a node
+// that follows a later one.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -122,8 +123,9 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	}
 }
 
-// An agent may have seen a newer state than the leader's, which was restored from an older one. Then it has to
-// register, which raises the state above what it saw. A follower that lags sends it to another server.
+// An agent may have seen a newer state than the leader's, which was restored from an older one. Then the agent has to
+// register, which raises the state above what the agent saw. A follower that lags sends such an agent to another
+// server.
 func TestAgentHasSeenANewerState(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -146,7 +148,7 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	}
 }
 
-// A lagging server waits for a moment for a registration that it does not know yet. Otherwise its agent would register
+// A lagging server waits for a moment for a registration that it does not know yet. Otherwise the agent would register
 // once more.
 func TestAgentOfALaggingServer(t *testing.T) {
 	r := newRig(t, "s1", "s2")
@@ -203,7 +205,7 @@ func TestAgentServices(t *testing.T) {
 		first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
 		t.Fatalf("services: %+v", first)
 	}
-	// An index from before a restore, which this state will not reach for long, gets an answer at once.
+	// An index from before a restore, which this state will not reach for a long time, gets an answer at once.
 	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if ahead, err := c.Services(asked,
@@ -236,7 +238,7 @@ func TestAgentServices(t *testing.T) {
 	}
 }
 
-// Garbage in the agents' protocol is refused. CBOR of a newer version is refused with the name of the field.
+// Garbage in the agents' protocol is refused. So is CBOR with a field that only a newer version knows.
 func TestAgentGarbage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -251,7 +253,7 @@ func TestAgentGarbage(t *testing.T) {
 	wantCode(t, err, model.CodeNoRoute)
 }
 
-// One server's question gets another one's answer.
+// A server can ask another server, and gets its answer.
 func TestPeers(t *testing.T) {
 	r := newRig(t)
 	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
@@ -262,8 +264,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A second agent of a node is refused while the first one's heartbeats come. The first one may restart, and its machine
-// may boot.
+// A second agent of a node is refused while the first one's heartbeats arrive. The first agent may register again after
+// a restart or a reboot of its machine.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
 	c := r.client(transport.RoleAgent, "n1")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A few answers go at once. In a burst the others wait. They wait longer the more there are, up to a bound. After the
-// burst a few go at once again.
+// A few answers are sent at once. In a burst the others wait: the more answers there are, the longer, up to a bound.
+// After the burst a few are sent at once again.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newAnswerDelay(delayAssigned)
@@ -37,7 +37,7 @@ func TestLinger(t *testing.T) {
 			wg.Wait()
 			return atOnce, late
 		}
-		for range 100 { // many answers in a minute, but few at a time
+		for range 100 { // many answers in a second, but few at a time
 			if atOnce, late := burst(3); atOnce != 3 || late != 0 {
 				t.Fatalf("of 3 answers %d went at once, %d late", atOnce, late)
 			}

@@ -82,7 +82,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	}
 }
 
-// An agent may drain its own node at its shutdown, without force.
+// An agent may drain its own node, as it does when it shuts down, but not with force.
 func TestAgentDrainsItself(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -99,7 +99,7 @@ func TestAgentDrainsItself(t *testing.T) {
 	}
 }
 
-// The leader sees who asked another server, and accepts the forwarded identity from servers only.
+// The leader learns who called another server, and accepts such a forwarded identity only from servers.
 func TestForward(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -169,7 +169,7 @@ func TestForwardOnce(t *testing.T) {
 	}
 }
 
-// The kernel's identity of the unix socket's peer is the actor, also through a follower.
+// The actor of a request over the unix socket is the peer as the kernel identifies it, also through a follower.
 func TestSocketActor(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()

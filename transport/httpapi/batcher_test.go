@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sender takes a second for each batch, and notes its content.
+// sender takes a second for each batch, and records the content of each.
 type sender struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -79,10 +79,10 @@ func TestBatcher(t *testing.T) {
 		for n := range 26 {
 			ask(n)
 		}
-		ask(999) // forms a batch with those before it
+		ask(999) // too heavy for a batch with those before it
 		ask(5000)
 		wg.Wait()
-		slices.SortFunc(s.batches, slices.Compare) // two of them end at the same moment
+		slices.SortFunc(s.batches, slices.Compare) // batches that are sent at the same moment have no order
 		want := "[[0] [1] [2 3 4 5 6 7 8 9 10 11] [12 13 14 15 16 17 18 19 20 21] [22 23 24 25] [999] [5000]]"
 		if got := fmt.Sprint(s.batches); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -114,7 +114,7 @@ func TestBatcherFails(t *testing.T) {
 	})
 }
 
-// A panic goes on in the sending call. The others of its batch get an error, and later calls go on.
+// A panic continues in the call that sends. The other calls of its batch get an error, and later calls work.
 func TestBatcherPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}

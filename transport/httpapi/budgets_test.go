@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// shares is a rig with three ready instances of web/http, whose budget is shared.
+// shares returns a rig with three ready instances of web/http, whose budget is shared.
 func shares(t *testing.T, budget model.BudgetSpec) *rig {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -27,7 +27,8 @@ func shares(t *testing.T, budget model.BudgetSpec) *rig {
 	return r
 }
 
-// Of many evictions at once with one unit left exactly one is accepted; the others are told whose budget it is.
+// If one unit of a budget is left, exactly one of many simultaneous evictions is accepted. The others are refused
+// because of the budget, or because the instance is already stopping.
 // proves R33, R34
 func TestConcurrentEvictions(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 1}})

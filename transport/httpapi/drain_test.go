@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The reply of a drain says what has started, and says the same when it is asked for again.
+// The reply to a drain says what has started, and a repeated request gets the same reply.
 // proves B1, B2, B3
 func TestDrainReplay(t *testing.T) {
 	r := newRig(t)
@@ -32,7 +32,7 @@ func TestDrainReplay(t *testing.T) {
 	if n := len(first["forecast"].([]any)); n != 2 {
 		t.Errorf("forecast of %d instances, want 2", n)
 	}
-	for _, id := range []model.NodeID{"01N1", "01N2"} { // the reply is true once it arrives
+	for _, id := range []model.NodeID{"01N1", "01N2"} { // what the reply says is already true
 		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != model.IntentDraining {
 			t.Errorf("node %s is %s", id, n.Intent)
 		}
@@ -59,7 +59,8 @@ func TestDrainSelector(t *testing.T) {
 	}
 }
 
-// If the leader can't be reached, it has certainly written nothing. If the connection broke, it may have.
+// If no connection to the leader can be opened, the leader has certainly written nothing, so even a write gets
+// no_leader.
 func TestForwardToADeadLeader(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -73,8 +74,8 @@ func TestForwardToADeadLeader(t *testing.T) {
 	wantCode(t, err, model.CodeNoLeader)
 }
 
-// An answer that the leader's death cut off is never shown as a whole one, whether it is short or was already being
-// passed on.
+// An answer that was cut off because the leader died is never shown as a whole one, whether it is short or was already
+// being passed on. The outcome of a write is then unknown.
 func TestForwardCutOff(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -99,7 +100,7 @@ func TestForwardCutOff(t *testing.T) {
 }
 
 // TestAutoEvicting: a node shows that instances leave it because of the policy. It no longer shows that when a person
-// asks for the same. No request sets it.
+// asks for the same. No request can set this field.
 // proves L8
 func TestAutoEvicting(t *testing.T) {
 	r := newRig(t)

@@ -197,7 +197,7 @@ func TestMembersOfOneName(t *testing.T) {
 	}
 }
 
-// A body of unannounced length is cut off at the limit too.
+// A body whose length was not announced is refused at the limit too.
 func TestStreamedBodyTooLarge(t *testing.T) {
 	r := newRig(t)
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t)}.HTTPTransport()
@@ -223,7 +223,7 @@ func TestForeignPage(t *testing.T) {
 	wantCode(t, err, model.CodeForbidden)
 }
 
-// The log's answer to a write reaches the caller: done, refused, or unknown.
+// The caller of a write learns its outcome in the log: done, refused, or unknown.
 func TestOutcomes(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -256,7 +256,7 @@ func TestOutcomes(t *testing.T) {
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/jobs/web/restart", query, nil)
 	wantCode(t, err, model.CodeRequestConflict)
 
-	// Another caller with the same request gets no outcome, neither here nor from the log.
+	// Another caller with the same request id does not get the stored outcome, and the refusal makes no entry.
 	before = r.entries()
 	_, _, err = r.client(transport.RoleCLI, "mallory").Do(t.Context(), http.MethodPost, path, query, body)
 	wantCode(t, err, model.CodeRequestConflict)
@@ -312,7 +312,7 @@ func TestNextAllowed(t *testing.T) {
 	}
 }
 
-// A dry run shows the outcome and leaves the log alone.
+// A dry run shows the outcome and writes no entry.
 func TestDryRun(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Events can be selected by what people know: names of nodes, unique prefixes, how long ago. A word that names nothing
-// is an error with the next step, not an empty table.
+// Events can be selected by what people know: names of nodes, unique prefixes, how long ago. A name or type that does
+// not exist is an error with a hint, not an empty list. But a job that does not exist yet can be followed.
 func TestEventsAreChosen(t *testing.T) {
 	r := newRig(t)
 	r.world()

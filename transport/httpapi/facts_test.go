@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Facts are JSON of their kind, and decode to the same values.
+// Facts become JSON booleans, numbers or strings, and decode to the same values.
 func TestFactsAreTyped(t *testing.T) {
 	facts := api.Facts{
 		"leader": "true", "in_sync": "false", "term": "7", "lag": "-1.5", "big": "18446744073709551615", "release": "1.10",

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An instance that was replaced while its node was silent keeps its grace when the node is back. The answer to a stop
-// says how to end the instance at once. With a grace of zero the agent gets the order to kill it.
+// An instance that was replaced while its node was offline keeps its grace when the node is back. An ordinary stop is
+// refused then, because the instance already stops. A stop with a grace of zero makes the agent kill the instance.
 func TestGraceIsTakenAway(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -40,7 +40,7 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 	}
 }
 
-// An eviction of a replica with avoid makes its group avoid the node too, and cancel takes back both.
+// An eviction of a replica with avoid makes its group avoid the node too, and a cancel withdraws both.
 func TestEvictedReplicaAvoidsItsNode(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A job whose data is on a node that is offline is degraded, and says why. It is whole again with its node.
+// A job whose data is on an offline node is degraded, and says why. It stays degraded if the node is confirmed dead.
 //
 // proves P19
 func TestJobIsDegraded(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A system group has to cover the nodes that meet its constraints, and nothing waits once it does.
+// The count of a system group is the number of nodes that meet its constraints. Nothing is pending once each of these
+// nodes has an instance.
 func TestSystemGroupCountsNodesThatSuit(t *testing.T) {
 	r := newRig(t)
 	for _, n := range []string{"1", "2", "3"} {

@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// BenchmarkListNodes is the request of "outspan node ls" for 5,000 nodes over TLS, with the decoding of the answer.
+// BenchmarkListNodes measures the request of "outspan node ls" for 5,000 nodes over TLS, and the decoding of the
+// answer.
 func BenchmarkListNodes(b *testing.B) {
 	const nodes = 5000
 	r := newRig(b)

@@ -15,7 +15,7 @@ func TestRegistrationTellsListens(t *testing.T) {
 	r.shape = func(m *httpapi.ServerEntry) {
 		m.Address, m.Gossip, m.Listens = "10.0.0.9:8080", "10.0.0.9:8081", []string{m.Name + ":7640"}
 	}
-	r.twin = "claimed" // it listens nowhere
+	r.twin = "claimed" // this server reports no ports
 	reply := must(r.client(transport.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{
 		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"},
 	}))(t)

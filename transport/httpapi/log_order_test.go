@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// timedAgent has three lines of each instance, written alternately.
+// timedAgent has three lines of each instance. By their times, the lines of the instances alternate.
 type timedAgent struct{ end chan struct{} }
 
 func (a *timedAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func (a *timedAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The lines of all instances come in the order in which they were written, whichever agent answers first.
+// The lines of all instances are sent in the order in which they were written, whichever agent answers first.
 func TestJobLogsInOrder(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -83,7 +83,7 @@ func TestJobLogsInOrder(t *testing.T) {
 	}
 }
 
-// An agent of an older version sends no times: its lines are shown nevertheless.
+// An agent of an older version sends no times. Its lines are shown nevertheless.
 func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -74,7 +74,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// docs/openapi.json is the document that the servers of this version answer with.
+// docs/openapi.json is the document that servers of this version serve.
 func TestOpenAPIFile(t *testing.T) {
 	const path = "../../docs/openapi.json"
 	r := newRig(t)
@@ -147,7 +147,7 @@ func references(t *testing.T, text []byte) []string {
 	return refs
 }
 
-// Every path that the contract names is served.
+// The operations that users rely on are served.
 func TestContractPaths(t *testing.T) {
 	r := newRig(t)
 	routes := r.servers["s1"].api.Routes()

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// For a prepared stop an agent gets the stop's number and cause, and the gates that rest on the instance alone. It is
-// woken for that. The instance shows the facts, and the outcome of its preparation.
+// When a stop is prepared, the agent's poll returns at once. The assignment has the preparation's number and cause, and
+// the gates that concern the instance alone. The API shows the instance's facts and the outcome of the preparation.
 func TestPreparationOfAStop(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -87,8 +87,8 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
-// Before a stop for a cause from outside the job, the agent checks the gates once more, also if the stop's reason has
-// further text. It does not check them before a stop by a forced drain, or for a change of the job itself.
+// With a stop by a drain or a person, the agent gets the gates to check once more, also if the stop's reason has
+// further text. It gets none with a stop by a forced drain or one that bypasses budgets.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		force  bool
@@ -149,8 +149,8 @@ func TestGatesOfAStop(t *testing.T) {
 	}
 }
 
-// The fencing epoch of a slot grows with each instance that holds it, even when its job is purged and made again, or a
-// snapshot is restored. Groups that share nothing have none.
+// The fencing epoch of a slot grows with each instance that holds the slot, even if the job is purged and made again,
+// or a snapshot is restored.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")

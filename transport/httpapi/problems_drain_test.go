@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A drain that waits for a person is a problem, with what unblocks it. A drain that makes progress is none.
+// A drain that waits for a person is a problem, with what unblocks it. A drain that makes progress is not.
 func TestProblemOfABlockedDrain(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -48,7 +48,7 @@ func TestProblemOfABlockedDrain(t *testing.T) {
 		r.mu.Lock()
 		r.waiting.Drains = map[model.DrainID][]model.DrainStatus{"d1": {{Node: "01N1", Blockers: c.blockers}}}
 		r.mu.Unlock()
-		// another state, for which a new decision is made
+		// A change of the state leads to a new decision.
 		r.apply(&fsm.NodeLabel{ID: "01N2", Labels: map[string]string{"case": "x"}})
 		if got := problemsNow(t, r, ""); c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || got[0] != c.want) {
 			t.Errorf("%s: %q\nwant: %q", c.name, got, c.want)
@@ -58,7 +58,8 @@ func TestProblemOfABlockedDrain(t *testing.T) {
 	wantProblem(t, r, "drain_blocked drain/d1: it is paused -> outspan drain resume d1")
 }
 
-// A node whose drain failed is a problem until somebody takes it back or drains it again. Its reason says so.
+// A node whose drain failed is a problem until somebody uncordons it or drains it again. The node's reason names the
+// failed drain.
 func TestProblemOfAFailedDrain(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -26,7 +26,7 @@ func wantProblem(t *testing.T, r *rig, want string) {
 	}
 }
 
-// A failed rollout is a problem until another version is submitted or the job is stopped. The way out names what can be
+// A failed rollout is a problem until another version is submitted or the job is stopped. The problem names what can be
 // done.
 func TestProblemOfAFailedRollout(t *testing.T) {
 	r := newRig(t)
@@ -56,7 +56,8 @@ func TestProblemOfAFailedRollout(t *testing.T) {
 	}
 }
 
-// A program that ends again and again is a problem of its group. One that is not restarted any more is another.
+// A program that exits again and again is a problem of its group. An instance that failed and is not replaced any more
+// is another problem.
 func TestProblemOfACrashLoop(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -108,13 +109,13 @@ func TestProblemOfACrashLoop(t *testing.T) {
 			"replaced in 10m"+wayOut)
 	const why = "4 instances of version 1 of web/http failed, more than the 3 that are replaced in 10m; next try in 9m55s"
 	r.waiting.Instances = map[model.InstanceID][]model.Blocker{"inst-f": {{Code: model.CodeRetryLimit, Message: why}}}
-	// readings of the same state share why things wait
+	// The state changes, because reads of the same state share the reasons why things wait.
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
-// Instances that fit nowhere are one problem per group, with the reason and what to do. Many such groups are only
-// counted.
+// Instances that fit nowhere are one problem per group, with the reason and what to do. If there are many such groups,
+// only some are listed, and the rest are counted.
 func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -128,7 +129,7 @@ func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory",
 		Unblock: "add a node, or scale something down"}
 	r.waiting.Groups["front/http"] = fitsNowhere
-	// readings of the same state share why things wait
+	// The state changes, because reads of the same state share the reasons why things wait.
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+
 		" -> add a node, or scale something down; outspan why front/http")

@@ -136,7 +136,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Without a leader any server answers, and says so first.
+// Without a leader, any server answers a stale read. The lack of a leader is then a problem too, and nothing that needs
+// a leader is suggested.
 func TestProblemsWithoutALeader(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
 	r.shape = func(m *httpapi.ServerEntry) {
@@ -155,7 +156,7 @@ func TestProblemsWithoutALeader(t *testing.T) {
 	}
 }
 
-// Hundreds of dead nodes are a few lines and a number.
+// If many nodes are offline, a few are listed and the rest are counted.
 func TestProblemsAreBounded(t *testing.T) {
 	r := newRig(t)
 	for i := range 30 {
@@ -173,8 +174,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// An agent that keeps the cluster from raising its format is named, with the way to go on without it, and that way
-// works.
+// An agent that keeps the cluster from raising its format is named, with the way to go on without it. That way works.
 func TestProblemOfAnOldAgent(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that registers again and again can fill the log only slowly, and keeps no other agent out.
+// An agent that registers again and again can fill the log only slowly, and can't keep other agents out.
 func TestRegistrationsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -16,14 +16,14 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that are at another server. If hold is not nil, it holds them until hold is closed or
-// their sender cancels them.
+// passing counts the requests that a server sends to another server. If hold is not nil, passing holds the requests
+// until hold is closed or their sender cancels them.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
 	now, most, sum int
 	hold           chan struct{}
-	cut            int // the leader's connection breaks after this many bytes of an answer; 0: never
+	cut            int // the leader's connection breaks after this many bytes of an answer; 0 means never
 }
 
 func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -52,7 +52,7 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cutBody is the rest of an answer whose sender dies meanwhile.
+// cutBody is the body of an answer that breaks off. left is the number of bytes that are still read.
 type cutBody struct {
 	io.ReadCloser
 	left int
@@ -66,7 +66,7 @@ func (c *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stopAll holds every request from now on, until letGo is called.
+// stopAll holds all later requests until letGo is called.
 func (p *passing) stopAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *passing) await(t *testing.T, what string, ok func(now, most, sum int) b
 	}
 }
 
-// relayRig has a leader s1 and a follower s2, and the node n2 with an instance.
+// relayRig returns a rig with a leader s1, a follower s2, and the node n2 with an instance.
 func relayRig(t *testing.T) (*rig, *passing) {
 	t.Helper()
 	r := newRig(t, "s1", "s2")
@@ -109,14 +109,15 @@ func reportOf(generation uint64) transport.ReportRequest {
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
-// Agents' calls that arrive while others are at the leader share a request. None is lost, and each gets its own answer.
+// Agents' calls that arrive while other calls are at the leader share a request. None is lost, and each gets its own
+// answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
 	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}
 	for range 20 {
 		agents = append(agents, r.client(transport.RoleAgent, "n2", "s2"))
 	}
-	for i, agent := range agents { // each has its connection first
+	for i, agent := range agents { // each client opens its connection first
 		_, _ = agent.Report(t.Context(), reportOf(uint64(10+i)))
 	}
 	thief, stranger, own := agents[0], agents[1], agents[2:]
@@ -142,7 +143,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool {
 		return now == 4 && asked.Load() == before+calls+3
 	})
-	time.Sleep(100 * time.Millisecond) // until they wait
+	time.Sleep(100 * time.Millisecond) // until all calls wait
 	p.letGo()
 	wg.Wait()
 	for i, err := range failed {
@@ -178,7 +179,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	r, p := relayRig(t)
 	r.start("s3", httpapi.Limits{RequestsPerSecond: 100_000})
 	c := r.client(transport.RoleAgent, "n2", "s2")
-	_, _ = c.Report(t.Context(), reportOf(10)) // it has a connection
+	_, _ = c.Report(t.Context(), reportOf(10)) // opens the connection
 	p.stopAll()
 	const calls = 20
 	failed := make(chan error, calls)
@@ -217,7 +218,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 func TestRelayOutlivesItsSender(t *testing.T) {
 	r, p := relayRig(t)
 	c := r.client(transport.RoleAgent, "n2", "s2")
-	_, _ = c.Report(t.Context(), reportOf(10)) // it has a connection
+	_, _ = c.Report(t.Context(), reportOf(10)) // opens the connection
 	p.stopAll()
 	ctx, hangUp := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -230,7 +231,7 @@ func TestRelayOutlivesItsSender(t *testing.T) {
 	for i := range calls {
 		wg.Go(func() { _, failed[i] = c.Report(t.Context(), reportOf(uint64(1000+i))) })
 	}
-	time.Sleep(100 * time.Millisecond) // until they wait
+	time.Sleep(100 * time.Millisecond) // until the calls wait
 	hangUp()
 	time.Sleep(100 * time.Millisecond)
 	p.letGo()

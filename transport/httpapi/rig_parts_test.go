@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// store is the machine. It counts how often somebody begins to wait for a topic.
+// store is the rig's machine. It counts how often somebody begins to wait for a topic.
 type store struct {
 	*fsm.Machine
 	r *rig
@@ -75,7 +75,7 @@ func (s *server) ReadBarrier(context.Context) error {
 	return nil
 }
 
-// beforeReads makes a server apply something at its next read barrier.
+// beforeReads makes the next read barrier call catchUp, as if a server then applied what it lacks.
 func (r *rig) beforeReads(catchUp func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

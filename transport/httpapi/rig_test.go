@@ -30,12 +30,12 @@ type rig struct {
 
 	mu     sync.Mutex
 	index  uint64
-	lead   string // name of the leader; "": none
+	lead   string // name of the leader; "" means none
 	shape  func(*httpapi.ServerEntry)
-	twin   string // the name of one more server, shared with another one
-	broken error  // what Propose returns
+	twin   string // if not "", one more server with this name is listed
+	broken error  // if not nil, Propose fails with it and commits nothing
 	behind func() // applies what a server has not applied yet, at the next read barrier
-	after  error  // what Propose returns after it committed
+	after  error  // if not nil, Propose fails with it although it committed
 	log    []fsm.Entry
 
 	servers map[string]*server
@@ -57,7 +57,7 @@ type server struct {
 	name    string
 	address string
 	api     *httpapi.Server
-	passing *passing     // what it forwards
+	passing *passing     // its requests to other servers
 	asked   atomic.Int64 // agents' calls that arrived
 	fresh   bool
 	stale   time.Duration // how long it has heard no leader
@@ -85,7 +85,7 @@ func (r *rig) start(name string, limits httpapi.Limits) *server {
 	return r.startWith(name, func(c *httpapi.Config) { c.Limits = limits })
 }
 
-// startWith is start with a configuration that edit changes.
+// startWith runs a server like start, with a configuration that edit may change.
 func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	r.t.Helper()
 	creds := must(r.ca.Credentials(transport.RoleServer, name))(r.t)
@@ -133,7 +133,7 @@ func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAge
 	return cancel
 }
 
-// client returns a client of a role; it calls the leader unless servers are named.
+// client returns a client with a certificate of the given role and name. It calls the leader unless servers are given.
 func (r *rig) client(role transport.Role, name string, servers ...string) *transport.Client {
 	r.t.Helper()
 	if len(servers) == 0 {

@@ -16,10 +16,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rewrite writes the golden files again: OUTSPAN_REWRITE=1 go test ./transport/httpapi
+// rewrite reports whether to write the golden files again: OUTSPAN_REWRITE=1 go test ./transport/httpapi
 func rewrite() bool { return os.Getenv("OUTSPAN_REWRITE") != "" }
 
-// unstable are values that differ from run to run.
+// unstable lists values that differ from run to run, and what replaces them.
 var unstable = []struct {
 	pattern *regexp.Regexp
 	with    string

@@ -32,7 +32,7 @@ func (r *rig) Differing() []api.DifferentState {
 	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
 }
 
-// Every server compares, even without a leader. Agents may not ask for it.
+// Every server can compare the servers' states, even without a leader. Agents may not ask for that.
 func TestVerifyMembers(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.setLeader("")

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// withVolume is a world with a volume in use on n1, and with backup directories.
+// withVolume returns a rig with two nodes that have backup directories, and a volume in use on n1.
 func withVolume(t *testing.T, servers ...string) *rig {
 	t.Helper()
 	r := newRig(t, servers...)
@@ -32,7 +32,7 @@ func withVolume(t *testing.T, servers ...string) *rig {
 
 const volumeURL = "/v1/volumes/web%2Fhttp%2F0%2Fdata"
 
-// The id of a volume has slashes: they travel as %2F, through a follower too. The same request begins one transfer.
+// The slashes in a volume's id are sent as %2F, through a follower too. A repeated request begins only one transfer.
 func TestMigrateVolume(t *testing.T) {
 	r := withVolume(t, "s1", "s2")
 	c := r.cli("s2")
@@ -67,7 +67,7 @@ func TestMigrateVolume(t *testing.T) {
 	}
 }
 
-// The orders of agents in each phase. Only the two orders that need the token have it, and no read shows it.
+// Agents get the orders of each phase of a transfer. Only the two orders that need the token have it.
 func TestTransferOrders(t *testing.T) {
 	r := withVolume(t)
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
@@ -151,7 +151,7 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	}
 }
 
-// mustEnd completes a transfer that is starting.
+// mustEnd completes a transfer that is starting, and returns its id.
 func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
 	t.Helper()
 	r.place("inst-b", 0, "01N2", model.ObservedReady)
@@ -159,7 +159,8 @@ func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
 	return id
 }
 
-// A volume whose slot is gone is unused, not in use: its group has fewer instances, or its job is stopped.
+// A volume is unused if its slot is gone: its group has fewer instances, or its job is stopped. While an instance uses
+// the volume, it is in use.
 func TestVolumeOfARemovedSlotIsUnused(t *testing.T) {
 	r := withVolume(t)
 	c := r.cli()

@@ -21,7 +21,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poll is one blocking read in the background.
+// poll is the result of a blocking read.
 type poll struct {
 	index uint64
 	body  map[string]any
@@ -56,7 +56,7 @@ func finished(t testing.TB, done <-chan poll) poll {
 	return poll{}
 }
 
-// A server that stops answers blocking reads at once, but never with a state that is older than the caller's.
+// When a server stops, it answers blocking reads at once, but never with a state that is older than the caller's.
 func TestBlockingReadAtStop(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -82,13 +82,13 @@ func TestBlockingRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A read that arrives only after a change of others answers at once, since it can't know what it missed. On a busy
-	// machine that may happen to some of these, never to all.
+	// machine that may happen to some of these reads, but not to all.
 	var p poll
 	for attempt := 1; ; attempt++ {
 		done := startPoll(t, c, "/v1/nodes/n1", index, "30s")
 		select {
 		case p = <-done:
-		case <-time.After(50 * time.Millisecond): // it sleeps
+		case <-time.After(50 * time.Millisecond): // the read waits
 		}
 		for range 20 { // none of these is about n1
 			r.apply(&fsm.NodeLabel{ID: "01N2", Labels: map[string]string{"a": fmt.Sprint(r.entries())}})
@@ -219,7 +219,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// readEvents reads n events, in the form that accept asks for, and returns their ids.
+// readEvents reads n events, or all if n is negative, in the form that accept asks for. It returns their ids.
 func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
@@ -336,7 +336,7 @@ func TestEventsOpenAtOnce(t *testing.T) {
 	resp.Body.Close()
 }
 
-// An id that is no longer kept gets 410 and the oldest, never a silent gap.
+// A reader that continues after an event that is no longer kept gets 410 and the oldest id, never a silent gap.
 func TestEventsGone(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -360,8 +360,8 @@ func TestEventsGone(t *testing.T) {
 	}
 }
 
-// An id beyond everything that has happened gets 410 and the newest, rather than silence. If it is only a moment ahead,
-// the server waits for it.
+// A reader that continues after an event that has not happened gets 410 and the newest id, rather than silence. If the
+// id is only a moment ahead, the server waits for it.
 func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -387,7 +387,7 @@ func TestEventsAhead(t *testing.T) {
 	}
 }
 
-// A saved snapshot restores to the same state.
+// A saved snapshot can be read and restored. A stale one can be saved without a leader.
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// proves that the name of a server is not taken for a prefix of an instance's id.
+// proves that the name of a server is not mistaken for a prefix of an instance's id.
 func TestWhyOfServerName(t *testing.T) {
 	r := newRig(t, "s1")
 	r.world()

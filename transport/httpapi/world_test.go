@@ -18,7 +18,7 @@ func (r *rig) node(id model.NodeID, name string) {
 	r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 }
 
-// epoch returns the epoch of a node's last registration; 1 if the node is not known.
+// epoch returns the epoch of a node's last registration, or 1 if the node is not known.
 func (r *rig) epoch(id model.NodeID) uint64 {
 	if n, ok := r.machine.State().Nodes.Get(id); ok {
 		return n.Agent.Epoch
@@ -26,7 +26,7 @@ func (r *rig) epoch(id model.NodeID) uint64 {
 	return 1
 }
 
-// spec is a small job.
+// spec returns a small job.
 func spec(name string, count int) model.JobSpec {
 	expose := 0
 	if name == "web" {
@@ -56,7 +56,7 @@ func (r *rig) place(id model.InstanceID, slot int, node model.NodeID, observed m
 	r.apply(&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
-// world is two nodes and a job of three instances, two of them ready on the first node.
+// world makes two nodes and a job of three instances, two of which are ready on the first node.
 func (r *rig) world() {
 	r.t.Helper()
 	r.node("01N1", "n1")
@@ -66,7 +66,7 @@ func (r *rig) world() {
 	r.place("inst-b", 1, "01N1", model.ObservedReady)
 }
 
-// fillRequests adds the given number of requests with an id at once.
+// fillRequests adds count requests with different ids at once.
 func (r *rig) fillRequests(count int, actor model.Actor) {
 	r.t.Helper()
 	r.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkWriteLabel is a leader's work for one small write, without connection and log.
+// BenchmarkWriteLabel measures a leader's work for one small write, without connection and log.
 func BenchmarkWriteLabel(b *testing.B) {
 	r := newRig(b)
 	for i := range 200 {
@@ -40,7 +40,7 @@ func BenchmarkWriteLabel(b *testing.B) {
 	}
 }
 
-// sink is a connection that takes everything.
+// sink is an http.ResponseWriter that keeps what is written.
 type sink struct {
 	header http.Header
 	status int

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// explainer reports that everything waits for memory, and that two local volumes stay on each draining node.
+// explainer reports that web/http waits for memory, and that two local volumes stay on each draining node.
 type explainer struct{}
 
 func (explainer) Why(httpapi.Question, string) (model.WhyResult, error) {
@@ -41,7 +41,7 @@ type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
 	registry *prometheus.Registry
-	passes   model.Duration // before the next entry
+	passes   model.Duration // time that passes before the next entry
 	later    time.Duration  // how far the clock has been put forward
 }
 
@@ -139,7 +139,7 @@ func (r *rig) want(want map[string]float64) {
 	r.t.Helper()
 	var got map[string]float64
 	deadline := time.Now().Add(10 * time.Second)
-	for { // counters follow the events
+	for { // counters follow the events with a delay
 		got = r.series()
 		same := true
 		for k, v := range want {
@@ -161,7 +161,7 @@ func (r *rig) want(want map[string]float64) {
 	}
 }
 
-// Everything is there from the start, at 0.
+// All series exist from the start, even those that are 0.
 // proves P32
 func TestSeriesFromTheStart(t *testing.T) {
 	r := newRig(t)

@@ -42,7 +42,7 @@ func newHistoryFixture(t *testing.T) *historyFixture {
 	return d
 }
 
-// apply commits one entry. The judge must not find anything wrong with it.
+// apply commits one entry. The judge must find nothing wrong with the entry.
 func (d *historyFixture) apply(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	s := d.entry(actor, commands...)
@@ -71,8 +71,8 @@ func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step
 	return &Step{Before: &before, After: &after, Index: index, Term: 1, Entry: e, Results: results}
 }
 
-// unsaid commits an entry and hides its command from the judge. The entry then changed something that its commands
-// don't explain.
+// unsaid commits an entry with command, and then hides command from the judge. The judge sees a change that no command
+// explains.
 func (d *historyFixture) unsaid(command fsm.Command) *Step {
 	s := d.entry(model.ActorLeader, command)
 	s.Entry.Groups = [][]fsm.Command{{&fsm.HoldSet{}}}
@@ -90,7 +90,8 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 	return &fsm.NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// stop commits a stop that bypasses every budget. The row then no longer says so, as if the stop had not bypassed them.
+// stop commits a stop that bypasses every budget. It then changes the reason in the instance's row, so that the judge
+// does not see the bypass.
 func (d *historyFixture) stop(id model.InstanceID) (*Step, *fsm.Instance) {
 	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.After.Instances.Get(id)
@@ -103,7 +104,8 @@ func (d *historyFixture) row(id model.InstanceID) *fsm.Instance {
 	return i
 }
 
-// Every judge finds what it should. Each case spoils a step in one way, and a finding must name the invariant.
+// Every judge can find something. Each case spoils a step in one way, and the judge must find a violation of the case's
+// invariant.
 func TestJudgesCanFail(t *testing.T) {
 	for _, test := range []struct {
 		id    fsm.Invariant
@@ -251,7 +253,7 @@ func TestJudgesCanFail(t *testing.T) {
 			s := d.entry(model.ActorLeader,
 				&fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
 			n, _ = s.After.Nodes.Get("n2")
-			n.Health = model.HealthOffline // Apply would refuse that
+			n.Health = model.HealthOffline // set by hand, because Apply would refuse it
 			return s
 		}},
 		{fsm.S15, "another node's instance", func(d *historyFixture) *Step {
@@ -273,7 +275,7 @@ func TestJudgesCanFail(t *testing.T) {
 			d := newHistoryFixture(t)
 			s := test.spoil(d)
 			found := d.judge.rows(s)
-			if test.id == fsm.S8 { // only fsm.CheckStep finds it
+			if test.id == fsm.S8 { // rows does not check S8; fsm.CheckStep does
 				found = d.judge.Step(s)
 			}
 			if !slices.ContainsFunc(found, func(f fsm.Finding) bool { return f.Invariant == test.id }) {
@@ -283,7 +285,6 @@ func TestJudgesCanFail(t *testing.T) {
 	}
 }
 
-// group returns the spec of a group.
 func group(name string, count int, memory int64) model.GroupSpec {
 	return model.GroupSpec{Name: name, Count: count, Exec: model.ExecSpec{Command: "/program"},
 		Resources: model.Resources{MemoryBytes: memory}}

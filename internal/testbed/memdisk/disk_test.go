@@ -23,7 +23,7 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm"                            // in memory, since most of the time would otherwise go to syncing
+	const memory = "/dev/shm"                            // in memory, because syncing would take most of the time
 	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		dir = t.TempDir()
@@ -57,7 +57,8 @@ func entry(index uint64) *raft.Log {
 	return &raft.Log{Index: index, Term: 1, Data: []byte(strings.Repeat(fmt.Sprintf("%d,", index), 1+int(index*37%900)))}
 }
 
-// Acknowledged writes survive any number of power losses. A write in progress is there completely or not at all.
+// Acknowledged writes survive any number of power losses. After a power loss, a write in progress is there completely
+// or not at all.
 func TestPowerLoss(t *testing.T) {
 	reports := map[string]int{}
 	for seed := range uint64(40) {
@@ -117,7 +118,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// check reads all entries, checks them, and returns the last index.
+// check checks that the log has all entries up to acked, and that each entry is complete. It returns the last index.
 func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	t.Helper()
 	last, err := l.LastIndex()
@@ -135,7 +136,7 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// What the old process writes after a power loss is not there at the next start.
+// What a process writes after its power was lost is not there at the next start.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -189,11 +190,11 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		must(t, l.SetUint64([]byte("term"), 2)) // writes succeed, so that the old process can end
+		must(t, l.SetUint64([]byte("term"), 2)) // the write succeeds after the power loss, so that the old process can exit
 	})
 }
 
-// Free space depends on the machine's own files, so deleting a file helps.
+// On a full disk, the free space depends on the machine's own files, so deleting a file helps.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -214,7 +215,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A snapshot may be unfinished only if the log still has everything in it.
+// A power loss may leave a snapshot unfinished only if the log still has all entries that the snapshot contains.
 func TestUnfinishedSnapshot(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// pair connects host a to b:1.
+// pair connects host a to the address b:1.
 func pair(t *testing.T, n *memnet.Net) (near, far net.Conn) {
 	t.Helper()
 	l := n.Listen("b:1")
@@ -43,7 +43,7 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear checks that exactly this text arrives after this time.
+// hear checks that the next bytes of c are text. The parameter after is how long they must take to arrive.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -102,7 +102,7 @@ func TestStreamFillsUp(t *testing.T) {
 	})
 }
 
-// Data written to a link with the fault drop arrives once the link is mended. A dial waits until then too.
+// Data that is written to a link with the fault Drop arrives once the link is mended. A dial waits until then too.
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -124,7 +124,8 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// Streams break at once when their link is cut or the process is killed.
+// Streams break at once when their link is cut or a process at one end is killed. If a machine vanishes, its streams
+// fall silent, and they break when the machine is back.
 func TestCutAndKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// sendNumbered sends packets numbered from 0 to many-1, one millisecond apart. It returns those that have arrived after
-// a minute, in their order.
+// sendNumbered sends packets numbered from 0 to many-1, one millisecond apart. It returns the numbers of the packets
+// that have arrived a minute later, in the order of their arrival.
 func sendNumbered(t *testing.T, n *memnet.Net, many int) (got []byte) {
 	t.Helper()
 	a, b := n.Packets("10.0.0.1:1"), n.Packets("10.0.0.2:1")
@@ -64,7 +64,7 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// A stream over a bad link is late and slow, but in order. The other direction is as good as before.
+// A stream over a bad link is late and slow, but in order. The opposite direction is not affected.
 func TestShapedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -102,7 +102,7 @@ func TestShapedStream(t *testing.T) {
 	})
 }
 
-// A dial travels to the other host and back, and each direction takes its own time.
+// A dial takes one trip in each direction, and each trip has the delay of its direction.
 func TestShapedDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
