@@ -24,7 +24,8 @@ type verifyInput struct {
 
 const verifyWait = 10 * time.Second
 
-// verifyOperations run on the server that was asked: they must also work without a leader, or when the leader is wrong.
+// verifyOperations returns the operation that compares the servers. It runs on the server that was asked, because it
+// must also work without a leader, and when the leader's state is wrong.
 func (s *Server) verifyOperations() []operation {
 	rt := getRoute("verify-members", "/v1/members/verify", "members",
 		"Compare the states of all servers; one that a majority contradicts stops by itself")
