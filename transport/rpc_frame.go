@@ -132,7 +132,7 @@ func (c *frameConn) tryWrite(f frame, limit time.Duration) {
 	}
 	defer func() { <-c.writing }()
 	if c.send(f, limit) != nil {
-		_ = c.Close() // its reader notices
+		_ = c.Close() // then the goroutine that reads gets an error
 	}
 }
 

@@ -168,6 +168,6 @@ func (c *agentConn) refuse(call uint32, refusal error) {
 		err = c.write(frame{call, frameProblem, body})
 	}
 	if err != nil {
-		_ = c.Close() // as in run
+		_ = c.Close() // then serve fails, as in run
 	}
 }

@@ -183,7 +183,7 @@ type ServicesRequest struct {
 	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
 }
 
-// Services is every service with its backends.
+// Services has every service with its backends.
 type Services struct {
 	Index    uint64            `cbor:"1,keyasint"`
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
@@ -236,10 +236,10 @@ type GroupPeers struct {
 // every agent that runs the group. A larger group needs a service instead of a list.
 const (
 	MaxPeers      = 100
-	MaxPeersAsked = 1000 // if the group's spec has a peers block
+	MaxPeersAsked = 1000 // for a group whose spec has a peers block
 )
 
-// Peer is one instance of a group as the others see it.
+// Peer is one instance of a group, as shown to the group's other instances.
 type Peer struct {
 	Slot     int              `cbor:"1,keyasint" json:"slot"`
 	Instance model.InstanceID `cbor:"2,keyasint" json:"instance"`

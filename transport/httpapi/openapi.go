@@ -15,8 +15,8 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// documentConfig is huma's configuration without the extras that it adds by default: no pages, no links in answers, no
-// second path for schemas.
+// documentConfig returns a configuration of huma without its default extras: documentation pages, links in answers and
+// a path for schemas.
 func documentConfig(version string) huma.Config {
 	if version == "" {
 		version = "dev"

@@ -116,7 +116,7 @@ func (p *problems) add(code api.ProblemCode, subject, next, format string, args 
 	p.found[code] = append(p.found[code], row)
 }
 
-// cluster adds the problems that concern no single server or node.
+// cluster adds the problems of the cluster as a whole, and the servers whose state differs from this server's.
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
@@ -248,7 +248,7 @@ func (p *problems) agents() {
 	}
 }
 
-// formats adds the nodes that keep the cluster at an older format.
+// formats adds the nodes whose agents can't read the format newest, which keeps the cluster at an older format.
 func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {

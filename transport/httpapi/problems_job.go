@@ -76,7 +76,7 @@ func (p *problems) failing(g *fsm.Group) {
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
-			return b.Message // the same text as in why
+			return b.Message // as why shows it
 		}
 	}
 	return fmt.Sprintf("version %d failed %s, more than the %d that are replaced in %s",

@@ -49,8 +49,8 @@ func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*
 // log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
-// inventoryRates allows an agent twice as many inventories as registrations. They are limited because an inventory may
-// make other agents ask again for what they must run.
+// inventoryRates allows an agent twice as many inventories as registrations. Inventories are limited because one may
+// make other agents request their assignments again.
 func inventoryRates() *rates { return newRates(0.4, 40) }
 
 // reportRates limits the bytes of an agent's reports.

@@ -56,7 +56,7 @@ func parseWait(text string) (time.Duration, error) {
 	return time.Duration(d) * time.Millisecond, nil
 }
 
-// reading is the state that answers a read, with everything else that is needed to show it.
+// reading is the state that answers a read, with everything else that the answer needs.
 type reading struct {
 	fsm.State
 	now     model.Time // cluster time, which also advances between entries

@@ -31,7 +31,7 @@ type Server struct {
 	rates         *rates // of requests
 	registrations *rates
 	inventories   *rates
-	reportBytes   *rates // of each agent
+	reportBytes   *rates // of the reports of each agent
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
@@ -152,7 +152,8 @@ func (s *Server) panicked(method, path string, reason any) *model.Error {
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
-// noRoute answers requests that match no operation, in the form of every other error.
+// noRoute answers requests that match no operation with a problem. If the path has operations with other methods, the
+// answer names these methods, with status 405.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range [...]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {

@@ -13,8 +13,7 @@ import (
 type Verifier interface {
 	// Verify compares all servers now and writes nothing. It waits at most patience for servers that lag.
 	Verify(ctx context.Context, patience time.Duration) (api.Verification, error)
-	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not
-	// block.
+	// Differing lists the servers whose state differed from this server's in an earlier comparison. It does not block.
 	Differing() []api.DifferentState
 }
 

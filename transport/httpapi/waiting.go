@@ -13,7 +13,7 @@ const sharedFor = 250 * time.Millisecond
 type sharedWaiting struct {
 	mu    sync.Mutex
 	index uint64
-	at    time.Time // zero: no answer yet
+	at    time.Time // when last was computed; zero means never
 	last  Waiting
 }
 

@@ -84,7 +84,7 @@ func (r *reading) subject(text string, isServer func() bool) (string, error) {
 			several = err
 		case err != nil:
 		case strings.HasSuffix(one, "/"+text), kind == "node" && r.isNodeName(text):
-			return one, nil // not a prefix: the exact name
+			return one, nil // text is the exact name or id
 		default:
 			found = append(found, one)
 		}

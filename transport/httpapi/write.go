@@ -160,7 +160,7 @@ func (w *writing) hash() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// try runs the commands on a fork.
+// try runs the commands on a fork and commits nothing.
 func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error) {
 	draft := before.NewDraft(before.now)
 	if refusal := draft.Try(commands...); refusal != nil {
