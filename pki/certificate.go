@@ -13,14 +13,14 @@ import (
 // Config names the PEM files of a certificate, and says what it must contain.
 type Config struct {
 	CA, Cert, Key string // paths: the CAs of the cluster, and a certificate with its key; all required
-	// Cluster, Role and Name are what the certificate must contain; an empty one may be anything.
+	// Cluster, Role and Name are what the certificate must contain. If one of them is empty, any value is allowed.
 	Cluster string
 	Role    Role
 	Name    string
 }
 
-// Certificate is a certificate with its key, the CAs that its holder trusts, and who the holder is. It never changes,
-// so it is safe for many goroutines.
+// Certificate is a certificate with its key, the CAs that its holder trusts, and the holder's identity. It never
+// changes, so it is safe for many goroutines.
 type Certificate struct {
 	Pair  tls.Certificate
 	Roots *x509.CertPool
@@ -47,8 +47,8 @@ func Load(cfg Config) (*Certificate, error) {
 	return c, checkLeaf(cfg, c)
 }
 
-// ClientConfig returns a configuration for a connection to a peer of the same cluster with the role want. protos are
-// offered by ALPN.
+// ClientConfig returns a configuration for a connection to a peer of the same cluster that has the role want. The
+// client offers protos by ALPN. A handshake with any other peer fails with certificate_refused.
 func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
@@ -70,7 +70,7 @@ func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
 	}
 }
 
-// Verify returns the identity of a peer that has proven to be of the same cluster. Code: certificate_refused.
+// Verify returns the identity of a peer with a verified certificate of the same cluster. Code: certificate_refused.
 func (c *Certificate) Verify(state tls.ConnectionState) (Identity, error) {
 	peer, err := Peer(state)
 	if err != nil {
@@ -84,7 +84,8 @@ func (c *Certificate) Verify(state tls.ConnectionState) (Identity, error) {
 	return peer, nil
 }
 
-// checkLeaf finds mistakes at the start that would otherwise show later, as refused connections.
+// checkLeaf finds mistakes in a certificate when it is loaded. Otherwise they would only show later, as refused
+// connections. Code: certificate_invalid.
 func checkLeaf(cfg Config, c *Certificate) error {
 	leaf, now := c.Pair.Leaf, time.Now()
 	wrong := ""

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkChain refuses a certificate that is not valid for a client now, or that none of the CAs signed.
+// checkChain refuses a certificate that none of the CAs signed, or that is not valid for a TLS client now.
 func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
 	for _, der := range c.Pair.Certificate[1:] {
@@ -91,8 +91,8 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// maxFile is the largest file that is read. It is far above the size of PEM files: a wrong path (a disk image, a
-// device) must not fill the memory.
+// maxFile is the largest file that ReadFile reads, in bytes. PEM files are far smaller. The limit keeps a wrong path,
+// such as that of a disk image, from filling the memory.
 const maxFile = 1 << 20
 
 // ReadFile reads a regular file of at most 1 MiB. Its errors do not contain the path. For a missing file,

@@ -30,8 +30,8 @@ func (r Role) Valid() bool {
 // String returns the role as written in a certificate.
 func (r Role) String() string { return string(r) }
 
-// ServerName returns the DNS name that the certificate of every listening process has. Peers are dialled by IP, so a
-// dialling process checks this name instead. The name contains the role, so the role is checked too.
+// ServerName returns the DNS name in the certificate of every listening process with this role. Peers are dialled by IP
+// address, so a dialling process checks this name instead, and with it the role.
 func (r Role) ServerName() string { return string(r) + ".outspan" }
 
 // Listens reports whether processes of this role accept TLS connections.
@@ -58,7 +58,7 @@ func (i Identity) URI() string {
 // String returns the short form, as shown for an actor: role/name.
 func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
 
-// ParseIdentity reads the URI form. It is strict: URI returns every accepted input unchanged. Errors:
+// ParseIdentity reads an identity as URI writes it. It accepts no other form of the same identity. Code:
 // certificate_refused.
 func ParseIdentity(uri string) (Identity, error) {
 	rest, ok := strings.CutPrefix(uri, Scheme)
@@ -83,8 +83,8 @@ func ParseIdentity(uri string) (Identity, error) {
 	return id, nil
 }
 
-// Peer reads the identity of a verified peer. Errors: certificate_refused if the peer showed no verified
-// certificate, or one without exactly one identity.
+// Peer reads the identity of a verified peer. Code: certificate_refused if the peer showed no verified certificate, or
+// one without exactly one valid identity.
 func Peer(state tls.ConnectionState) (Identity, error) {
 	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
@@ -92,7 +92,8 @@ func Peer(state tls.ConnectionState) (Identity, error) {
 	return holder(state.PeerCertificates[0])
 }
 
-// holder refuses a certificate with two identities, because either could be meant.
+// holder returns the identity in a certificate. It refuses a certificate with two identities, because either could be
+// meant. Code: certificate_refused.
 func holder(cert *x509.Certificate) (Identity, error) {
 	found := ""
 	for _, u := range cert.URIs {

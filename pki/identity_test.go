@@ -54,8 +54,8 @@ func TestParseIdentity(t *testing.T) {
 
 func rep(s string, n int) string { return strings.Repeat(s, n) }
 
-// FuzzParseIdentity: an accepted identity comes back unchanged, is a URI that net/url reads the same way, and survives
-// in a certificate.
+// An accepted identity is written back unchanged, is a URI that net/url reads the same way, and can be read back from a
+// certificate.
 func FuzzParseIdentity(f *testing.F) {
 	f.Add("outspan://outspan/server/s1")
 	f.Add("outspan://c/cli/alice@example.com")

@@ -9,11 +9,11 @@ import (
 // Lifetime is the validity of a certificate.
 type Lifetime struct{ From, Until time.Time }
 
-// endsSoon is how long before its end a certificate is reported.
+// endsSoon bounds how long before its end a certificate is reported.
 const endsSoon = 14 * 24 * time.Hour
 
 // NearEnd reports whether a certificate should be renewed: it ends within two weeks, and less than a third of its life
-// is left. An expired one is near its end too; the zero value is not.
+// is left. NearEnd is also true for an expired certificate, and false for the zero value.
 func (l Lifetime) NearEnd(now time.Time) bool {
 	left := l.Until.Sub(now)
 	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
@@ -31,7 +31,7 @@ type seenCerts struct {
 	all map[string]Lifetime // by the agent's name
 }
 
-// note remembers the certificate of a new connection.
+// note remembers the certificate of a new connection from an agent.
 func (s *seenCerts) note(id Identity, cert *x509.Certificate) {
 	if id.Role != RoleAgent {
 		return
@@ -59,5 +59,5 @@ func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
 	return found
 }
 
-// AgentsNearEnd returns the certificates of connected agents that should be renewed, by agent name.
+// AgentsNearEnd returns the certificates that should be renewed, of all agents that have connected, by agent name.
 func (l *Listener) AgentsNearEnd(now time.Time) map[string]Lifetime { return l.seen.nearEnd(now) }

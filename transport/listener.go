@@ -20,11 +20,11 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Limits bounds the connections of a Listener, separately for each kind, so that no kind can use up another's places. A
-// process needs one file descriptor per connection: raise RLIMIT_NOFILE along with them.
+// Limits bounds the connections of a Listener. Each kind of connection has limits of its own, so that no kind can use
+// up the places of another. Raise RLIMIT_NOFILE along with the limits: each connection needs a file descriptor.
 type Limits struct {
-	// MaxPending is how many connections may be in their handshake; default 256. Above it, each newcomer closes one
-	// connection of the busiest source address.
+	// MaxPending is how many connections may be in their handshake; default 256. When it is reached, each newcomer makes
+	// the listener close one connection of the busiest source address.
 	MaxPending int
 	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
 	MaxRaft int
@@ -51,11 +51,11 @@ func (l Limits) withDefaults() Limits {
 type ListenerConfig struct {
 	// Credentials is required.
 	Credentials *Credentials
-	// Logger; default: none.
+	// Logger is optional.
 	Logger hclog.Logger
-	// HandshakeTimeout bounds the time from accept to the end of the handshake. It also bounds the time from there until
-	// raft or the HTTP server takes the connection. The default is 2 s. With less, slow peers are refused; with more,
-	// unauthenticated connections stay longer.
+	// HandshakeTimeout bounds the time from accept to the end of the handshake, and then the time until raft or the HTTP
+	// server takes the connection. The default is 2 s. With less, slow peers are refused; with more, unauthenticated
+	// connections stay longer.
 	HandshakeTimeout time.Duration
 	// Limits bounds the connections.
 	Limits Limits
@@ -87,8 +87,8 @@ type ListenerStats struct {
 	Pending, Raft, API                                                 int
 }
 
-// NewListener takes over raw: a TCP listener, or one that hands out ends of net.Pipe. Errors: certificate_invalid
-// without credentials.
+// NewListener makes a Listener that owns raw: a TCP listener, or in tests one whose connections are ends of net.Pipe.
+// Code: certificate_invalid if cfg has no credentials.
 func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	if cfg.Credentials == nil {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "a listener needs a certificate").WithHint("set the tls block")
@@ -114,7 +114,8 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// config returns the TLS configuration of the credentials, and also notes which connections sent a whole hello.
+// config returns the TLS configuration of the credentials. With this configuration, the listener also records which
+// pending connections have sent a whole hello.
 func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
@@ -135,7 +136,7 @@ func (l *Listener) API() net.Listener { return l.apiQ }
 // Addr returns the address that the port is open on.
 func (l *Listener) Addr() net.Addr { return l.raw.Addr() }
 
-// SetLimits changes the limits for new connections; open ones stay.
+// SetLimits changes the limits for new connections. It closes no open connection.
 func (l *Listener) SetLimits(lim Limits) {
 	lim = lim.withDefaults()
 	l.pending.setMax(lim.MaxPending)
@@ -157,9 +158,9 @@ func (l *Listener) Stats() ListenerStats {
 	}
 }
 
-// Run accepts connections until ctx ends, and then returns nil, or until the listener below fails permanently. When it
-// returns, the port is closed, no handshake is going on and no accepted raft connection is open. The HTTP server ends
-// the API connections. Errors: listen_failed. Call it once.
+// Run accepts connections until ctx ends, and then returns nil. It returns listen_failed if the port is closed from
+// outside. When Run returns, the port is closed, no handshake is going on, and no accepted raft connection is open.
+// Open API connections are left to the HTTP server. Call Run once.
 func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.raw.Close() })
@@ -190,7 +191,7 @@ func (l *Listener) acceptAll(ctx context.Context) error {
 			l.admit(ctx, raw)
 		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
 			return model.Refuse(model.CodeListen, "the listener on %s was closed", l.raw.Addr())
-		default: // out of file descriptors, or the peer gave up: the next one may work
+		default: // out of file descriptors, or the peer gave up: the next Accept may succeed
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			l.warn("can't accept a connection", "error", err, "retry_in", delay)
 			sleep(ctx, delay)
@@ -218,7 +219,8 @@ func (l *Listener) admit(ctx context.Context, raw net.Conn) {
 	l.wg.Go(func() { l.handshake(ctx, g) })
 }
 
-// letIn makes room for g; false if ctx ended first.
+// letIn adds g to the pending connections. If they are full, it waits until a place is free or a pending connection may
+// be closed for g. It returns false if ctx ends first.
 func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 	for {
 		victim, wait := l.pending.add(g)
@@ -254,7 +256,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		return
 	}
 	if !l.pending.remove(g) {
-		return // pushed out, and already closed
+		return // already closed to make room for another connection
 	}
 	state := conn.ConnectionState()
 	peer, err := pki.Peer(state)
@@ -265,13 +267,13 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	g.proof = state.PeerCertificates
 	l.seen.note(peer, state.PeerCertificates[0])
 	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
-	if !l.cfg.Credentials.Trusts(g.proof) { // its CA was removed meanwhile
+	if !l.cfg.Credentials.Trusts(g.proof) { // a reload has removed its CA during the handshake
 		_ = g.Close()
 	}
 }
 
-// Reload reads the credentials again. It ends accepted connections from peers whose CA is no longer trusted; an expired
-// certificate ends none. Errors: those of Credentials.Reload; then nothing changes.
+// Reload reads the credentials again. It closes accepted and dialled connections whose peer's CA is no longer trusted,
+// but none because of an expired certificate. If reading fails, nothing changes. Errors: those of Credentials.Reload.
 func (l *Listener) Reload() error {
 	ended, err := l.cfg.Credentials.reload()
 	if err != nil {
@@ -284,7 +286,8 @@ func (l *Listener) Reload() error {
 	return nil
 }
 
-// deliver moves an authenticated connection from the pending ones to its own account, and hands it to raft or HTTP.
+// deliver counts an authenticated connection in the account of its protocol, and hands it to raft or the HTTP server.
+// It closes the connection if the account is full, or if nobody takes the connection in time.
 func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Identity, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {
@@ -302,8 +305,9 @@ func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Id
 	}
 }
 
-// reject ends a failed handshake. A peer that showed a wrong certificate still has bytes under way. Closing at once
-// would reset the connection and lose the alert with the reason.
+// reject closes a connection after a failed handshake. A peer with a wrong certificate may still have bytes under way,
+// and closing at once would reset the connection and lose the alert with the reason. A peer that sent plain HTTP gets
+// an HTTP error.
 func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
@@ -329,8 +333,8 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 
 const lingerFor = 250 * time.Millisecond
 
-// linger lets written bytes arrive. It reads at most 64 KiB, for at most 250 ms. Meanwhile a connection that failed its
-// handshake still counts as pending.
+// linger gives written bytes time to arrive before the connection is closed. It reads at most 64 KiB, and at most for
+// lingerFor. Meanwhile, a connection whose handshake failed still counts as pending.
 func linger(g *gate) {
 	half, ok := g.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -356,7 +360,8 @@ func looksLikeHTTP(head []byte) bool {
 	return false
 }
 
-// warn logs at most once in ten seconds, so that unauthenticated peers can't fill the disk.
+// warn logs a warning at most once in ten seconds, so that unauthenticated peers can't fill the disk. It logs all
+// others at debug level.
 func (l *Listener) warn(msg string, kv ...any) {
 	if dropped, ok := l.noise.allow(time.Now()); ok {
 		l.cfg.Logger.Warn(msg, append(kv, "not_logged", dropped)...)

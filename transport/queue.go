@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// queue is a net.Listener that the accept loop feeds: one for the API, one for raft.
+// queue is a net.Listener that hands out the authenticated connections of a Listener. The API has one, and raft
+// another.
 type queue struct {
 	addr net.Addr
-	ch   chan net.Conn // unbuffered: a connection is either taken, or the accept loop closes it
+	ch   chan net.Conn // unbuffered: a connection is either taken by Accept, or closed by the caller of push
 	done chan struct{}
 	once sync.Once
 }
@@ -29,7 +30,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It does not close connections that were taken.
+// Close implements net.Listener. It does not close connections that Accept has returned.
 func (q *queue) Close() error {
 	q.close()
 	return nil
@@ -40,7 +41,8 @@ func (q *queue) close() { q.once.Do(func() { close(q.done) }) }
 // Addr implements net.Listener.
 func (q *queue) Addr() net.Addr { return q.addr }
 
-// push hands c over; false if nobody took it in time.
+// push hands c to a caller of Accept. It returns false if none takes c before limit has passed, ctx ends or the queue
+// is closed.
 func (q *queue) push(ctx context.Context, c net.Conn, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

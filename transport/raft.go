@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer needs, except that Dial has another
-// name there and takes raft's own address type. Closing it closes every raft connection in both directions.
+// RaftStream accepts and dials raft connections on behalf of hashicorp/raft. It has all methods of raft's StreamLayer
+// except Dial, which takes raft's own address type; DialRaft does the same.
 type RaftStream struct {
 	l         *Listener
 	dial      Dialer
@@ -19,12 +19,12 @@ type RaftStream struct {
 	dialled   *budget
 }
 
-// maxDialled bounds the raft connections that this server opens. It is far above the number of peers times raft's
-// connections per peer, so that only a leak reaches it.
+// maxDialled bounds the raft connections that this server dials. Raft uses far fewer, so that only a leak reaches this
+// limit.
 const maxDialled = 1024
 
-// Raft returns the raft side; call it once. advertise (host:port) is the address that peers dial; default the
-// listener's own.
+// Raft returns the stream of raft connections. Call it once. Peers dial the address advertise (host:port), or the
+// listener's own address if advertise is empty.
 func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
 	s := &RaftStream{l: l, dial: d, advertise: l.raw.Addr(), dialled: newBudget(maxDialled, maxDialled)}
 	if advertise != "" {
@@ -33,7 +33,7 @@ func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
 	return s
 }
 
-// namedAddr is an address as configured: dialling peers resolve a DNS name in it.
+// namedAddr is an address as configured. If it has a DNS name, the dialling peers resolve that.
 type namedAddr string
 
 func (namedAddr) Network() string  { return "tcp" }
@@ -45,7 +45,8 @@ func (s *RaftStream) Accept() (net.Conn, error) { return s.l.raftQ.Accept() }
 // Addr returns the advertised address.
 func (s *RaftStream) Addr() net.Addr { return s.advertise }
 
-// Close refuses new raft connections and closes the open ones. It does not wait until their readers notice.
+// Close refuses new raft connections, and closes all open ones, accepted and dialled. It does not wait until their
+// readers notice.
 func (s *RaftStream) Close() error {
 	s.l.raftQ.close()
 	s.l.raft.closeAll()
@@ -53,7 +54,8 @@ func (s *RaftStream) Close() error {
 	return nil
 }
 
-// PeerName returns the name in the certificate of the other end of a connection that DialRaft made.
+// PeerName returns the name in the peer's certificate, for a connection from Accept or DialRaft. It returns "" for any
+// other connection.
 func (s *RaftStream) PeerName(conn net.Conn) string {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
@@ -66,8 +68,8 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 	return id.Name
 }
 
-// DialRaft connects to another server. It blocks at most timeout, and at most 5 s. Errors: as Dialer.DialRaft;
-// net.ErrClosed after Close.
+// DialRaft connects to another server. It blocks at most timeout, and at most 5 s. Errors: those of Dialer.DialRaft,
+// and net.ErrClosed after Close or if too many dialled connections are open.
 func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {
 	if timeout <= 0 || timeout > reach.DialTimeout {
 		timeout = reach.DialTimeout

@@ -29,8 +29,8 @@ func newAgentLine(d Dialer, address string) *agentLine {
 	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: d.DialAgent}
 }
 
-// ask makes one call. It blocks until there is an answer, the connection ends, or ctx ends. Errors: *api.Problem if the
-// server answered, otherwise those of the connection.
+// ask makes one call. It blocks until there is an answer, the connection fails, or ctx ends. The error is an
+// *api.Problem if the server refused the call, and otherwise that of the connection or of ctx.
 func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
 	conn, err := l.connect(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	case l.dialing <- struct{}{}:
 		defer func() { <-l.dialing }()
 	case <-ctx.Done():
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)} // nothing was sent
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)} // a dial error, because nothing was sent
 	}
 	if c := l.now.Load(); c != nil && c.alive() {
 		return c, nil
@@ -69,21 +69,21 @@ func (l *agentLine) close() {
 	}
 }
 
-// callConn is an agent's end of a connection. One goroutine reads from it until it ends.
+// callConn is the agent's end of a connection to a server. One goroutine reads from it until the connection ends.
 type callConn struct {
 	frameConn
 	readers sync.WaitGroup
 	heard   atomic.Int64 // when bytes last arrived, in ns since began
 	sent    atomic.Int64 // when bytes were last sent, in ns since began
 	began   time.Time
-	asked   int64 // value of heard when look last sent a ping, plus 1; 0: none sent
+	asked   int64 // 1 + the value of heard when look last sent a ping; 0 means that look has sent none
 
 	mu      sync.Mutex
 	last    uint32
 	open    map[uint32]chan frame
-	used    time.Time // when the last call ended
+	used    time.Time // when the last call returned
 	closing bool
-	ended   error       // why it ended; nil while it lives
+	ended   error       // why the connection ended; nil while it is open
 	sign    *time.Timer // calls look
 }
 
@@ -97,7 +97,7 @@ func newCallConn(raw net.Conn) *callConn {
 	return c
 }
 
-// notedConn notes when bytes arrived or were sent, even parts of a large frame.
+// notedConn records when bytes arrived and when bytes were sent, even if they are only a part of a large frame.
 type notedConn struct {
 	net.Conn
 	of *callConn
@@ -194,7 +194,7 @@ func (c *callConn) closeWhenIdle() {
 	}
 }
 
-// end closes the connection; the first reason counts. Waiting calls fail with it.
+// end closes the connection. Waiting calls fail with the reason of the first call of end.
 func (c *callConn) end(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
@@ -208,8 +208,8 @@ func (c *callConn) end(why error) {
 	_ = c.Close()
 }
 
-// lost ends a connection after a failed write. The other end may have sent the reason before, so the reader gets a
-// second to find it.
+// lost ends a connection after a failed write. Before the failure, the server may have sent the answer or closed the
+// connection, so lost gives receive a second to read that.
 func (c *callConn) lost(err error) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	c.readers.Wait()
@@ -221,7 +221,7 @@ func (c *callConn) receive() {
 	for {
 		f, err := c.read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return // lost has a better reason
+			return // lost set the deadline, and ends the connection with a better reason
 		}
 		if err != nil {
 			c.end(err)
@@ -234,14 +234,15 @@ func (c *callConn) receive() {
 		got := c.open[f.call]
 		if c.ended == nil && got != nil {
 			delete(c.open, f.call)
-			got <- f // never blocks: one answer fits
+			got <- f // never blocks: the channel has room for the only answer
 		}
 		c.mu.Unlock()
 	}
 }
 
 // look pings a server that has sent nothing for reach.AskAfter, and ends the connection if nothing arrives within
-// reach.AnswerWithin. While a large answer arrives it also sends pings, so that the server doesn't end the connection.
+// reach.AnswerWithin. While a large answer arrives, it also sends pings, so that the server doesn't end the connection.
+// It ends a connection that was not used for agentIdle.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)

@@ -19,14 +19,14 @@ import (
 // The agent chooses the call's number, and the answer has the same number. Answers come in any order.
 const frameHeader = 9
 
-// frameKind is the kind of a frame. Kinds below frameAnswer are an AgentCall, or frameCancel.
+// frameKind is the kind of a frame. A kind below frameAnswer is either frameCancel or the AgentCall of a new call.
 type frameKind uint8
 
 const (
 	frameCancel  frameKind = 0   // the agent no longer waits for the call
 	frameAnswer  frameKind = 128 // the body is the call's answer
 	frameProblem frameKind = 129 // the body is an api.Problem, in CBOR
-	framePing    frameKind = 130 // from the agent
+	framePing    frameKind = 130 // only agents send it
 	framePong    frameKind = 131
 )
 
@@ -36,7 +36,7 @@ type frame struct {
 	body []byte
 }
 
-// frameRefused is a frame whose body was skipped.
+// frameRefused is the error for a frame that was refused and whose body was skipped.
 type frameRefused struct {
 	frame
 	why error
@@ -44,13 +44,13 @@ type frameRefused struct {
 
 func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.Error() }
 
-// frameConn writes and reads frames. Many goroutines may write, one may read.
+// frameConn writes and reads frames. Many goroutines may write, but only one may read.
 type frameConn struct {
 	net.Conn
 	most int                 // most bytes of a body that is read
-	take func(n int64) error // reserves room for a body, or returns why not; nil: there is always room
+	take func(n int64) error // reserves room for a body, or returns why it can't; nil means that there is always room
 	give func(n int64)       // frees the room of a body that did not arrive whole
-	// capacity 1: held by the writer. A mutex would stop fake time in a test while a peer is slow
+	// writing has capacity 1 and is held by the writer. With a mutex, a slow peer would stop the fake time of a test.
 	writing chan struct{}
 }
 
@@ -59,13 +59,13 @@ func newFrameConn(c net.Conn, most int) frameConn {
 }
 
 const (
-	frameWriteTime = 30 * time.Second // a peer that takes less than framePiece in this time is cut off
+	frameWriteTime = 30 * time.Second // a peer that reads less than framePiece in this time is cut off
 	framePiece     = 64 << 10         // bytes written at a time
 	frameFirstRoom = 4 << 10          // bytes allocated at first: the announced length may be false
 )
 
-// read returns the next frame. It blocks until the frame has arrived or the connection's deadline. After a
-// *frameRefused the connection is still usable.
+// read returns the next frame. It blocks until the frame has arrived or the read deadline has passed. After a
+// *frameRefused, the connection is still usable.
 func (c *frameConn) read() (f frame, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
@@ -106,7 +106,7 @@ func (c *frameConn) read() (f frame, err error) {
 	}
 }
 
-// pass skips the body of a refused frame.
+// pass skips the body of a refused frame, and returns a *frameRefused or why the connection failed.
 func (c *frameConn) pass(f frame, n int64, why error) error {
 	if _, err := io.CopyN(io.Discard, c.Conn, n); err != nil {
 		return err
@@ -114,15 +114,16 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a whole frame. It blocks as long as the peer goes on taking it. After an error the connection is
-// unusable.
+// write sends a whole frame. It blocks as long as the peer reads at least framePiece per frameWriteTime. After an
+// error, the connection is unusable.
 func (c *frameConn) write(f frame) error {
-	c.writing <- struct{}{} // at most until earlier writers are done, or the connection has ended
+	c.writing <- struct{}{} // blocks until earlier writers are done, or the connection has failed
 	defer func() { <-c.writing }()
 	return c.send(f, frameWriteTime)
 }
 
-// tryWrite sends an unimportant frame, unless another one is being sent. It blocks at most for limit.
+// tryWrite sends an unimportant frame, unless another one is being sent. It blocks for at most limit. If sending fails,
+// it closes the connection.
 func (c *frameConn) tryWrite(f frame, limit time.Duration) {
 	select {
 	case c.writing <- struct{}{}:
@@ -131,7 +132,7 @@ func (c *frameConn) tryWrite(f frame, limit time.Duration) {
 	}
 	defer func() { <-c.writing }()
 	if c.send(f, limit) != nil {
-		_ = c.Close() // its reader notices
+		_ = c.Close() // then the goroutine that reads gets an error
 	}
 }
 

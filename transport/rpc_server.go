@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// AnswerAgent answers a call of an authenticated agent. The context ends with the call's time limit, with the
-// connection, or when the caller no longer waits. Stopping works with this context. An error reaches the caller as an
-// *api.Problem.
+// AnswerAgent answers a call of an authenticated agent. The context ends when the call's time limit has passed, when
+// the connection ends, or when the agent no longer waits. Stopping may be called with this context. The agent gets an
+// error as an *api.Problem.
 type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
-	agentCallsOpen = 32               // at once; an agent needs four
-	agentCallTime  = 90 * time.Second // as for any other request
-	agentSilence   = 25 * time.Second // then the connection ends; a waiting agent sends a ping every few seconds
+	agentCallsOpen = 32               // calls at once; an agent needs four
+	agentCallTime  = 90 * time.Second // for one call, as for any other request
+	agentSilence   = 25 * time.Second // without a frame, after which the connection ends; a waiting agent sends pings
 )
 
 // agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.
@@ -36,13 +36,12 @@ type agentConn struct {
 	calls map[uint32]context.CancelFunc
 }
 
-// serveAgent is a function for http.Server.TLSNextProto. The http.Server counts the connection as active until
-// serveAgent returns. It returns when the connection has ended, or when the server stops and all calls of the
-// connection are answered.
+// serveAgent is a function for http.Server.TLSNextProto. It returns when the connection has ended, or when the server
+// stops and all calls of the connection are answered. Until then, the http.Server counts the connection as active.
 func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
 	of, ok := h.(interface{ BaseContext() context.Context })
 	if !ok {
-		return // never: net/http passes a handler with BaseContext
+		return // can't happen: net/http passes a handler with BaseContext
 	}
 	ctx, cancel := context.WithCancel(of.BaseContext())
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
@@ -53,7 +52,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.serve(ctx, s)
 	wake()
-	if s.ending.Err() == nil { // if the server stops, open calls are still answered, or cut off with all others
+	if s.ending.Err() == nil { // a server that stops still answers open calls
 		cancel()
 		s.log.Debug("an agent's connection ended", "agent", c.who.Name, "remote", conn.RemoteAddr(), "error", err)
 	}
@@ -61,7 +60,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	cancel()
 }
 
-// serve reads calls until there are no more.
+// serve reads frames and starts calls until the connection fails or the server stops, and returns the reason.
 func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(agentSilence)); err != nil {
@@ -83,7 +82,7 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 		case f.kind == frameCancel:
 			c.cancel(f.call)
 		case f.kind == framePing:
-			c.tryWrite(frame{kind: framePong}, frameWriteTime) // an answer that is being sent serves as a pong
+			c.tryWrite(frame{kind: framePong}, frameWriteTime) // if another frame is being sent, that serves as the pong
 		case f.kind < frameAnswer:
 			if err = c.begin(ctx, s, f); err == nil {
 				continue
@@ -106,7 +105,7 @@ var (
 	errCallTwice    = errors.New("two open calls of one number")
 )
 
-// begin starts a call. The room of its body is freed when the call ends. Code: busy.
+// begin starts a call. The room of the call's body is freed when the call is answered. Errors: busy, errCallTwice.
 func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
 	ctx, cancel := context.WithTimeout(ctx, agentCallTime)
 	if err := c.enter(f.call, cancel); err != nil {
@@ -122,7 +121,7 @@ func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
 	return nil
 }
 
-// enter notes an open call. Code: busy.
+// enter adds a call to the open ones. Errors: busy, errCallTwice.
 func (c *agentConn) enter(call uint32, cancel context.CancelFunc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +135,7 @@ func (c *agentConn) enter(call uint32, cancel context.CancelFunc) error {
 	return nil
 }
 
-// run gets a call answered and sends the answer.
+// run answers a call. It sends no answer if the agent no longer waits for one.
 func (c *agentConn) run(ctx context.Context, f frame) {
 	body, err := c.answer(ctx, c.who, AgentCall(f.kind), f.body)
 	gone := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
@@ -147,12 +146,12 @@ func (c *agentConn) run(ctx context.Context, f frame) {
 		c.refuse(f.call, err)
 	default:
 		if c.write(frame{f.call, frameAnswer, body}) != nil {
-			_ = c.Close() // its reader notices and ends everything else
+			_ = c.Close() // then serve fails, and all other calls are canceled
 		}
 	}
 }
 
-// cancel ends the context of a call, and frees its number.
+// cancel cancels the context of a call, and frees the call's number.
 func (c *agentConn) cancel(call uint32) {
 	c.mu.Lock()
 	cancel := c.calls[call]
@@ -169,6 +168,6 @@ func (c *agentConn) refuse(call uint32, refusal error) {
 		err = c.write(frame{call, frameProblem, body})
 	}
 	if err != nil {
-		_ = c.Close() // as in run
+		_ = c.Close() // then serve fails, as in run
 	}
 }

@@ -11,20 +11,20 @@ type TransferTask string
 
 // The tasks. All are idempotent: an agent that gets one again checks its disk and continues.
 const (
-	// serve the volumes to the agent that shows the token; no instance may use them
+	// serve the volumes to the agent that shows the token, while no instance may use them
 	TaskServe   TransferTask = "serve"
-	TaskFetch   TransferTask = "fetch"   // copy them from Peer to a place beside the volumes, and verify the copy
-	TaskBackup  TransferTask = "backup"  // write them to the backup directory
-	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify that
-	TaskKeep    TransferTask = "keep"    // leave the copy that was made where it is
-	TaskFind    TransferTask = "find"    // check whether data of Epochs is there
-	TaskAttach  TransferTask = "attach"  // move the copy to where instances find it; what is there is put aside
+	TaskFetch   TransferTask = "fetch"   // copy the volumes from Peer to a place beside them, and verify the copy
+	TaskBackup  TransferTask = "backup"  // write the volumes to the backup directory
+	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify the copy
+	TaskKeep    TransferTask = "keep"    // keep the copy beside the volumes
+	TaskFind    TransferTask = "find"    // check whether data of Epochs is on the disk
+	TaskAttach  TransferTask = "attach"  // move the copy to where instances find it, and put the data there aside
 	TaskRetire  TransferTask = "retire"  // put the old copy aside
-	TaskDrop    TransferTask = "drop"    // remove what was put aside
+	TaskDrop    TransferTask = "drop"    // remove the old copy that was put aside
 )
 
-// TransferOrder is one task. A transfer without any order is over: the agent removes what it made beside the volumes,
-// but never what was put aside.
+// TransferOrder tells an agent to do one task for a transfer. If a transfer has no order any more, it is over for the
+// agent, which then removes the copy that it made beside the volumes, but never data that was put aside.
 type TransferOrder struct {
 	ID     model.TransferID `cbor:"1,keyasint"`
 	Task   TransferTask     `cbor:"2,keyasint"`
@@ -36,7 +36,7 @@ type TransferOrder struct {
 	Backup model.BackupID   `cbor:"8,keyasint,omitempty"`
 	Sum    string           `cbor:"9,keyasint,omitempty"`  // restore: checksum of the written manifest
 	Staged model.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
-	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use the volumes meanwhile
+	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use the volumes during the backup
 	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was requested
 	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: the epoch that the volumes have from then on
 	// Epochs are those of the data that the task is about, in the order of Names. For an attach they are those of the old
@@ -53,13 +53,13 @@ type VolumeData struct {
 	Group   model.GroupID `json:"group"`
 	Slot    int           `json:"slot"`
 	Name    string        `json:"name"`
-	Epoch   uint64        `json:"epoch"`   // see fsm.Volume.Made
-	Aside   bool          `json:"aside"`   // it was put aside, as NAME@EPOCH, where no program finds it
-	Written time.Time     `json:"written"` // when a file directly in it was last written
+	Epoch   uint64        `json:"epoch"`   // the volume epoch of the data, as in fsm.Volume.Made
+	Aside   bool          `json:"aside"`   // the data was put aside as NAME@EPOCH, where no program finds it
+	Written time.Time     `json:"written"` // when a file directly in the volume's directory was last written
 }
 
 // PathAgentVolumes is where an agent lists the data of volumes on its disk.
 const PathAgentVolumes = "/v1/agent/volumes"
 
-// PathAgentTransfer is where an agent serves volumes to another one; the transfer's id and the requested part follow.
+// PathAgentTransfer is where an agent serves volumes to another agent. The transfer's id and the requested part follow.
 const PathAgentTransfer = "/v1/agent/transfer/"

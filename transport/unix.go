@@ -18,10 +18,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxSocketPath is the kernel's limit, without the final zero byte.
+// maxSocketPath is how many bytes the kernel allows in the path of a socket, without the final zero byte.
 const maxSocketPath = 107
 
-// PeerCred is what the kernel reports of the process at the other end of a unix socket, as of its connect.
+// PeerCred identifies the process that connected to a unix socket, as the kernel recorded it at that time.
 type PeerCred struct {
 	UID, GID uint32
 	PID      int32
@@ -48,12 +48,12 @@ type UnixConn struct {
 // Identity returns the peer's identity: role cli, name "uid:0(root)".
 func (c *UnixConn) Identity() Identity { return c.id }
 
-// PeerCred returns what the kernel reported.
+// PeerCred returns the user and process that the kernel reported.
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
-// ListenUnix opens the socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces
-// an existing socket file if nobody answers on it. cluster goes into the identities. Errors: address_in_use,
-// listen_failed, file_error.
+// ListenUnix opens a socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces an
+// existing socket file if no process listens on it. The identities of peers get the name cluster. Errors:
+// address_in_use, listen_failed, file_error.
 func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())
@@ -71,14 +71,14 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 	return openUnix(path, tmp, cluster)
 }
 
-// openUnix binds under a temporary name, takes other users' access away, and moves the socket into place.
+// openUnix binds a socket under a temporary name, removes other users' access to it, and renames it to path.
 func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
 		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
 			WithHint("check listen.socket and the rights on its directory")
 	}
-	raw.SetUnlinkOnClose(false) // it would remove the temporary name
+	raw.SetUnlinkOnClose(false) // Close would remove the temporary name
 	made, err := settle(tmp, path)
 	if err != nil {
 		_ = raw.Close()
@@ -125,8 +125,8 @@ func checkStale(path string) error {
 		WithHint("stop it, or set another listen.socket")
 }
 
-// Accept waits for the next connection whose peer may use the socket. The mode of the file already refuses others, but
-// a file system or a passed descriptor can get around it. So Accept also asks the kernel who the peer is.
+// Accept waits for the next connection whose peer may use the socket. The mode of the file already keeps other users
+// out, but a file system or a passed descriptor can bypass the mode. So Accept also asks the kernel who the peer is.
 func (l *UnixListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.raw.AcceptUnix()
@@ -143,7 +143,7 @@ func (l *UnixListener) Accept() (net.Conn, error) {
 	}
 }
 
-// name looks up a user's name once, because the lookup may go over the network.
+// name returns the name of a user's identity. It looks up each user only once, because that may need the network.
 func (l *UnixListener) name(uid uint32) string {
 	if s, ok := l.names[uid]; ok {
 		return s
@@ -156,7 +156,7 @@ func (l *UnixListener) name(uid uint32) string {
 	return s
 }
 
-// Close stops accepting and removes the socket file, unless another process has put its own there.
+// Close stops accepting and removes the socket file, unless another process has replaced the file by its own.
 func (l *UnixListener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.made) {
@@ -167,11 +167,11 @@ func (l *UnixListener) Close() error {
 	return l.err
 }
 
-// Addr is the path of the socket.
+// Addr returns the path of the socket.
 func (l *UnixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 func randomHex() string {
 	var b [3]byte
-	rand.Read(b[:]) // never fails: the runtime ends the process if there is no randomness
+	rand.Read(b[:]) // never fails: without randomness, the runtime aborts the process
 	return hex.EncodeToString(b[:])
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The agents' protocol: calls over one TLS connection (see frame), each with a question and an answer in CBOR. The
-// agent's certificate authorises every call: its name must be the node's name. All calls are idempotent.
+// The agents' protocol consists of calls over one TLS connection, in frames. Each call has a question and an answer in
+// CBOR. The name in the agent's certificate authorises the call: it must be the node's name. All calls are idempotent.
 
 // AgentCall identifies a call of the agents' protocol.
 type AgentCall uint8
@@ -42,7 +42,7 @@ func (c AgentCall) String() string {
 // ContentTypeCBOR is the media type of messages between servers over HTTP.
 const ContentTypeCBOR = "application/cbor"
 
-// RegisterRequest registers a node; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
+// RegisterRequest registers a node, as fsm.NodeRegister does. Agent.Key is ignored, because the server issues the key.
 type RegisterRequest struct {
 	Node  model.NodeID    `cbor:"1,keyasint"`
 	Name  string          `cbor:"2,keyasint"`
@@ -52,9 +52,9 @@ type RegisterRequest struct {
 	// refuses the request, so an agent with the wrong data directory or server address changes nothing there. A server
 	// whose lineage a recovery has replaced refuses it too.
 	Cluster string `cbor:"5,keyasint,omitempty"`
-	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
+	// Seen is the newest state whose assignments the agent acted on.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
-	// Refused: the agent was refused because another agent had its node; see fsm.NodeRegister.
+	// Refused says that the agent was refused because another agent had its node, and has not been accepted since.
 	Refused bool `cbor:"7,keyasint,omitempty"`
 }
 
@@ -62,19 +62,20 @@ type RegisterRequest struct {
 type RegisterReply struct {
 	Epoch     uint64         `cbor:"1,keyasint"`
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
-	Heartbeat model.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
+	Heartbeat model.Duration `cbor:"3,keyasint"` // interval of heartbeats: offline_after/6, within 300 ms and 10 s
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
-	// Cluster is the text form of the servers' model.History. The agent refuses one that neither equals nor replaces its
-	// own.
+	// Cluster is the text form of the servers' model.History. The agent refuses a History that neither equals nor replaces
+	// its own.
 	Cluster string `cbor:"5,keyasint"`
 
-	// Voters are the voters of the servers' configuration at index Config. Heartbeat answers that rest on an older
-	// configuration renew no lease.
+	// Voters are the voters in the servers' configuration, and Config is the index of that configuration. Answers to
+	// heartbeats that are based on an older configuration renew no lease.
 	Config uint64           `cbor:"6,keyasint,omitempty"`
 	Voters []model.ServerID `cbor:"7,keyasint,omitempty"`
 
-	// Listens are host:port of the servers' listeners. They come from the configuration, or from the servers themselves
-	// over TLS. The addresses in Servers can't be trusted as much: whoever has the gossip key can claim them.
+	// Listens are the addresses (host:port) of the servers' listeners. They come from the configuration, or over TLS from
+	// the servers themselves. The addresses in Servers can't be trusted as much: whoever has the gossip key can claim
+	// them.
 	Listens []string `cbor:"8,keyasint,omitempty"`
 }
 
@@ -83,28 +84,26 @@ type ServerInfo struct {
 	ID         model.ServerID `cbor:"1,keyasint"`
 	Name       string         `cbor:"2,keyasint"`
 	APIAddress string         `cbor:"3,keyasint"`           // host:port
-	Gossip     string         `cbor:"4,keyasint,omitempty"` // host:port, where an agent joins the pool
+	Gossip     string         `cbor:"4,keyasint,omitempty"` // host:port, where an agent joins gossip
 }
 
-// ReportRequest is a batch of observations; see fsm.NodeReport.
+// ReportRequest is a batch of what an agent observed. Its fields, except Cluster, are those of fsm.NodeReport.
 type ReportRequest struct {
 	Node      model.NodeID           `cbor:"1,keyasint"`
 	Epoch     uint64                 `cbor:"2,keyasint"`
 	Full      bool                   `cbor:"3,keyasint,omitempty"`
 	Instances []model.InstanceStatus `cbor:"4,keyasint,omitempty"`
-	FactsGen  uint64                 `cbor:"5,keyasint,omitempty"` // see fsm.Node
+	FactsGen  uint64                 `cbor:"5,keyasint,omitempty"` // facts generation of the node
 	Transfers []model.TransferReport `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // the model.History that the agent follows, as text
 
-	// Holds and Incarnation are as in fsm.NodeReport.
-	Holds       []model.Holding `cbor:"8,keyasint,omitempty"`
-	Incarnation uint64          `cbor:"9,keyasint,omitempty"`
-	// Self is as in fsm.NodeReport.
-	Self *model.SelfReport `cbor:"10,keyasint,omitempty"`
+	Holds       []model.Holding   `cbor:"8,keyasint,omitempty"`
+	Incarnation uint64            `cbor:"9,keyasint,omitempty"`
+	Self        *model.SelfReport `cbor:"10,keyasint,omitempty"`
 }
 
-// ReportReply returns the index at which the report is in the state.
+// ReportReply has the index of a state that contains the report.
 type ReportReply struct {
 	Index uint64 `cbor:"1,keyasint"`
 }
@@ -113,36 +112,37 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	// Index is that of the last answer; 0 in the first request of an epoch, or to get every spec again.
+	// Index is that of the last answer. It is 0 in the first request of an epoch, and to get every spec again.
 	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
-	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; an index means nothing in another one
+	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; an index means nothing in another incarnation
 
-	// Seen is the newest state whose assignments the agent acted on. The agent ignores older ones.
+	// Seen is the newest state whose assignments the agent acted on. The agent ignores the assignments of older states.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
 
-// Assignments is everything that an agent must run now. It is complete: the latest one replaces all earlier ones. An
-// instance of the node that is absent must be stopped, unless Unconfirmed. The agent ignores an answer whose
-// (Incarnation, Index) is lower than one it has seen.
+// Assignments has every instance that an agent must run or stop now. It replaces all earlier Assignments. The agent
+// also stops an instance that is absent, unless Unconfirmed is true. The agent ignores an answer whose (Incarnation,
+// Index) is lower than one that it has seen.
 type Assignments struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`
-	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
-	// Register: the agent must register again, because the state does not know its epoch or has the node as offline.
+	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop no absent instance
+	// Register says that the agent must register again, because the state does not have its epoch, or has the node as
+	// offline.
 	Register  bool            `cbor:"4,keyasint,omitempty"`
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
-	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: unchanged
+	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0 means unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// The last restore was confirmed at least this long ago; 0: none was.
+	// Confirmed is how long ago, at least, the last restore was confirmed; 0 means that no restore was.
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
-	// Keep are instances that the state does not know and that keep running until a person decides.
+	// Keep lists instances that the state does not have and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
-	// WithGrace are instances that the state does not know and that must end. No other instance fills their slots, so the
-	// agent lets them use their grace.
+	// WithGrace lists instances that the state does not have and that must stop. No other instance fills their slots, so
+	// the agent lets them use their grace.
 	WithGrace []model.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
@@ -152,29 +152,29 @@ type Assignment struct {
 	Group      model.GroupID    `cbor:"2,keyasint"`
 	Slot       int              `cbor:"3,keyasint"`
 	Desired    model.Desired    `cbor:"4,keyasint"`
-	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as sent before in this epoch
+	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil means the spec that was sent before in this epoch
 	Ports      map[string]int   `cbor:"6,keyasint,omitempty"`
 	RestartSeq uint64           `cbor:"7,keyasint,omitempty"`
-	Grace      *model.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
+	Grace      *model.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's grace for this stop
 	Memory     int64            `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
 	Job        model.JobName    `cbor:"10,keyasint"`
-	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
-	// Gates are the gates on its own facts, to be checked once more before the stop signal.
+	Prepare    uint64           `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0 means none
+	// Gates are the gates on the instance's own facts, which the agent checks once more before the stop signal.
 	Gates   []string    `cbor:"12,keyasint,omitempty"`
-	Attempt uint64      `cbor:"15,keyasint,omitempty"` // number of instances of the group that were placed before it
-	Fencing uint64      `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
-	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
-	// Copies is the epoch of the data that each volume must have. A directory with other data is not for this instance.
+	Attempt uint64      `cbor:"15,keyasint,omitempty"` // number of instances of the group that were placed before this one
+	Fencing uint64      `cbor:"14,keyasint,omitempty"` // the fencing epoch of the instance's volumes
+	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why the instance is stopped, or its stop is prepared
+	// Copies has the epoch of the data that each volume must have. A directory with other data is not for this instance.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
-	// Held are local volumes that a program has used: their data must exist.
+	// Held lists local volumes that a program has used. The agent must not start the instance without their data.
 	Held []string `cbor:"18,keyasint,omitempty"`
-	// Unsettled: the slot may be filled by another instance, which a restored state does not know. Until that is settled,
-	// the agent does not start this one.
+	// Unsettled says that another instance, which a restored state does not have, may fill the slot. Until that is
+	// settled, the agent does not start this instance.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
-// ServicesRequest waits at most Wait for services newer than Index. If the server has not reached Index, as after a
-// restore, it answers at once.
+// ServicesRequest waits at most Wait for services newer than Index. A server whose state has not reached Index, for
+// example after a restore, answers at once.
 type ServicesRequest struct {
 	Node  model.NodeID   `cbor:"1,keyasint"`
 	Index uint64         `cbor:"2,keyasint"`
@@ -183,13 +183,13 @@ type ServicesRequest struct {
 	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
 }
 
-// Services is every service with its backends.
+// Services has every service with its backends.
 type Services struct {
 	Index    uint64            `cbor:"1,keyasint"`
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
 
 	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of different incarnations can't be compared
-	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: an instance that is missing here may still run
+	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: an instance without a backend may still run
 }
 
 // ServiceBackends is one service with its current backends.
@@ -200,31 +200,32 @@ type ServiceBackends struct {
 	Backends   []model.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
-// PeersRequest waits at most Wait for lists that the agent does not know. The answer has only groups with an instance
-// on the node.
+// PeersRequest waits at most Wait for lists of peers that the agent does not have yet. The answer has only groups with
+// an instance on the node.
 type PeersRequest struct {
 	Node        model.NodeID   `cbor:"1,keyasint"`
 	Groups      []PeersKnown   `cbor:"2,keyasint"`
-	Incarnation uint64         `cbor:"3,keyasint,omitempty"` // of what is known
+	Incarnation uint64         `cbor:"3,keyasint,omitempty"` // of the lists that the agent has
 	Wait        model.Duration `cbor:"4,keyasint"`
 
 	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
 }
 
-// PeersKnown is a group and what the agent knows of it: GroupPeers.At of the last list that it got, 0 for none.
+// PeersKnown names the newest list of a group that the agent has, by its GroupPeers.At. If At is 0, the agent has no
+// list.
 type PeersKnown struct {
 	Group model.GroupID `cbor:"1,keyasint"`
 	At    uint64        `cbor:"2,keyasint,omitempty"`
 }
 
-// Peers has the lists that the agent did not know. Each is an encoded GroupPeers: all agents of a group get the same
-// bytes.
+// Peers has the lists that the agent does not have yet. Each is an encoded GroupPeers, because all agents of a group
+// get the same bytes.
 type Peers struct {
 	Incarnation uint64            `cbor:"1,keyasint"`
 	Lists       []cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 }
 
-// GroupPeers is the instances of a group, by slot: at most MaxPeers, or MaxPeersAsked.
+// GroupPeers lists the instances of a group by slot. It has at most MaxPeers or MaxPeersAsked instances.
 type GroupPeers struct {
 	Group   model.GroupID `cbor:"1,keyasint" json:"group"`
 	Members []Peer        `cbor:"2,keyasint" json:"members"`
@@ -235,14 +236,14 @@ type GroupPeers struct {
 // every agent that runs the group. A larger group needs a service instead of a list.
 const (
 	MaxPeers      = 100
-	MaxPeersAsked = 1000 // if the group's spec has a peers block
+	MaxPeersAsked = 1000 // for a group whose spec has a peers block
 )
 
-// Peer is one instance of a group as the others see it.
+// Peer is one instance of a group, as shown to the group's other instances.
 type Peer struct {
 	Slot     int              `cbor:"1,keyasint" json:"slot"`
 	Instance model.InstanceID `cbor:"2,keyasint" json:"instance"`
-	Node     string           `cbor:"3,keyasint" json:"node"` // its name
+	Node     string           `cbor:"3,keyasint" json:"node"` // name of the node
 	Address  string           `cbor:"4,keyasint" json:"address"`
 	Ports    map[string]int   `cbor:"5,keyasint,omitempty" json:"ports,omitempty"`
 	State    model.PeerState  `cbor:"6,keyasint" json:"state"`

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Family knows which children this process has started itself: whoever waits for them gets their exit status. All other
-// children came here when their own parent died, and are reaped here as init would. The zero value is ready. It is safe
-// for concurrent use.
+// Family knows which children this process has started itself. Whoever waits for those gets their exit status. All
+// other children were handed to this process when their own parent died; Reap reaps them, as init would. The zero value
+// is ready. It is safe for concurrent use.
 type Family struct {
 	mu      sync.Mutex
 	started map[int]bool
 }
 
-// Start starts a command that Reap leaves alone until Wait. Errors: those of exec.Cmd.
+// Start starts a command. Reap leaves its process alone until Wait returns. Errors: those of exec.Cmd.
 func (f *Family) Start(cmd *exec.Cmd) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,7 +32,7 @@ func (f *Family) Start(cmd *exec.Cmd) error {
 	return err
 }
 
-// Wait blocks until a command that Start has started ends. Errors: those of exec.Cmd.
+// Wait blocks until a command exits that Start has started. Errors: those of exec.Cmd.
 func (f *Family) Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	f.mu.Lock()
@@ -41,19 +41,19 @@ func (f *Family) Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// Reap reaps the children that have ended and that this process has not started. It does not block.
+// Reap reaps the children that have exited and that Start has not started. It does not block.
 func (f *Family) Reap() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for pid, p := range Table() {
 		if p.Parent == os.Getpid() && p.Zombie && !f.started[pid] {
-			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // it is there still: nobody else waits for it
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // still a zombie, because nobody else waits for it
 		}
 	}
 }
 
-// End kills everything below this process, whoever started it. It blocks until nothing is left. After 20 s it returns
-// an error.
+// End kills all descendants of this process, whoever started them. It blocks until none is left, and returns an error
+// after 20 s.
 func (f *Family) End() error {
 	return Until(context.Background(), 20*time.Second, 10*time.Millisecond, func(context.Context) error {
 		left := 0

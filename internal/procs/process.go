@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Process is a program that is started, observed through the kernel, and ended. It may be started again after its end.
-// Its methods are safe for concurrent use, except while it is started.
+// Process is a program that can be started, observed through the kernel, and stopped. Once it has exited, it may be
+// started again. Its methods are safe for concurrent use, except during Start.
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
 	Env     []string // environment in addition to that of this process
-	Log     string   // file that receives its output, behind what is there
-	Data    string   // its data directory
-	Family  *Family  // that must not reap it; default one of its own
-	// Tied has the kernel kill the process when this one ends, for whatever reason. The kernel goes by the thread that
-	// started it: don't set it where threads end early (runtime.LockOSThread without its opposite).
+	Log     string   // file to which the program's output is appended
+	Data    string   // the program's data directory
+	Family  *Family  // the family that starts the process; nil means a new family
+	// Tied makes the kernel kill the process when this process exits, for whatever reason. The kernel in fact watches the
+	// thread that started the process. Don't set Tied if that thread may exit earlier, as the thread of a goroutine does
+	// that calls runtime.LockOSThread and returns without unlocking it.
 	Tied bool
 
-	Ended chan struct{} // closed when the process has ended; nil before its first start
+	Ended chan struct{} // closed when the process has exited; nil before its first start
 
 	cmd *exec.Cmd
 }
 
-// Start runs the process, in a process group of its own, and returns before it is ready. An error means that it runs
-// already, or that it or its log could not be opened.
+// Start starts the process in a process group of its own, and does not wait until it is ready. It fails if the process
+// runs already, can't be started, or its log can't be opened.
 func (p *Process) Start() error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)
@@ -55,13 +56,13 @@ func (p *Process) Start() error {
 	}
 	p.cmd, p.Ended = cmd, ended
 	go func() {
-		_ = p.Family.Wait(cmd) // ExitCode tells how it ended
+		_ = p.Family.Wait(cmd) // ExitCode has the result
 		close(ended)
 	}()
 	return nil
 }
 
-// Running reports whether the process has been started and has not ended.
+// Running reports whether the process has been started and has not exited.
 func (p *Process) Running() bool {
 	if p.cmd == nil {
 		return false
@@ -77,7 +78,7 @@ func (p *Process) Running() bool {
 // PID returns the process id of the last start.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// ExitCode returns the exit code of a process that has ended; -1 if a signal ended it.
+// ExitCode returns the exit code of a process that has exited, or -1 if a signal killed it.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 // Signal sends a signal to the process alone. It returns os.ErrProcessDone if the process does not run.
@@ -88,15 +89,15 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// Kill ends the process with SIGKILL and waits until it has ended. What it started continues.
+// Kill kills the process with SIGKILL and waits until it has exited. Processes that it has started continue.
 func (p *Process) Kill() {
 	if p.cmd != nil {
-		_ = p.Signal(syscall.SIGKILL) // it may have ended
+		_ = p.Signal(syscall.SIGKILL) // the process may have exited
 		<-p.Ended
 	}
 }
 
-// Wait blocks until a process that was started has ended. It returns an error if that takes longer than limit.
+// Wait blocks until a process that was started has exited. It returns an error if that takes longer than limit.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.Ended:
@@ -106,18 +107,19 @@ func (p *Process) Wait(limit time.Duration) error {
 	}
 }
 
-// Stop asks the process to end. After limit it kills it, and returns an error.
+// Stop sends SIGTERM to the process and waits until it has exited. If that takes longer than limit, Stop kills the
+// process and returns an error. If the process does not run, Stop does nothing.
 func (p *Process) Stop(limit time.Duration) error {
 	if !p.Running() {
 		return nil
 	}
-	_ = p.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.Signal(syscall.SIGTERM) // the process may have exited
 	err := p.Wait(limit)
 	p.Kill()
 	return err
 }
 
-// Usage reads what the process uses from the kernel. An error means that it does not run.
+// Usage reads from the kernel how much CPU time and memory the process uses. It fails if the process does not run.
 func (p *Process) Usage() (Usage, error) {
 	if !p.Running() {
 		return Usage{}, fmt.Errorf("%s does not run", p.Name)
@@ -125,18 +127,18 @@ func (p *Process) Usage() (Usage, error) {
 	return UsageOf(p.PID())
 }
 
-// Descriptors returns the number of open files and sockets of the process; 0 if it has ended.
+// Descriptors returns the number of open files and sockets of the process, or 0 if the process has exited.
 func (p *Process) Descriptors() int {
-	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID())) // it may have ended
+	list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID())) // the process may have exited
 	return len(list)
 }
 
-// DiskBytes returns the size of its data directory in bytes, without the ballast.
+// DiskBytes returns how many bytes the files in the data directory have, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.Contains(d.Name(), "ballast") {
-			return nil //nolint:nilerr // a snapshot may have been removed meanwhile
+			return nil //nolint:nilerr // a file may have been removed since it was listed
 		}
 		if info, err := d.Info(); err == nil {
 			sum += info.Size()
@@ -146,7 +148,7 @@ func (p *Process) DiskBytes() int64 {
 	return sum
 }
 
-// LastLines returns the last n lines of its log, or why it can't be read.
+// LastLines returns the last n lines of the process's log, or the reason why the log can't be read.
 func (p *Process) LastLines(n int) string {
 	text, err := os.ReadFile(p.Log)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// limit bounds what must happen soon.
+// limit bounds waits for what should happen soon.
 const limit = 20 * time.Second
 
 // shell starts a shell script, and waits until it has printed "ready".
@@ -87,7 +87,7 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Find goes by the command line and takes along what is below, which may have another one.
+// Find finds processes by their command line, and all processes below them, whatever their own command line is.
 func TestFind(t *testing.T) {
 	p := shell(t, `sleep 1000 & echo $! ready; wait`)
 	word, _, _ := strings.Cut(p.LastLines(1), " ")
@@ -95,7 +95,7 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { // the shell has become sleep
+	await(t, func() bool { // the child of the shell has executed sleep
 		row, _ := procs.RowOf(child)
 		return strings.HasPrefix(row.Args(), "sleep\x00")
 	})
@@ -113,7 +113,7 @@ func TestFind(t *testing.T) {
 	await(t, func() bool { return !p.Running() })
 }
 
-// Reap takes a child that came here, not one whose exit status somebody waits for.
+// Reap reaps a child that the family has not started, and leaves alone one whose exit status somebody waits for.
 func TestReap(t *testing.T) {
 	family, ours, other := &procs.Family{}, exec.Command("true"), exec.Command("true")
 	if err := errors.Join(family.Start(ours), other.Start()); err != nil {
@@ -135,7 +135,7 @@ func TestReap(t *testing.T) {
 	_ = other.Wait() // its status is gone
 }
 
-// Until looks at least once, and its error says what was missing.
+// Until calls the function again after an error, and its own error contains that of the function.
 func TestUntil(t *testing.T) {
 	missing, looks := errors.New("nothing there"), 0
 	err := procs.Until(t.Context(), 30*time.Millisecond, time.Millisecond, func(context.Context) error {

@@ -95,7 +95,7 @@ func FreePorts(address string) (api, gossip int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer first.Close() // it stays open until second has another port
+	defer first.Close() // stays open until second has a different port
 	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
@@ -160,7 +160,7 @@ func (s *Sandbox) ProcessesOf(m *Member, kind string) []int {
 	})
 }
 
-// Close kills every descendant of this process, and removes all files and cgroups of the sandbox.
+// Close kills all descendants of this process, and removes all files and cgroups of the sandbox.
 func (s *Sandbox) Close() error {
 	return errors.Join(s.family.End(), RemoveCgroups(s.cgroupRoot()), os.RemoveAll(s.Dir))
 }

@@ -15,7 +15,7 @@ import (
 type Row struct {
 	PID, Parent int
 	Start       string // when it started, in ticks since boot; PID and Start identify one process until a reboot
-	Zombie      bool   // it has exited and waits to be reaped
+	Zombie      bool   // the process has exited and waits to be reaped
 
 	cpu time.Duration
 }
@@ -104,7 +104,7 @@ type Usage struct {
 	Files int64
 }
 
-// UsageOf reads what a process uses from the kernel. An error means that there is no such process.
+// UsageOf reads from the kernel how much a process uses. It fails if there is no such process.
 func UsageOf(pid int) (Usage, error) {
 	row, _ := RowOf(pid)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Until calls done every pause until it returns nil. After limit, or when ctx ends, it returns done's last error.
+// Until calls done again and again, with a pause between calls, until done returns nil. After limit, or when ctx ends,
+// Until returns an error that wraps the last error of done.
 func Until(ctx context.Context, limit, pause time.Duration, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -18,10 +18,11 @@ import (
 
 const contentTypeLog = "application/octet-stream"
 
-// headerLogOffset is the offset of the answer's first byte in a single stream; the agent sets it.
+// headerLogOffset is the header with the stream offset of the answer's first byte. Agents send it for one stream only.
 const headerLogOffset = "Outspan-Log-Offset"
 
-// headerLogTimes: each line begins with its time and a blank; the agent sets it. noLogTime replaces an unknown time.
+// headerLogTimes is the header by which an agent says that each line begins with its time and a blank. noLogTime stands
+// for an unknown time.
 const (
 	headerLogTimes = "Outspan-Log-Times"
 	noLogTime      = "-"
@@ -52,7 +53,8 @@ func (s *Server) logOperations() []operation {
 	}
 }
 
-// checkLogQuery refuses a query that the agent would refuse, before any connection to it. Code: invalid.
+// checkLogQuery refuses unknown parameters and invalid values before the server connects to an agent. It allows the
+// shared parameters and those in also; only the agent checks offset. Code: invalid.
 func checkLogQuery(r *http.Request, also ...string) error {
 	if err := checkQuery(r, append([]string{"stream", "follow", "tail", "timestamps", "since"}, also...)...); err != nil {
 		return err
@@ -82,7 +84,7 @@ func checkLogQuery(r *http.Request, also ...string) error {
 	return nil
 }
 
-// isSince reports whether an agent accepts a value of since.
+// isSince reports whether agents accept text as the value of since.
 func isSince(text string) bool {
 	if _, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return true
@@ -91,7 +93,7 @@ func isSince(text string) bool {
 	return err == nil && d >= 0 && d != model.Forever
 }
 
-// instanceLogs passes an agent's answer on. Every server can do that: it asks the agent of the instance's node.
+// instanceLogs passes on the log that the agent of the instance's node sends. Every server can do that.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
@@ -127,11 +129,12 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	if err := copyBounded(w, resp.Body); err != nil {
 		s.log.Debug("log stream ended", "instance", i.ID, "error", err)
-		panic(http.ErrAbortHandler) // so that the reader does not take this for the end of the log
+		panic(http.ErrAbortHandler) // so that the reader does not mistake this for the end of the log
 	}
 }
 
-// streamContext returns a context that ends when the caller has gone, the stream's time is over, or the server stops.
+// streamContext returns a context that is canceled after streamLife, when the caller has gone, or when the server
+// begins to stop.
 func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	stopping := transport.Stopping(ctx)
 	ctx, cancel := context.WithTimeout(ctx, streamLife)
@@ -147,8 +150,8 @@ func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// agentLog opens the log of an instance at its agent. The caller closes the body. Codes: not_found, agent_unreachable,
-// and those of the agent.
+// agentLog requests the log of an instance from its agent. The caller must close the body. Codes: not_found,
+// agent_unreachable, and those of the agent.
 func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance,
 	query url.Values) (*http.Response, error) {
 	n, ok := state.Nodes.Get(i.Node)
@@ -184,7 +187,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 	return resp, nil
 }
 
-// copyBounded passes bytes on as they come, and stops for a reader that takes nothing.
+// copyBounded passes bytes on as they arrive. It fails if a write takes longer than writeBound.
 func copyBounded(w http.ResponseWriter, from io.Reader) error {
 	return copyFlushed(&boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, from, -1)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// ServerEntry is a server in the list.
+// ServerEntry is a server in a ServerList.
 type ServerEntry struct {
 	api.Member
 	Own     MemberOwn
-	Listens []string // host:port of its listeners; see transport.RegisterReply
+	Listens []string // host:port of its listeners; sent to agents in transport.RegisterReply
 }
 
-// shown returns the servers of a list in the form of an answer.
+// shown returns the parts of a list of servers that the API shows.
 func shown(entries []ServerEntry) []api.Member {
 	members := make([]api.Member, len(entries))
 	for i, e := range entries {
@@ -30,13 +30,13 @@ func shown(entries []ServerEntry) []api.Member {
 	return members
 }
 
-// MemberOwn is what a server reports of itself. Answers leave it out; the problems use it.
+// MemberOwn is what a server reports of itself. The API does not show it; the problems in the status follow from it.
 type MemberOwn struct {
 	DataDir     string
 	Expect      int       // bootstrap_expect
-	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
+	Saved       time.Time // when somebody last saved a snapshot from it; zero means never
 	Certificate transport.Lifetime
-	Agents      map[string]transport.Lifetime // certificates near their end, by name of the agent that called with them
+	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
 }
 
 func diskText(m *ServerEntry) string {
@@ -46,7 +46,7 @@ func diskText(m *ServerEntry) string {
 	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
 }
 
-// lookAtDisk returns what a person can do to find out what fills a server's disk.
+// lookAtDisk returns advice for a server whose disk is full or nearly full.
 func lookAtDisk(m *ServerEntry) string {
 	dir := m.Own.DataDir
 	if dir == "" {
@@ -69,7 +69,7 @@ type joinInput struct {
 
 func (in *joinInput) body() any { return &in.Input }
 
-// ActParams are the parameters of an operation on the servers.
+// ActParams are the parameters of every operation that changes the servers.
 type ActParams struct {
 	RequestID string `query:"request_id" maxLength:"64"`
 }
@@ -162,7 +162,8 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
 }
 
-// onMember finds a server by id, or by a unique name. Codes: not_found; ambiguous for a name that several servers have.
+// onMember calls do for the server with the given id or unique name. Codes: not_supported, not_found, ambiguous
+// (several servers have the name).
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, model.ServerID) error) error {
 	if s.cfg.Servers.List == nil {
 		return notOffered("members")
@@ -199,9 +200,9 @@ type bodied[I any] interface {
 	body() any
 }
 
-// act registers an operation on the servers themselves, which writes no entry of the state. It runs on the leader (join
-// runs anywhere) and answers with the current members. It may be repeated without harm, so a request id is accepted but
-// not needed.
+// act makes an operation that changes the servers themselves and writes no entry. The leader runs the operation, except
+// for join, which any server runs. The answer lists the current members. As repeating the operation does no harm, its
+// request id is ignored.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI
 	handle := func(ctx context.Context, in *I) (*body[api.MemberReply], error) {

@@ -15,8 +15,8 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// documentConfig is huma's configuration without the extras that it adds by default: no pages, no links in answers, no
-// second path for schemas.
+// documentConfig returns a configuration of huma without its default extras: documentation pages, links in answers and
+// a path for schemas.
 func documentConfig(version string) huma.Config {
 	if version == "" {
 		version = "dev"
@@ -37,7 +37,8 @@ func documentConfig(version string) huma.Config {
 	}
 }
 
-// schemaName gives the stored settings another name than the answer that shows them.
+// schemaName returns the name of a type's schema. The name of the stored settings must differ from that of the answer
+// that shows them.
 func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[model.Settings]() {
 		return "SettingsValues"
@@ -54,7 +55,7 @@ func problemResponse() *huma.Response {
 	}
 }
 
-// bodyDocument documents a JSON body. It is optional if the zero value is a valid request.
+// bodyDocument documents an optional JSON body. Without a body, the input keeps its zero value.
 func bodyDocument(a huma.API, t reflect.Type) *huma.RequestBody {
 	schema := a.OpenAPI().Components.Schemas.Schema(t, true, "")
 	return &huma.RequestBody{Content: map[string]*huma.MediaType{contentTypeJSON: {Schema: schema}}}
@@ -65,12 +66,12 @@ func elemType(pointer any) reflect.Type { return reflect.TypeOf(pointer).Elem() 
 // document describes a plain handler in the OpenAPI document.
 type document struct {
 	params []*huma.Param
-	body   string // content type of the request's body; "": none
-	answer string // content type
-	schema any    // a value of the answer's type; nil: bytes
+	body   string // content type of the request's body; "" means no body
+	answer string // content type of the answer
+	schema any    // a value of the answer's type; nil means bytes
 }
 
-// plain is an operation outside huma: a stream, or CBOR.
+// plain makes an operation whose handler does not use huma, such as a stream or a call in CBOR.
 func plain(rt route, doc document, h http.Handler) operation {
 	return operation{route: rt, handler: h, document: func(r huma.Registry) *huma.Operation {
 		op := rt.huma()
@@ -108,7 +109,8 @@ func queryParam(name, doc string) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
-// finishDocument adds what huma does not know, and encodes the document once, because it does not change at run time.
+// finishDocument adds the plain operations and the schema of problems to huma's document, and encodes the document. It
+// does not change at run time.
 func (s *Server) finishDocument() ([]byte, error) {
 	doc := s.huma.OpenAPI()
 	registry := doc.Components.Schemas
@@ -132,7 +134,8 @@ func (s *Server) openAPI() operation {
 		}))
 }
 
-// checkQuery fails for query parameters that a plain operation does not have, as huma does for its own. Code: invalid.
+// checkQuery refuses query parameters that are not in known. Plain operations need it; huma checks those of all others.
+// Code: invalid.
 func checkQuery(r *http.Request, known ...string) error {
 	for name := range r.URL.Query() {
 		found := false

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// peerOperations returns the operations between servers, outside the log.
+// peerOperations returns the operations that only other servers call.
 func (s *Server) peerOperations() []operation {
 	ask := route{id: "ask-peer", path: transport.PathPeer + "{question}",
 		summary: "A question of one server to another (CBOR)"}
@@ -23,7 +23,7 @@ func (s *Server) peerOperations() []operation {
 	}
 }
 
-// peerCall is a question between servers: CBOR in, CBOR out. It must not be forwarded.
+// peerCall makes an operation that only servers may call. Both bodies are CBOR. It refuses forwarded requests.
 func (s *Server) peerCall(rt route, answer func(*http.Request) ([]byte, error)) operation {
 	rt.method, rt.tag, rt.allow = http.MethodPost, "servers", forServer
 	doc := document{body: transport.ContentTypeCBOR, answer: transport.ContentTypeCBOR}

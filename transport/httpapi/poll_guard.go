@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// pollGuard notifies all pending polls when this server may no longer answer. One goroutine checks for all of them,
-// while there are any. 5,000 agents have 10,000 long polls open, and a ticker for each caused 5,000 wake-ups a second.
+// pollGuard wakes all pending long polls when this server may no longer answer them. While polls are pending, one
+// goroutine checks on behalf of all of them. 5,000 agents have 10,000 long polls open, and a ticker for each would wake
+// 5,000 goroutines a second.
 type pollGuard struct {
-	look  func() error // nil: the server may answer; it must not block
+	look  func() error // fails if the server may not answer; must not block
 	every time.Duration
 
 	mu    sync.Mutex
@@ -16,15 +17,15 @@ type pollGuard struct {
 	watch *pollWatch // nil while there are no polls
 }
 
-// pollWatch is one run of the goroutine.
+// pollWatch is one run of the goroutine that checks.
 type pollWatch struct {
 	over chan struct{} // closed when the check has failed
 	stop chan struct{}
 	done chan struct{}
 }
 
-// join returns a channel that is closed once the check fails. leave must be called; the last call ends the goroutine
-// and waits for it.
+// join returns a channel that is closed when the check fails. The caller must call leave after its poll. When the last
+// poll leaves, leave stops the goroutine and waits for its end.
 func (l *pollGuard) join() (over <-chan struct{}, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// ProblemCodes returns the codes in the order in which status shows them.
+// ProblemCodes returns the codes of all problems, in the order in which the status shows them.
 func ProblemCodes() []api.ProblemCode {
 	return []api.ProblemCode{
 		api.ProblemNoLeader, api.ProblemServerSilent, api.ProblemServerDisk, api.ProblemServerClock,
@@ -31,14 +31,14 @@ func ProblemCodes() []api.ProblemCode {
 }
 
 const (
-	problemRows    = 8                  // rows of one kind; the rest is only counted
+	problemRows    = 8                  // rows per code; more problems are only counted
 	serverPatience = 5 * model.Second   // a server that has not answered for this long is a problem
-	clockPatience  = 2 * model.Second   // a clock that is wrong by more is a problem
-	backupAge      = 7 * 24 * time.Hour // a state that was not saved for longer is a problem
-	littleDisk     = 2 << 30            // bytes; a disk with less, and less than a twentieth of it, is nearly full
+	clockPatience  = 2 * model.Second   // a clock that is wrong by more than this is a problem
+	backupAge      = 7 * 24 * time.Hour // not having saved the state for longer than this is a problem
+	littleDisk     = 2 << 30            // bytes; a disk is nearly full if less than this and less than a twentieth is free
 )
 
-// problems collects what status shows.
+// problems collects the problems that the status shows.
 type problems struct {
 	r         *reading
 	members   []ServerEntry
@@ -48,8 +48,8 @@ type problems struct {
 	found map[api.ProblemCode][]api.ProblemRow
 }
 
-// problems uses only what this server already knows, and asks no other process. On a server that does not lead, facts
-// that only the leader knows are missing.
+// problems finds all current problems. It uses only what this server already knows, and asks no other process. A server
+// that does not lead misses the problems that only the leader knows.
 func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
 	_, _, led := s.cfg.Consensus.Leader()
 	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
@@ -69,12 +69,12 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	return p
 }
 
-// ProblemCounts returns how many problems status shows now, by kind. It asks no other process. While instances are
-// missing or a drain runs, it costs as much as one decision.
+// ProblemCounts returns the number of current problems by code. It asks no other process. While instances are missing
+// or a drain runs, it costs as much as one decision.
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // on an error some problems are missing
+	members, _ := s.members(ctx) // on an error, the problems of servers are missing
 	counts := map[api.ProblemCode]int{}
 	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
 		counts[code] = len(rows)
@@ -82,7 +82,8 @@ func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	return counts
 }
 
-// rows returns the problems in order: at most problemRows of a kind, and one more row that counts the rest.
+// rows returns the problems in order. For each code it returns at most problemRows problems, and one more row that
+// counts the rest.
 func (p *problems) rows() []api.ProblemRow {
 	rows := []api.ProblemRow{}
 	for _, code := range ProblemCodes() {
@@ -115,7 +116,7 @@ func (p *problems) add(code api.ProblemCode, subject, next, format string, args 
 	p.found[code] = append(p.found[code], row)
 }
 
-// cluster adds the problems that concern no single server or node.
+// cluster adds the problems of the cluster as a whole, and the servers whose state differs from this server's.
 func (p *problems) cluster() {
 	const all = "cluster"
 	if !p.led {
@@ -142,7 +143,8 @@ func (p *problems) cluster() {
 	}
 }
 
-// server adds what a server reports as its problems, or that it does not answer.
+// server adds the problems of one server: it does not answer, or its disk is full, its clock is wrong, or its
+// certificate is near its end.
 func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
@@ -167,7 +169,8 @@ func (p *problems) server(m *ServerEntry) {
 	}
 }
 
-// silent reports whether a server does not answer. A server that doesn't lead knows only what gossip says.
+// silent reports whether a server does not answer. Only the leader knows for how long a server has not answered; other
+// servers know what gossip says.
 func (p *problems) silent(m *ServerEntry) bool {
 	switch fsm.Gossip(m.State) {
 	case fsm.GossipAlive, fsm.GossipSuspect:
@@ -186,7 +189,7 @@ func (p *problems) silentServerAdvice(m *ServerEntry) string {
 	return "start it again; gone for good: outspan server remove " + string(m.ID)
 }
 
-// voters compares the number of voters with the number that the cluster began with.
+// voters adds a problem if fewer servers vote than bootstrap_expect says, or if only two vote.
 func (p *problems) voters() {
 	voters, expect := 0, 0
 	for _, m := range p.members {
@@ -227,7 +230,8 @@ func (p *problems) nodes() {
 	}
 }
 
-// agents adds the agents' certificates near their end. If servers saw different ones of an agent, the newest counts.
+// agents adds the agents' certificates near their end. If servers saw different certificates of an agent, the one that
+// is valid for longest counts.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
 	for _, m := range p.members {
@@ -244,7 +248,7 @@ func (p *problems) agents() {
 	}
 }
 
-// formats adds the nodes that keep the cluster at an older format.
+// formats adds the nodes whose agents can't read the format newest, which keeps the cluster at an older format.
 func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {
@@ -259,7 +263,8 @@ func (p *problems) formats(newest uint16) {
 
 func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
 
-// backup checks when the state was last saved, or how old the cluster is if it never was.
+// backup adds a problem if the state was last saved more than backupAge ago. If it was never saved, the age of the
+// cluster counts.
 func (p *problems) backup() {
 	var saved time.Time
 	for _, m := range p.members {

@@ -20,13 +20,13 @@ func (r *reading) disk(i *fsm.Instance) api.InstanceDisk {
 	return api.InstanceDisk{}
 }
 
-// emptyDisk returns what a person can do to find out what fills a work directory.
+// emptyDisk returns the commands that show what fills a work directory and that replace its instance.
 func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
 	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir +
 		" | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
 }
 
-// disks adds the instances above their disk limit.
+// disks adds the instances that use more disk than their limit.
 func (p *problems) disks() {
 	for _, n := range p.r.Nodes.All() {
 		for _, use := range n.Self.Disk {

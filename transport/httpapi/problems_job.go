@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// an instance that ended this often, or a version that failed this often, is a crash loop
+	// an instance whose program exited this often, or a version that failed this often, is in a crash loop
 	endsOften   = 2
-	justStarted = model.Minute // an instance that has been ready for less may end again
+	justStarted = model.Minute // an instance that has been ready for less than this may fail again
 )
 
-// jobs adds failed rollouts, and groups with instances that fail or fit nowhere: one row per group, however many
-// instances it has.
+// jobs adds failed deployments, and groups with instances that fail or fit nowhere. A group gets at most one row for
+// each of these problems.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
@@ -36,7 +36,8 @@ func (p *problems) jobs() {
 	}
 }
 
-// failing looks for instances of a group that ended permanently, or that end again and again.
+// failing adds a problem for instances of a group that failed and are not replaced, and another for those in a crash
+// loop.
 func (p *problems) failing(g *fsm.Group) {
 	var failed, looping []*fsm.Instance
 	policy, ok := p.r.Policy(g.ID)
@@ -71,18 +72,19 @@ func (p *problems) failing(g *fsm.Group) {
 	}
 }
 
-// retries says how often the version of a failed instance failed, and when the servers will try it again, if they will.
+// retries says how often the version of a failed instance failed. If the servers will try it again, it also says when.
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
-			return b.Message // the same text as in why
+			return b.Message // as why shows it
 		}
 	}
 	return fmt.Sprintf("version %d failed %s, more than the %d that are replaced in %s",
 		inst.Version, times(p.failures(g, policy, inst)), policy.Reschedule.Attempts, policy.Reschedule.Interval)
 }
 
-// ended reports whether the program of an instance that should run has ended on its own and is to be started again.
+// ended reports whether the program of an instance that should run has exited by itself. The reasons listed here don't
+// come from an exit.
 func ended(inst *fsm.Instance) bool {
 	switch reason, _, _ := strings.Cut(inst.Status.Reason, ":"); reason {
 	case "", "check_failed", "restarting", "not_started", "not_adopted":
@@ -91,7 +93,8 @@ func ended(inst *fsm.Instance) bool {
 	return !inst.Ready()
 }
 
-// failures counts the failures of an instance's version that still count; in a system group only those on its node.
+// failures returns how many recent failures an instance's version has. In a system group, only those on the instance's
+// node count.
 func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) (n int) {
 	kept := max(30*model.Minute, policy.Reschedule.Interval)
 	for _, f := range g.Failures {
@@ -102,7 +105,8 @@ func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Ins
 	return n
 }
 
-// told returns why an instance ended, from its own status, or else from the remembered failures of its version.
+// told returns why an instance failed, and on which node. The reason is that of its status, or else of the last
+// remembered failure of its version.
 func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	reason := inst.Status.Reason
 	for _, f := range g.Failures {
@@ -113,8 +117,8 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced checks whether instances of a group fit nowhere. To know the reason costs a decision, so it asks only when
-// some are missing.
+// unplaced adds a problem if instances of a group fit nowhere. The reason costs a decision, so unplaced finds it out
+// only if instances are missing.
 func (p *problems) unplaced(g *fsm.Group) {
 	if g.Role != model.RoleSystem && g.Ready >= g.Count {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// closedPorts returns the ports that a node's agent reports as not open; none for an offline node, which can't report.
+// closedPorts returns the ports that a node's agent reports as not open. For an offline node, whose agent can't report,
+// it returns no ports.
 func closedPorts(n *fsm.Node) []api.PortProblem {
 	list := []api.PortProblem{}
 	if n.Health == model.HealthOffline {
@@ -36,7 +37,7 @@ func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	return list
 }
 
-// ports adds the ports that agents can't open.
+// ports adds the ports that agents can't open, except on disabled and offline nodes.
 func (p *problems) ports() {
 	for _, n := range p.r.Nodes.All() {
 		if n.Intent == model.IntentDisabled || n.Health == model.HealthOffline {
@@ -48,7 +49,7 @@ func (p *problems) ports() {
 	}
 }
 
-// openPort returns how a person can open a closed port.
+// openPort returns advice for a port that is not open.
 func openPort(n *fsm.Node, p model.PortProblem) string {
 	switch p.Code {
 	case model.PortTaken:

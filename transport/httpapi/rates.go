@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// maxCallers bounds the callers whose rate is remembered. Every caller has a certificate, so there are few.
+// maxCallers bounds the callers whose rate is remembered. Beyond it, all are forgotten. Callers have a certificate or
+// are users of this machine, so there are few.
 const maxCallers = 16384
 
 // rates limits how often each caller may do something.
@@ -19,13 +20,14 @@ type rates struct {
 	buckets map[transport.Identity]bucket
 }
 
-// bucket holds how much could still be taken at a given time.
+// bucket is the token bucket of one caller.
 type bucket struct {
-	left float64
+	left float64 // how much could be taken at that time
 	at   time.Time
 }
 
-// take takes the amount many, if it is there. The bucket fills by perSec a second up to full.
+// take fills the bucket by perSec a second, up to full, and then takes the amount many. If less is left, it takes
+// nothing and returns false.
 func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
 	b.at = now
@@ -47,11 +49,11 @@ func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*
 // log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
-// inventoryRates allows an agent twice as many inventories as registrations. They are limited because an inventory may
-// make other agents ask again for what they must run.
+// inventoryRates allows an agent twice as many inventories as registrations. Inventories are limited because one may
+// make other agents request their assignments again.
 func inventoryRates() *rates { return newRates(0.4, 40) }
 
-// reportRates bounds the bytes of an agent's reports.
+// reportRates limits the bytes of an agent's reports.
 func reportRates() *rates { return newRates(reportBytesPerSecond, reportBytesAtOnce) }
 
 func (r *rates) set(perSecond int) {
@@ -69,10 +71,10 @@ func (r *rates) takeRequest(who transport.Identity) error {
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 
-// take counts one action of a caller. It returns false if that is too many.
+// take counts one action of a caller. It returns false if the caller's rate does not allow the action.
 func (r *rates) take(who transport.Identity) bool { return r.takeMany(who, 1) }
 
-// takeMany counts the amount many for a caller at once. It returns false if that is too much.
+// takeMany counts the amount many for a caller. It returns false if the caller's rate does not allow that amount now.
 func (r *rates) takeMany(who transport.Identity, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()

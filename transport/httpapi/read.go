@@ -36,7 +36,7 @@ type readInput[I any] interface {
 	read() *ReadParams
 }
 
-// wait returns how long a blocking read may take. Code: invalid.
+// wait returns how long a blocking read may wait for a change. Code: invalid.
 func (p *ReadParams) wait() (time.Duration, error) {
 	return parseWait(p.Wait)
 }
@@ -56,7 +56,7 @@ func parseWait(text string) (time.Duration, error) {
 	return time.Duration(d) * time.Millisecond, nil
 }
 
-// reading is the state that answers a read, with everything else that is needed to show it.
+// reading is the state that answers a read, with everything else that the answer needs.
 type reading struct {
 	fsm.State
 	now     model.Time // cluster time, which also advances between entries
@@ -65,17 +65,17 @@ type reading struct {
 	seen    Liveness
 	explain Explainer
 	planner Planner
-	live    map[model.NodeID]fsm.Liveness // see question
-	waits   *Waiting                      // see waiting
-	shared  *sharedWaiting                // nil for an unpublished state
+	live    map[model.NodeID]fsm.Liveness // set by question
+	waits   *Waiting                      // set by waiting
+	shared  *sharedWaiting                // nil if the state is not the published one
 	by      caller                        // the caller of a write; zero for a read
 
-	// undecided: a job has just been written, and the leader has yet to find out why its instances wait. To find that out
-	// here too would compute the placement twice.
+	// undecided means that a job has just been written, and that the leader has not placed its instances yet. Then answers
+	// don't say why instances wait, since that would compute the placement twice.
 	undecided bool
 }
 
-// reading returns the current state for a read.
+// reading returns a reading of the published state.
 func (s *Server) reading() *reading {
 	state, _ := s.cfg.Store.Watch()
 	r := s.readingOf(state)
@@ -86,11 +86,11 @@ func (s *Server) reading() *reading {
 func (s *Server) readingOf(state fsm.State) *reading {
 	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(),
 		seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
-	r.State.Now = r.now // limits in time are checked against now
+	r.State.Now = r.now // deadlines are compared with the current cluster time
 	return r
 }
 
-// question returns the input for explanations of this reading. It costs a look at every node, once.
+// question returns the input for explanations of this reading. Its first call looks at every node.
 func (r *reading) question() Question {
 	if r.live == nil {
 		r.live = r.seen.Live()
@@ -98,8 +98,8 @@ func (r *reading) question() Question {
 	return Question{State: r.State, Live: r.live, Now: r.now}
 }
 
-// waiting returns why things wait. It costs a whole decision, so call it only when something waits. It is computed once
-// per reading, and readings of the published state share it.
+// waiting returns why instances and drains wait. It costs a whole decision, so call it only when something waits. The
+// answer is computed once per reading, and readings of the published state share it.
 func (r *reading) waiting() *Waiting {
 	if r.waits == nil {
 		var w Waiting
@@ -127,7 +127,7 @@ type body[T any] struct {
 	Body  T
 }
 
-// read registers a read. topics are what a blocking read waits for.
+// read makes the operation of a read. A blocking read waits for a change of its topics; show makes the answer.
 func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run = http.MethodGet, runRead
@@ -149,7 +149,8 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 	return operation{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}
 }
 
-// readingFor waits as the parameters say, then returns the state.
+// readingFor waits as p says, and then returns a reading of the published state. Codes: invalid, not_caught_up, and
+// those of ReadBarrier.
 func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Topic) (*reading, error) {
 	limit, err := p.wait()
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	return s.reading(), nil
 }
 
-// huma returns the operation of a route without its types.
+// huma returns the route as huma's operation, without the types of input and answer.
 func (r route) huma() huma.Operation {
 	return huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
@@ -178,7 +179,7 @@ func (r route) huma() huma.Operation {
 	}
 }
 
-// AskParams are the parameters of a question with a body: it is sent with POST and changes nothing.
+// AskParams are the parameters of a read that has a body and is therefore sent with POST.
 type AskParams struct {
 	Consistency string `json:"-" query:"consistency" enum:"default,consistent,stale"`
 	RequestID   string `json:"-" query:"request_id" maxLength:"64" doc:"taken and not needed: nothing is changed"`

@@ -63,7 +63,8 @@ func beginMoves() change[rebalanceInput, api.MovesReply] {
 	}
 }
 
-// begun returns the moves that the entry began: from its commands, or for a repeated request from its events.
+// begun returns the moves that the entry began. It reads them from the commands, or for a repeated request, whose
+// commands are not known, from the entry's events.
 func (o *outcome) begun() []api.Move {
 	items := []api.Move{}
 	for _, c := range o.commands {

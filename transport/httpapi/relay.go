@@ -16,8 +16,8 @@ import (
 // Bounds of one request to the leader.
 const (
 	relayCalls    = 256       // calls of agents
-	relayBytes    = 256 << 10 // bytes of their bodies, unless a single one is longer
-	relayInFlight = 4         // requests at once, so that a slow one delays only a part
+	relayBytes    = 256 << 10 // bytes of their bodies; a longer body is sent in a request of its own
+	relayInFlight = 4         // requests at once, so that a slow one delays only some calls
 	relayTime     = 15 * time.Second
 )
 
@@ -29,19 +29,19 @@ type relay struct {
 
 	mu       sync.Mutex
 	leader   transport.ServerInfo
-	underWay context.Context // of the requests to that leader; ends when another one leads
+	underWay context.Context // of the requests to that leader; giveUp cancels it
 	giveUp   context.CancelFunc
 }
 
 // relayCall is a call of an agent on its way to the leader.
 type relayCall struct {
 	Call transport.AgentCall `cbor:"1,keyasint"`
-	// the name in the agent's certificate, which the forwarding server has checked
+	// Agent is the name in the agent's certificate, which the forwarding server has checked.
 	Agent string `cbor:"2,keyasint"`
 	Body  []byte `cbor:"3,keyasint"`
 }
 
-// relayAnswer is the answer to one call, in one of two forms.
+// relayAnswer is the answer to one call: either a body or a problem.
 type relayAnswer struct {
 	Body    []byte       `cbor:"1,keyasint,omitempty"`
 	Problem *api.Problem `cbor:"2,keyasint,omitempty"`
@@ -56,8 +56,8 @@ func newRelay(s *Server) *relay {
 	return r
 }
 
-// do forwards a call to the leader. It blocks until there is an answer, or ctx ends. A call that sends for others waits
-// for their answers too, at most relayTime.
+// do forwards a call to the leader. It blocks until there is an answer, or ctx ends. If it sends the request for other
+// calls too, it waits for the whole answer, at most relayTime. Codes: no_leader, timeout, and those of the leader.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	if err := r.follow(); err != nil {
 		return nil, err
@@ -72,7 +72,8 @@ func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	return answer.Body, nil
 }
 
-// follow notes who leads. It cancels requests to an earlier leader, which may hang.
+// follow remembers the current leader. If the leader has changed, follow cancels the requests to the earlier one, which
+// may hang. Code: no_leader, also if this server leads.
 func (r *relay) follow() error {
 	leader, self, ok := r.s.cfg.Consensus.Leader()
 	if !ok || self || r.s.cfg.PeerTransport == nil {
@@ -127,7 +128,7 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	return answers, nil
 }
 
-// answerRelay is the leader's side. The forwarding server has checked the agents' certificates.
+// answerRelay answers a relay's request on the leader. The forwarding server has checked the agents' certificates.
 func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 	var calls []relayCall
 	if err := transport.DecodeCBOR(raw, &calls); err != nil {

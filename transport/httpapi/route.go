@@ -57,7 +57,7 @@ const (
 
 	firstRoom    = 4 << 10         // bytes allocated at first: the announced length may be false
 	swallowTime  = 2 * time.Second // for the rest of a refused body
-	swallowLimit = 8 << 20         // bytes of that rest
+	swallowLimit = 8 << 20         // bytes of the rest of a refused body
 )
 
 // route describes one operation, without its functions.
@@ -69,7 +69,7 @@ type route struct {
 	run          place
 	stream       bool // the body or the answer is unbounded: no buffering, no time limit
 	write        bool
-	json         bool // takes a JSON body although it is no write
+	json         bool // takes a JSON body although it is not a write
 }
 
 func (r route) match() string { return r.method + " " + r.path }
@@ -91,8 +91,8 @@ type operation struct {
 	document func(huma.Registry) *huma.Operation
 }
 
-// guard runs before every operation. It checks the caller, the role, the rate and the body, and decides where the
-// request is answered.
+// guard returns the handler of an operation. The handler checks the caller, the role, the rate and the body, and then
+// answers the request here or on the leader.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
@@ -123,16 +123,16 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers a request that is refused unread, and logs it.
+// refuse answers a request that guard refuses, and logs the refusal.
 func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) {
 	s.cfg.Refused(err)
 	s.log.Debug("request refused", "operation", rt.id, "caller", who.Identity, "error", err)
 	writeError(w, err)
 }
 
-// takeBody reads the body of a request that is not a stream. free must be called once the request is answered. A read
-// may have no body, because it would stay in memory while the read waits. Codes: invalid, busy, too_large, forbidden,
-// unsupported_media_type.
+// takeBody reads the body of a request that is not a stream. The caller must call free once the request is answered. A
+// GET may have no body, because the body would stay in memory while the read waits. Codes: invalid, busy, too_large,
+// forbidden, unsupported_media_type.
 func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte,
 	free func(), err error) {
 	free = func() {}
@@ -167,7 +167,8 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 	return raw, free, nil
 }
 
-// answer runs the operation here or forwards it to the leader.
+// answer runs the operation here if this server may answer it, and otherwise forwards the request to the leader. It
+// refuses the request if no leader is known, or if another server has already forwarded it. Code: no_leader.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
@@ -212,8 +213,8 @@ func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Ha
 	next.ServeHTTP(w, r)
 }
 
-// bufferBody reads the whole body, so that it can be refused before anything is done, and forwarded unchanged. Codes:
-// too_large, invalid.
+// bufferBody reads the whole body, so that the request can be refused before anything is done, and can be forwarded
+// unchanged. Codes: too_large, invalid.
 func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	slow := http.NewResponseController(w)
 	if r.ContentLength > transport.DefaultMaxBody {
@@ -233,7 +234,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return raw, nil
 }
 
-// emptyBody reports whether a body of unannounced length is empty. It waits at most bodyTime for the end.
+// emptyBody reports whether a body of unannounced length is empty. It waits at most bodyTime for the end of the body.
 func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	raw, err := readWithin(http.NewResponseController(w), struct {
 		io.Reader
@@ -243,14 +244,14 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && len(raw) == 0
 }
 
-// readWithin reads a body of size bytes, or of unannounced length if size is 0. It sets the deadline only when bodyTime
-// has passed. Setting one in advance and removing it would wake the connection's goroutine twice, and nearly every body
-// has already arrived.
+// readWithin reads a whole body, for at most bodyTime. The announced size may be 0 or wrong. readWithin sets a deadline
+// on the connection only when bodyTime has passed. Setting one in advance and removing it would wake the connection's
+// goroutine twice, although nearly every body has already arrived.
 func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(bodyTime, func() {
 		defer close(late)
-		_ = slow.SetReadDeadline(time.Now()) // if deadlines are not supported, the request's own time limit ends it
+		_ = slow.SetReadDeadline(time.Now()) // if deadlines are not supported, only the request's time limit applies
 	})
 	var buf bytes.Buffer
 	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom needs that much more to see the end
@@ -258,15 +259,15 @@ func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) (
 	if !timer.Stop() {
 		<-late // the controller must not be used after the handler has returned
 		if err == nil {
-			// it arrived at the last moment; if this fails, the connection ends a little early
+			// the body arrived at the last moment; if removing the deadline fails, the connection ends a little early
 			_ = slow.SetReadDeadline(time.Time{})
 		}
 	}
 	return buf.Bytes(), err
 }
 
-// swallow reads the rest of a refused body, so that the client gets the answer instead of a broken connection: at most
-// swallowLimit bytes, for at most swallowTime.
+// swallow reads the rest of a refused body, so that the client gets the answer instead of a broken connection. It reads
+// at most swallowLimit bytes, for at most swallowTime.
 func swallow(slow *http.ResponseController, body io.Reader) {
 	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
 		_, _ = io.CopyN(io.Discard, body, swallowLimit)
@@ -288,9 +289,9 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// paramsOfBody also accepts the parameters request_id and if_index of a write as fields of its JSON body. It moves them
-// from the body into the query. A body that is no object, or has a field that the query has too, stays unchanged and is
-// refused later with the reason.
+// paramsOfBody lets a write have its parameters request_id and if_index as fields of the JSON body. It moves these
+// fields from the body into the query, and returns the new body. A field that the query has too stays in the body,
+// which is therefore refused later. A body that is not an object stays unchanged.
 func paramsOfBody(r *http.Request, raw []byte) []byte {
 	var fields map[string]json.RawMessage
 	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) ||
@@ -327,7 +328,7 @@ func withBody(ctx context.Context, raw []byte) context.Context {
 	return context.WithValue(ctx, bodyKey{}, raw)
 }
 
-// bodyFrom returns the whole body of a request that is not a stream.
+// bodyFrom returns the whole body of a request that is not a stream, and nil for a stream.
 func bodyFrom(ctx context.Context) []byte {
 	raw, _ := ctx.Value(bodyKey{}).([]byte)
 	return raw

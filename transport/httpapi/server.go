@@ -24,14 +24,14 @@ type Server struct {
 	mux      *http.ServeMux
 	huma     huma.API
 	routes   []route
-	byMatch  map[string]route // by method and path, while operations are registered
+	byMatch  map[string]route // by method and path; needed only while operations are registered
 	plainOps []operation
 	document []byte
 
 	rates         *rates // of requests
 	registrations *rates
 	inventories   *rates
-	reportBytes   *rates // of each agent
+	reportBytes   *rates // of the reports of each agent
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 // SetLimits changes the request rate of each caller from now on (SIGHUP). The limit of streams does not change.
 func (s *Server) SetLimits(l Limits) { s.rates.set(l.withDefaults().RequestsPerSecond) }
 
-// operations returns everything that the API can do, by noun.
+// operations returns all operations of the API, by noun.
 func (s *Server) operations() []operation {
 	var all []operation
 	for _, noun := range [...]func() []operation{
@@ -111,7 +111,7 @@ func (s *Server) add(op operation) {
 	s.mux.Handle(op.match(), s.guard(op.route, op.handler))
 }
 
-// guardedMux puts the guard of its route before every handler that huma registers.
+// guardedMux wraps every handler that huma registers in the guard of its route.
 type guardedMux struct{ s *Server }
 
 // HandleFunc implements humago.Mux.
@@ -133,6 +133,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // recovered answers a request whose handler panicked. One bad request must not end a server; only a panic in Apply may.
+// A panic with http.ErrAbortHandler goes on to net/http, which closes the connection.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {
@@ -151,7 +152,8 @@ func (s *Server) panicked(method, path string, reason any) *model.Error {
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
-// noRoute answers requests that match no operation, in the form of every other error.
+// noRoute answers requests that match no operation with a problem. If the path has operations with other methods, the
+// answer names these methods, with status 405.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range [...]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {

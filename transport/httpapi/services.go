@@ -38,7 +38,7 @@ func (r *reading) service(svc *fsm.Service) api.Service {
 	return v
 }
 
-// wireServices returns every service in the form for agents.
+// wireServices returns every service in the form that agents get.
 func (r *reading) wireServices() []transport.ServiceBackends {
 	var all []transport.ServiceBackends
 	for _, svc := range r.Services.All() {
@@ -81,7 +81,8 @@ func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, e
 	return r.service(svc), nil
 }
 
-// discovery lists every port of every ready instance. Every server answers it, so that monitoring needs no leader.
+// discovery makes the operation that lists every port of every ready instance. Every server answers it, so that
+// monitoring needs no leader.
 func (s *Server) discovery() operation {
 	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services",
 		"List every port of every ready instance, for Prometheus' http_sd_configs")

@@ -30,11 +30,11 @@ type settingsInput struct {
 
 func (in *settingsInput) body() any { return &in.Input }
 
-// settingsPatch holds the settings to change. It stays JSON until the current settings are known, because settings that
-// it leaves out don't change.
+// settingsPatch holds the settings to change, as JSON. They are decoded into the current settings, so that settings
+// that are left out don't change.
 type settingsPatch struct{ given []byte }
 
-// UnmarshalJSON implements json.Unmarshaler: strict about names and types.
+// UnmarshalJSON implements json.Unmarshaler. It refuses unknown settings and values of wrong types.
 func (p *settingsPatch) UnmarshalJSON(data []byte) error {
 	p.given = bytes.Clone(data)
 	return decodeStrict(data, new(model.Settings))
@@ -48,7 +48,7 @@ func (p *settingsPatch) MarshalJSON() ([]byte, error) {
 	return p.given, nil
 }
 
-// Schema implements huma.SchemaProvider: any part of the settings.
+// Schema implements huma.SchemaProvider. Every setting is optional.
 func (*settingsPatch) Schema(r huma.Registry) *huma.Schema {
 	r.Schema(reflect.TypeFor[model.Settings](), false, "")
 	whole := *r.Schema(reflect.TypeFor[model.Settings](), false, "")
@@ -98,11 +98,11 @@ func setSettings() change[settingsInput, api.SettingsReply] {
 				if err != nil {
 					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
 				}
-				if index != r.SettingsIndex { // the log takes 0 for no condition
+				if index != r.SettingsIndex { // checked here, because an IfIndex of 0 means no condition
 					return nil, r.SettingsMoved()
 				}
 			}
-			c.IfIndex = r.SettingsIndex // concurrent changes of different settings must not undo each other
+			c.IfIndex = r.SettingsIndex // so that concurrent changes of different settings don't undo each other
 			return []fsm.Command{c}, nil
 		},
 	}
@@ -136,8 +136,9 @@ func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
 	}
 }
 
-// whatToResume returns the one thing to pause or resume. Without a name it must be obvious: exactly one thing is in
-// force, and it is not a restore, whose confirmation stops instances.
+// whatToResume returns what to pause or resume: pause, hold or restore. If named is empty, it returns pause for a
+// pause, and for a resume the only thing in force, or pause if nothing is in force. It refuses such a resume if several
+// things are in force, or only a restore, because its confirmation stops instances. Code: conflict.
 func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {

@@ -72,7 +72,7 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// startedWriter sets the headers at the first byte, so that an earlier error can still be answered as one.
+// startedWriter calls start before the first byte. Until then, an error can still be sent as a problem.
 type startedWriter struct {
 	w       io.Writer
 	start   func()

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// streams bounds the open answers without an end: events and logs. One caller may have at most a quarter of them. It is
-// safe for many goroutines.
+// streams limits how many streams of events and logs may be open. One caller may have at most a quarter of the limit.
+// It is safe for many goroutines.
 type streams struct {
 	most int
 
@@ -19,7 +19,7 @@ type streams struct {
 
 func newStreams(most int) *streams { return &streams{most: most, of: map[transport.Identity]int{}} }
 
-// take takes a place until release is called. It doesn't block. Code: busy.
+// take counts a stream as open until release is called. It doesn't block. Code: busy.
 func (s *streams) take(who transport.Identity) (release func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

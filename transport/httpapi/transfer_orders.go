@@ -30,7 +30,7 @@ func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.
 	case t.Left.Old != node:
 	case t.Left.Drop:
 		tasks = append(tasks, transport.TaskDrop)
-	case !r.isHome(t, node): // if the slot came back here meanwhile, its data here is not the old copy
+	case !r.isHome(t, node): // if the slot has moved back to node since, the data there is in use
 		tasks = append(tasks, transport.TaskRetire)
 	}
 	return tasks
@@ -102,7 +102,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	return o
 }
 
-// userOf returns the user that the group's job file names; "" if none.
+// userOf returns the user that the group's job file names, or "" if it names no user.
 func (r *reading) userOf(group model.GroupID) string {
 	spec, ok := r.Policy(group)
 	if !ok {
@@ -111,7 +111,8 @@ func (r *reading) userOf(group model.GroupID) string {
 	return spec.Exec.User
 }
 
-// epochs returns the epochs of the data in use.
+// epochs returns the epochs of the data in the transfer's volumes, in the order of its names. It returns 0 for a volume
+// that does not exist.
 func (r *reading) epochs(t *fsm.Transfer) []uint64 {
 	epochs := make([]uint64, len(t.Names))
 	for i, id := range t.Volumes() {

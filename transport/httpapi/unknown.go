@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentStatus is the needed part of an agent's status.
+// agentStatus is the part of an agent's status that unknown needs.
 type agentStatus struct {
 	Instances []struct {
 		ID       model.InstanceID `json:"id"`
@@ -22,7 +22,8 @@ type agentStatus struct {
 	} `json:"instances"`
 }
 
-// unknownOperations run on the server that was asked, and ask every agent.
+// unknownOperations returns the operation that lists unknown instances. It runs on the server that was asked, which
+// asks every agent.
 func (s *Server) unknownOperations() []operation {
 	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances",
 		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")

@@ -13,8 +13,7 @@ import (
 type Verifier interface {
 	// Verify compares all servers now and writes nothing. It waits at most patience for servers that lag.
 	Verify(ctx context.Context, patience time.Duration) (api.Verification, error)
-	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not
-	// block.
+	// Differing lists the servers whose state differed from this server's in an earlier comparison. It does not block.
 	Differing() []api.DifferentState
 }
 
@@ -24,7 +23,8 @@ type verifyInput struct {
 
 const verifyWait = 10 * time.Second
 
-// verifyOperations run on the server that was asked: they must also work without a leader, or when the leader is wrong.
+// verifyOperations returns the operation that compares the servers. It runs on the server that was asked, because it
+// must also work without a leader, and when the leader's state is wrong.
 func (s *Server) verifyOperations() []operation {
 	rt := getRoute("verify-members", "/v1/members/verify", "members",
 		"Compare the states of all servers; one that a majority contradicts stops by itself")

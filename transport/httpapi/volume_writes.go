@@ -90,7 +90,7 @@ func (s *Server) volumeWrites() []operation {
 				answer: func(o *outcome, in *transferWrite) (api.TransferReply, error) {
 					t, refusal := o.NamedTransfer(in.ID)
 					if refusal != nil {
-						return api.TransferReply{Written: o.Written}, nil // it left nothing, and is no longer kept
+						return api.TransferReply{Written: o.Written}, nil // the transfer left nothing, and its row is gone
 					}
 					return o.transferReply(t), nil
 				},
@@ -98,8 +98,8 @@ func (s *Server) volumeWrites() []operation {
 	}
 }
 
-// starting returns the functions of a write that begins a transfer. Its answer finds the transfer by its new id, or for
-// a stored outcome by the index.
+// starting returns the functions of a write that begins a transfer. The answer finds the transfer by its new id, or for
+// a repeated request by the index of the entry.
 func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
 	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -123,7 +123,7 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 					return o.transferReply(t), nil
 				}
 			}
-			return api.TransferReply{Written: o.Written}, nil // it ended long ago, and is no longer kept
+			return api.TransferReply{Written: o.Written}, nil // the transfer ended long ago, and its row is gone
 		},
 	}
 }
@@ -157,12 +157,12 @@ func (r *reading) target(node, key string) (model.NodeID, error) {
 	return n.ID, nil
 }
 
-// keepFor returns how long to keep the old copy; 0: by the setting.
+// keepFor returns how long to keep the old copy; 0 means for the time of the setting volume_cooling.
 func keepFor(d *model.Duration) model.Duration {
 	if d == nil {
 		return 0
 	}
-	return max(*d, 1) // 0 was given: it is removed as soon as the move has succeeded
+	return max(*d, 1) // if the caller gave 0, the copy is removed as soon as the move has succeeded
 }
 
 func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
@@ -190,7 +190,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
-// prepareFound attaches data that the state does not know.
+// prepareFound makes the command that attaches data of a node that the state does not know.
 func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 	n, err := r.target(in.Input.Node, "node")
 	if err != nil {

@@ -105,7 +105,8 @@ func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	return v
 }
 
-// transferWaits says what blocks a transfer: its instance's blocker, or an offline node.
+// transferWaits says what blocks a transfer: a blocker of the instance in its slot, or an offline node. It returns ""
+// if neither does.
 func (r *reading) transferWaits(t *fsm.Transfer) string {
 	if t.Phase == model.TransferQueued || t.Phase == model.TransferStarting {
 		for i := range r.InstancesInSlot(t.Group, t.Slot) {

@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// sharedFor is how long one answer to "why do things wait" serves every reading of the same state. The answer changes
-// with time, but not at once.
+// sharedFor is how long readings of the same state share one Waiting. A Waiting changes with time, but slowly.
 const sharedFor = 250 * time.Millisecond
 
-// sharedWaiting lets readings of the same published state share the whole decision that answers "why do things wait".
-// Many callers may follow the cluster, and all ask at once after each change.
+// sharedWaiting lets readings of the same published state share one Waiting, which costs a whole decision. After each
+// change, all callers that follow the cluster ask at once.
 type sharedWaiting struct {
 	mu    sync.Mutex
 	index uint64
-	at    time.Time // zero: no answer yet
+	at    time.Time // when last was computed; zero means never
 	last  Waiting
 }
 
-// of returns why things wait in r, which must be of a published state. Concurrent callers wait for the decision in
-// progress.
+// of returns why instances and drains wait in r, which must be of a published state. Concurrent callers wait for the
+// decision in progress.
 func (s *sharedWaiting) of(r *reading) Waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()

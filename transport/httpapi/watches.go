@@ -10,19 +10,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// maxWatches bounds the topics that are remembered between two polls.
+// maxWatches bounds the topics that are remembered although no caller waits for them.
 const maxWatches = 4096
 
-// watches remembers, for each polled topic, an index since which every change is known. So a caller that returns with
-// the index of its last answer waits exactly until its own object changes, whatever else changes. It is only a cache:
-// losing it makes one answer come early.
+// watches remembers, for each polled topic, an index after which the topic has not changed. So a caller that polls
+// again with the index of its last answer waits until its own topics change, whatever else changes. Forgetting a topic
+// only makes one poll return early.
 type watches struct {
 	store Store
 	mu    sync.Mutex
 	open  map[fsm.Topic]*watch
 }
 
-// watch: the topic has not been touched after index until woken is closed.
+// watch records that its topic has not changed after index. A change closes woken.
 type watch struct {
 	index  uint64
 	woken  <-chan struct{}
@@ -34,7 +34,8 @@ func newWatches(store Store) *watches {
 	return &watches{store: store, open: map[fsm.Topic]*watch{}}
 }
 
-// of returns the watch of a topic, or a new one if the last has ended. The caller must call leave after waiting.
+// of returns the watch of a topic, or a new watch if the topic has changed since. The caller must call leave after
+// waiting.
 func (w *watches) of(topic fsm.Topic) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +51,7 @@ func (w *watches) of(topic fsm.Topic) *watch {
 	if len(w.open) >= maxWatches {
 		w.forget()
 	}
-	woken, cancel := w.store.WatchTopic(topic) // before the index is read: no change falls between
+	woken, cancel := w.store.WatchTopic(topic) // before the index is read, so that no change is missed
 	fresh := &watch{index: w.store.Current().Index, woken: woken, cancel: cancel, users: 1}
 	w.open[topic] = fresh
 	return fresh
@@ -64,7 +65,7 @@ func (w *watches) leave(held []*watch) {
 	}
 }
 
-// forget drops watches without waiters. The number of waiters is bounded by the requests under way.
+// forget drops the watches without waiters. Those with waiters are bounded by the number of requests under way.
 func (w *watches) forget() {
 	for topic, old := range w.open {
 		if old.users == 0 {
@@ -74,9 +75,9 @@ func (w *watches) forget() {
 	}
 }
 
-// until blocks until one of the topics may have changed after index, limit has passed, over is closed (nil: never), the
-// caller has gone or the server stops. On a server that lags, it first waits until the state has reached index. changed
-// reports whether a topic ended the wait.
+// until blocks until one of the topics may have changed after index, limit has passed, over is closed, ctx ends or the
+// server begins to stop. The channel over may be nil. On a server that lags, until first waits for the state to reach
+// index. It returns true if a topic may have changed.
 func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration,
 	topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -58,7 +58,7 @@ func (r *reading) why(subject string) (api.Why, error) {
 	return v, nil
 }
 
-// isServerName reports whether a server has this name or id; false if the servers are not known.
+// isServerName reports whether text is the name or id of a server. It returns false if the servers can't be listed.
 func (s *Server) isServerName(ctx context.Context, text string) bool {
 	members, err := s.members(ctx)
 	return err == nil && slices.ContainsFunc(members, func(m ServerEntry) bool {
@@ -66,9 +66,9 @@ func (s *Server) isServerName(ctx context.Context, text string) bool {
 	})
 }
 
-// subject finds what people mean by a word: the exact id or name of an object of any kind, else a unique prefix.
-// isServer reports whether the word names a server. Then the word counts as no prefix, and the call fails, because
-// there is nothing to explain about servers. Codes: not_found, ambiguous.
+// subject finds the object that text names: by kind and name, by exact id or name, or by a unique prefix. If text is
+// not exact and isServer reports that it names a server, subject refuses it with not_found, because there is nothing to
+// explain about servers. Codes: not_found, ambiguous.
 func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {
@@ -77,14 +77,14 @@ func (r *reading) subject(text string, isServer func() bool) (string, error) {
 		return r.groupSubject(text)
 	}
 	var found []string
-	var several error // a kind with more than one match
+	var several error // the refusal of a kind with more than one match
 	for _, kind := range [...]string{"instance", "job", "node", "drain", "deployment"} {
 		switch one, err := r.subjectOf(kind, text); {
 		case isAmbiguous(err):
 			several = err
 		case err != nil:
 		case strings.HasSuffix(one, "/"+text), kind == "node" && r.isNodeName(text):
-			return one, nil // not a prefix: the exact name
+			return one, nil // text is the exact name or id
 		default:
 			found = append(found, one)
 		}
@@ -116,7 +116,7 @@ func (r *reading) isNodeName(text string) bool {
 	return refusal == nil && n.Name == text
 }
 
-// subjectOf finds an object of a kind; "" for a word that is no kind.
+// subjectOf finds an object of a kind. It returns "" and no error if kind is not the name of a kind.
 func (r *reading) subjectOf(kind, ref string) (string, error) {
 	switch kind {
 	case "instance":
@@ -162,7 +162,7 @@ func (r *reading) groupSubject(text string) (string, error) {
 	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
 }
 
-// noSubject returns the error for a word that names nothing, with similar names.
+// noSubject returns the error for a text that names nothing. The hint has similar names.
 func (r *reading) noSubject(nouns, text, list string) *model.Error {
 	hint := list
 	if near := r.Similar(text); len(near) > 0 {

@@ -25,7 +25,8 @@ type WriteParams struct {
 
 func (p *WriteParams) write() *WriteParams { return p }
 
-// body returns where to decode the JSON body. An input that has a body overrides this method.
+// body returns what to decode the JSON body into, or nil for a write without a body. An input that has a body overrides
+// this method.
 func (p *WriteParams) body() any { return nil }
 
 // writeInput is implemented by every input that embeds WriteParams.
@@ -43,13 +44,13 @@ type outcome struct {
 	commands []fsm.Command
 }
 
-// change holds the functions of one write. prepare turns the input into commands that succeed or fail together. answer
-// shows the outcome. For a repeated request answer runs alone, on a later state, and must find what it shows by the
-// index.
+// change holds the functions of one write. The function prepare turns the input into commands that succeed or fail
+// together; answer shows the outcome. For a repeated request, only answer is called, with a later state and no
+// commands, and must find what it shows by the index of the entry.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
-	// refused may add to a refusal what the state knows about it. Optional.
+	// refused may add details from the state to a refusal. Optional.
 	refused func(*reading, *I, *api.Problem)
 }
 
@@ -91,7 +92,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 	}}
 }
 
-// none is the body of a write that takes none; an empty object is accepted.
+// none is the body of a write without input. Only an empty object is accepted.
 type none struct{}
 
 func decodeBody(ctx context.Context, into any) error {
@@ -105,7 +106,7 @@ func decodeBody(ctx context.Context, into any) error {
 	return decodeStrict(raw, into)
 }
 
-// writing is one write on its way.
+// writing is one write that is being carried out.
 type writing struct {
 	s      *Server
 	route  route
@@ -114,7 +115,8 @@ type writing struct {
 	input  any
 }
 
-// run answers from a stored outcome, or does a dry run, or commits.
+// run returns the stored outcome of an earlier request with the same id, or else prepares the commands and commits
+// them. For a dry run, it only tries them.
 func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
 	before := w.s.reading()
 	before.by = w.by
@@ -131,7 +133,8 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	return w.commit(ctx, before, commands)
 }
 
-// stored returns the outcome of an earlier request with this id, without a log entry.
+// stored returns the stored outcome of an earlier request with the same id, which may be a refusal. It returns nil if
+// there is no such request, and for a dry run. Code: request_id_conflict, or that of the stored refusal.
 func (w *writing) stored(r *reading) (*outcome, error) {
 	old, ok := r.Requests.Get(model.RequestID(w.params.RequestID))
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
@@ -146,8 +149,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash covers everything in which two requests of one caller must agree to count as the same. The server that took them
-// is not part of it, so that a retry through another server counts.
+// hash covers the operation and its input. A request with a known id counts as repeated only if its hash is the same.
+// The server that received the request is left out, so that a caller may repeat it through another server.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
@@ -157,7 +160,7 @@ func (w *writing) hash() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// try runs the commands on a fork.
+// try runs the commands on a fork and commits nothing.
 func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error) {
 	draft := before.NewDraft(before.now)
 	if refusal := draft.Try(commands...); refusal != nil {
@@ -176,7 +179,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	if w.params.RequestID != "" {
 		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
 			w.s.cfg.Refused(refusal)
-			return nil, refusal // the log would refuse it too, and grow
+			return nil, refusal // the entry would be refused too, after the log has grown
 		}
 		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
 	}
@@ -185,7 +188,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		return nil, err
 	}
 	index := result.Index
-	if result.Replay { // the same request was committed after stored looked: its index counts
+	if result.Replay { // the same request was committed after stored returned: use its index
 		r := w.s.reading()
 		if old, ok := r.Requests.Get(entry.Request); ok {
 			index = old.Index
@@ -206,7 +209,7 @@ func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, repl
 		Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
 }
 
-// propose commits an entry of one group. On an error without a code nobody knows whether it was committed.
+// propose commits an entry of one group and returns the group's outcome. Codes: those of proposeAll.
 func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, error) {
 	results, err := s.proposeAll(ctx, entry)
 	if err != nil {
@@ -215,7 +218,8 @@ func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, erro
 	return results[0], nil
 }
 
-// proposeAll commits an entry with at least one group, and returns the outcome of each. Codes as propose.
+// proposeAll commits an entry with at least one group, and returns the outcome of each group. Codes: unknown (the entry
+// may have been committed), and those of Consensus.Propose.
 func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result, error) {
 	results, err := s.cfg.Consensus.Propose(ctx, entry)
 	var known *model.Error

@@ -15,17 +15,17 @@ type Config struct {
 	Version string
 	// Store is the state of this server.
 	Store httpapi.Store
-	// Live is the evidence about nodes, and Now is cluster time. Explanations need both. The time that the detection of an
-	// offline node took comes from Live.
+	// Live returns the evidence about nodes, and Now the cluster time. Explanations need both functions. Live also says
+	// how long the detection of an offline node took.
 	Live func() map[model.NodeID]fsm.Liveness
 	Now  func() model.Time
-	// Explainer explains what waits; default: unschedulable and drain_blocked stay at 0.
+	// Explainer explains why groups and drains wait. Without it, unschedulable and drain_blocked stay at 0.
 	Explainer httpapi.Explainer
-	// Raft is this server's part in the log; default: zeros.
+	// Raft returns this server's part in the log; default: zeros.
 	Raft func() Raft
-	// Problems counts what status shows as problems; it must not block. Default: none.
+	// Problems counts the problems that the status shows; it must not block. Default: no problems.
 	Problems func() map[api.ProblemCode]int
-	// Machine is what this server knows of its own machine; it must not block. Default: zeros.
+	// Machine returns what this server knows of its own machine; it must not block. Default: zeros.
 	Machine func() Machine
 }
 
@@ -37,7 +37,7 @@ type Raft struct {
 	Lag     uint64 // committed entries that are not yet in the state
 }
 
-// Collector implements prometheus.Collector. Counters count only while Run runs. It is safe for many goroutines.
+// Collector implements prometheus.Collector. It counts events only while Run runs. It is safe for many goroutines.
 type Collector struct {
 	cfg    Config
 	counts *counts
@@ -49,7 +49,7 @@ func New(cfg Config) *Collector {
 	return &Collector{cfg: cfg, counts: newCounts(), gauges: newGauges()}
 }
 
-// gauges describe the values that are read at each scrape.
+// gauges describes the values that are read at each scrape.
 type gauges struct {
 	nodes, capacity, allocated, instances *prometheus.Desc
 	troubled                              *prometheus.Desc
@@ -204,7 +204,8 @@ func (s *scrape) drains() {
 	}
 }
 
-// waiting shows why things wait. It costs a decision, so it makes one only when something waits.
+// waiting sends how many groups lack instances, and how many instances running drains can't stop, by code. To explain
+// the codes costs a decision, so waiting asks for explanations only if instances are missing, and for running drains.
 func (s *scrape) waiting(cfg Config) {
 	unschedulable, blocked := map[model.Code]int{}, map[model.Code]int{}
 	for _, code := range unschedulableCodes() {
@@ -239,7 +240,7 @@ func (s *scrape) waiting(cfg Config) {
 	}
 }
 
-// incomplete reports whether a group has fewer instances than it wants.
+// incomplete reports whether any group has fewer running or fewer ready instances than its count.
 func (s *scrape) incomplete() bool {
 	for _, g := range s.s.Groups.All() {
 		if g.Running < g.Count || g.Ready < g.Count {

@@ -20,7 +20,7 @@ type nodeCause struct {
 	cause model.Cause
 }
 
-// counts is what has happened since the process began.
+// counts holds the counters and histograms of what has happened since the process began.
 type counts struct {
 	mu          sync.Mutex
 	evictions   map[nodeCause]float64
@@ -51,7 +51,7 @@ func newCounts() *counts {
 	}
 }
 
-// evictionCauses are the causes from outside a job.
+// evictionCauses returns the causes from outside an instance's own job.
 func evictionCauses() []model.Cause {
 	return []model.Cause{
 		model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseNodeNotReady, model.CauseUser,
@@ -59,7 +59,7 @@ func evictionCauses() []model.Cause {
 	}
 }
 
-// rescheduleCauses are the causes for which an instance gets a replacement, mostly on another node.
+// rescheduleCauses returns the causes for which an instance is replaced, mostly on another node.
 func rescheduleCauses() []model.Cause {
 	return []model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseUser,
 		model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed,
@@ -75,8 +75,7 @@ func (c *counts) describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// collect shows every node that exists, at 0 before anything happened. The counts of a forgotten node are removed with
-// it.
+// collect sends the counters of every node in the state, which begin at 0, and removes those of forgotten nodes.
 func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	c.mu.Lock()
 	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
@@ -100,7 +99,7 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	}
 }
 
-// ObserveApply notes how long a batch of entries took to apply.
+// ObserveApply records how long a batch of entries took to apply.
 func (c *Collector) ObserveApply(d time.Duration) { c.counts.apply.Observe(d.Seconds()) }
 
 // Run counts events until ctx ends. It leaves out events from before the process began, even when the log is replayed.
@@ -112,7 +111,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		woken, cancel := c.cfg.Store.WatchTopic("events")
 		state, _ := c.cfg.Store.Watch()
 		if newest, _, ok := state.Events.Max(); ok && newest < after {
-			after = newest // a restored state
+			after = newest // the state was restored, and its events are older
 		}
 		for key, e := range state.Events.From(after + 1) {
 			if after = key; e.Wall >= begin {
@@ -168,7 +167,8 @@ func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
 	}
 }
 
-// noteOffline notes how long the detection of an offline node took. Only the leader does, because it has the evidence.
+// noteOffline records how long the detection of an offline node took. Only the leader records that, because it has the
+// evidence.
 func (c *Collector) noteOffline(e *fsm.Event) {
 	if e.After != string(model.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return

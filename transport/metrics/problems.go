@@ -12,10 +12,10 @@ import (
 // Machine is what a server knows of its own machine.
 type Machine struct {
 	FreeBytes, TotalBytes int64     // of the disk of its data directory
-	Saved                 time.Time // when somebody last saved a snapshot from it; zero: never
+	Saved                 time.Time // when somebody last saved a snapshot from it; zero means never
 }
 
-// problemGauges count the problems that status shows, and show the numbers behind some of them.
+// problemGauges describes the number of problems, and the values that some problems depend on.
 type problemGauges struct{ problems, free, total, saved *prometheus.Desc }
 
 func newProblemGauges() problemGauges {
