@@ -204,7 +204,7 @@ func TestGarbageJournal(t *testing.T) {
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, model.ObservedStopped) // the servers accept its reports, because their generations are higher than all before
+	b.await(id, model.ObservedStopped) // its reports are accepted, because their generations are higher than all before
 	b.stop(bad, nil)
 	b.await(bad, model.ObservedStopped)
 }

@@ -68,7 +68,7 @@ func TestMeasureDisk(t *testing.T) {
 	}
 }
 
-// A measurement has limits on entries, depth and remembered hard links. A result that such a limit cut is marked partial.
+// A measurement has limits on entries, depth and remembered hard links. If it reaches one, its result is partial.
 func TestMeasureDiskIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 1000 {

@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a data directory below a directory that is closed to other users. The target of the bind is on
-// a shared mount, as most directories of a node are.
+// binding is a bench with a data directory below a directory that is closed to other users. The target of the bind is
+// on a shared mount, as most directories of a node are.
 type binding struct {
 	*bench
 	data, place string

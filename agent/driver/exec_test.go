@@ -119,8 +119,8 @@ func TestExecThatCantBeKilled(t *testing.T) {
 	wait(t, task)
 }
 
-// If Alone is true, Exec first kills an earlier command with the same Env, such as one that a killed agent left running.
-// Other commands continue.
+// If Alone is true, Exec first kills an earlier command with the same Env, as a killed agent may have left one. Other
+// commands continue.
 func TestExecAlone(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))

@@ -193,7 +193,7 @@ func marked(pids []int, b *bench) []int {
 }
 
 // detach is the beginning of a script. It starts four children that leave their parent, ignore the stop signal and
-// append their process ids to the file pids. Three also leave process group and session, and one leaves the environment.
+// append their process ids to the file pids. Three also leave process group and session; the fourth has no environment.
 const detach = `
 : >> pids
 for i in 1 2 3; do

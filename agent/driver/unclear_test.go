@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// unclear starts an instance whose shim then hangs, while the file with the shim's identity is lost. The reopened driver
-// lists the instance as unclear.
+// unclear starts an instance, stops its shim with SIGSTOP, removes the file with the shim's identity, and reopens the
+// driver, which lists the instance as unclear.
 func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int) {
 	t.Helper()
 	task = b.start(b.sh("echo said; " + script))
