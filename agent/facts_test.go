@@ -326,7 +326,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	// After the next registration, generations begin at 1 again, and the first report has all instances.
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
-	second := registration{2, 7} // the servers may have lost the reports of the first
+	second := registration{2, 7} // the same epoch again: a restored state may lack the first registration
 	r.beginTerm(second)
 	r.begin(second, 0)
 	flush()

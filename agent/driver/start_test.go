@@ -249,8 +249,8 @@ func TestUsers(t *testing.T) {
 	b.says(task, "54321\n65534\n65534\n")
 }
 
-// A spec may name only users that AllowUsers or MinUID allow. The default user needs no permission, and if neither is
-// set, any user but root is allowed.
+// A spec may name only users that AllowUsers or MinUID allow, or any user but root if neither is set. The default user
+// needs no permission.
 func TestAllowUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
