@@ -79,7 +79,7 @@ func TestForwardRetries(t *testing.T) {
 	back.Close()
 }
 
-// A connection that arrives when there is no backend waits for one.
+// A connection that arrives while the service has no backend waits for a backend.
 func TestForwardWaitsForABackend(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.serve()
@@ -292,7 +292,7 @@ func TestForwardOlderSets(t *testing.T) {
 	good := newHouse(t, "good", "there", nil)
 	d.serve(good.Backend)
 	d.mu.Lock()
-	d.now.Index = 50 // restored from a snapshot
+	d.now.Index = 50 // as after a restore from a snapshot
 	d.mu.Unlock()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
 	if st := d.status(); st.Backends != 1 {

@@ -257,7 +257,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				if got := b.mem.starts(); got != 1 || b.mem.running() != 0 {
 					t.Errorf("started %d times, and its slot is somebody else's", got)
 				}
-				b.runExclusive("two") // the lease is held again
+				b.runExclusive("two") // with heartbeats answered again, another instance can start
 			})
 		})
 	}

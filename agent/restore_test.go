@@ -275,7 +275,8 @@ func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	})
 }
 
-// An instance that must not run twice is killed without grace if it is dismissed while its slot may have another holder.
+// An instance that must not run twice is killed without grace if the agent dismisses it while its slot may have another
+// holder.
 func TestForgottenHolderIsKilled(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

@@ -290,7 +290,7 @@ func TestBindPaths(t *testing.T) {
 	removeEmpty(made)
 	tests := []struct {
 		name, target string
-		paths        []string // nil: the default
+		paths        []string // nil means the default
 		existing     bool
 		ok           bool
 	}{

@@ -59,7 +59,7 @@ func TestExecTimeout(t *testing.T) {
 		n := len(processesOf("no directory", map[driver.ID]bool{task.ID(): true}))
 		return n == 1
 	})
-	// A command that succeeds must leave nothing running either.
+	// A command that succeeds leaves no process running either.
 	code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"sh", "-c", "sleep 1000 & exit 0"}})
 	if err != nil || code != 0 {
 		t.Errorf("%d, %v", code, err)

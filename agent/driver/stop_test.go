@@ -165,7 +165,7 @@ func TestSignal(t *testing.T) {
 	b.says(task, "usr1")
 }
 
-// If a shim hangs, the agent stops the instance itself.
+// If a shim hangs, the driver stops the instance without the shim.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
