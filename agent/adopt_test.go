@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// When the agent restarts, the process and the id stay, and the instance is never seen as not ready.
+// An agent that restarts adopts its instances: the process continues, and the instance is never reported as not ready.
 func TestAgentRestartAdopts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
@@ -38,7 +38,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 	}
 	b.start()
 	eventually(t, "the inventory", func() bool { n := b.nodeRow(); return n.Registrations == 2 && !n.Return.Recovering })
-	time.Sleep(300 * time.Millisecond) // long enough for a check to fail, if one would
+	time.Sleep(300 * time.Millisecond) // long enough for a check to fail
 	after := b.instance(id)
 	if !after.Ready() || after.Status.Restarts != 0 || after.Marks.ReadySince != before.Marks.ReadySince ||
 		pidOf(t, pidFile) != pid || !alive(pid) {
@@ -47,13 +47,13 @@ func TestAgentRestartAdopts(t *testing.T) {
 	if got := b.history(id)[reports-1:]; !slices.Equal(got, []string{"ready"}) {
 		t.Errorf("reported after the restart: %q", got)
 	}
-	// The checks go on.
+	// The checks continue.
 	must(t, os.Remove(health))
 	i := b.await(id, model.ObservedUnready)
 	if !strings.HasPrefix(i.Status.Reason, "check_failed: alive: status 503") {
 		t.Errorf("reason %q", i.Status.Reason)
 	}
-	// The next agent can stop the program.
+	// The new agent can stop the program.
 	b.stop(id, nil)
 	b.await(id, model.ObservedStopped)
 }
@@ -67,7 +67,7 @@ func (b *bench) nodeRow() fsm.Node {
 	return *n
 }
 
-// An instance that ended while no agent ran is handled at the next start.
+// If a program is killed while no agent runs, the next agent reports that and restarts the program.
 func TestEndsWhileAway(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -84,7 +84,7 @@ func TestEndsWhileAway(t *testing.T) {
 	}
 }
 
-// An agent that comes back in the middle of a stop goes on with it.
+// A stop that is under way when the agent restarts is completed: the program is killed after its grace.
 func TestRestartInMidStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := sh("trap '' TERM; while :; do sleep 0.05; done")
@@ -100,7 +100,7 @@ func TestRestartInMidStop(t *testing.T) {
 	}
 }
 
-// Without any server an agent goes on with what it knows, also after it was restarted.
+// An agent that starts while no server is reachable adopts its instances and restarts their programs.
 func TestRestartWithoutServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -120,8 +120,8 @@ func TestRestartWithoutServers(t *testing.T) {
 	})
 }
 
-// An agent on a copy of a node's data directory starts nothing: not before the servers have refused it, not after, and
-// not while it can't reach them any more.
+// An agent on a copy of a node's data directory starts no instance: neither before nor after the servers have refused
+// the agent, nor when it can't reach them any more.
 func TestCopyStartsNothing(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -152,8 +152,8 @@ func TestCopyStartsNothing(t *testing.T) {
 	eventually(t, "a start", func() bool { i := b.instance(id); return pidOf(t, pidFile) != first && i.Ready() })
 }
 
-// A journal that can't be read does no harm, because the driver knows what runs, and the servers know its assignments.
-// Only the failure of an instance is forgotten, so the instance is tried again.
+// An unreadable journal does no harm, because the driver knows what runs, and the servers know the assignments. The
+// agent only forgets that an instance has failed, and tries that instance again.
 func TestGarbageJournal(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -204,7 +204,7 @@ func TestGarbageJournal(t *testing.T) {
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, model.ObservedStopped) // its reports count, because their generations are higher than all before
+	b.await(id, model.ObservedStopped) // its reports are accepted, because their generations are higher than all before
 	b.stop(bad, nil)
 	b.await(bad, model.ObservedStopped)
 }
@@ -245,7 +245,7 @@ func TestDataDir(t *testing.T) {
 	}
 }
 
-// A node that the servers considered dead returns: instances without a replacement are adopted, others are stopped.
+// When a node that was offline returns, instances without a replacement are adopted, and replaced ones are stopped.
 func TestReturnsAfterOffline(t *testing.T) {
 	b := newBench(t, allowRoot)
 	keptPid, gonePid := filepath.Join(b.dir, "kept"), filepath.Join(b.dir, "gone")
@@ -275,7 +275,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 	}
 }
 
-// A restored cluster may know less than the node: nothing unknown is stopped before the operator has confirmed.
+// After a restore, an agent stops no instance that the servers don't know, until an operator has confirmed the restore.
 func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -286,7 +286,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 		a.Instances, a.Unconfirmed = nil, true
 		a.Incarnation = 1
 	})
-	b.apply(&fsm.InstanceRestart{ID: id}) // ends the long poll
+	b.apply(&fsm.InstanceRestart{ID: id}) // so that the long poll returns
 	eventually(t, "the answer to be taken", func() bool { return b.seenIncarnation() == 1 })
 	time.Sleep(100 * time.Millisecond)
 	if !alive(pid) {
@@ -297,7 +297,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
 }
 
-// Only the logs of a forgotten instance are kept, even if its agent ended before it could clean up.
+// Of a stopped instance, only the logs are kept. What an agent has not removed when it exits, the next one removes.
 func TestForgottenWorkIsRemoved(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)
@@ -321,7 +321,7 @@ func (b *bench) seenIncarnation() uint64 {
 	return b.agent.home.records.lastSeen().Incarnation
 }
 
-// An answer older than one that was acted on changes nothing, also after a restart.
+// An agent ignores assignments that are older than those it last carried out, also after a restart of the agent.
 func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -336,7 +336,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.stopAgent()
 	b.servers.mu.Lock()
 	down := b.down
-	b.down = true // so that start does not wait for an inventory that can't come
+	b.down = true // so that start does not wait: with old assignments, the agent sends no inventory
 	b.servers.mu.Unlock()
 	b.start()
 	b.setDown(down)
@@ -349,7 +349,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.awaitEligible()
 }
 
-// An agent lacks a spec that the server believes it has. It asks for everything.
+// An agent that lacks a spec, although the server believes that the agent has it, asks once for all assignments.
 func TestMissingSpec(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.servers.mu.Lock()
@@ -364,7 +364,7 @@ func TestMissingSpec(t *testing.T) {
 	}
 }
 
-// An agent never follows another cluster than its own.
+// An agent never follows a cluster other than its own.
 func TestAnotherCluster(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -375,8 +375,8 @@ func TestAnotherCluster(t *testing.T) {
 	own := b.servers
 	b.servers, b.cfg.Servers = other, other
 	other.down = true
-	for s := own.m.State(); other.m.State().Index <= s.Index; { // until its index is as high
-		other.try(&fsm.NodeLabel{ID: "other"}) // refused, but it makes an entry of the log
+	for s := own.m.State(); other.m.State().Index <= s.Index; { // until its index is higher
+		other.try(&fsm.NodeLabel{ID: "other"}) // refused, but the log gets an entry
 	}
 	b.start()
 	other.setDown(false)

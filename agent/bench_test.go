@@ -20,7 +20,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const patience = 15 * time.Second // far more than each condition needs
+const patience = 15 * time.Second // far longer than any condition needs
 
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
@@ -49,7 +49,7 @@ type bench struct {
 	end   func()
 }
 
-// newBench starts an agent. change may alter its configuration.
+// newBench makes a bench and starts its agent. Each function in change may alter the agent's configuration.
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
 	t.Parallel() // most of the time is spent waiting
@@ -78,7 +78,8 @@ func testLog(t testing.TB) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: t.Name(), Level: hclog.Debug})
 }
 
-// start starts the agent, which runs until stopAgent. It waits until instances may be placed on the node.
+// start starts the agent, which runs until stopAgent. If the servers accept the agent, start waits until instances may
+// be placed on the node.
 func (b *bench) start() {
 	b.t.Helper()
 	b.launch()
@@ -87,7 +88,7 @@ func (b *bench) start() {
 	}
 }
 
-// launch starts the agent, which runs until stopAgent. It waits for nothing.
+// launch starts the agent, which runs until stopAgent. It does not wait for the registration.
 func (b *bench) launch() {
 	b.t.Helper()
 	a, err := New(b.cfg)
@@ -130,7 +131,7 @@ func (b *bench) stopAgent() { b.end() }
 
 func (b *bench) node() model.NodeID { return b.agent.Identity().Node }
 
-// clean stops whatever the test left running and checks that it is gone.
+// clean checks the state, stops the agent, kills the processes that the test left, and removes its files and cgroups.
 func (b *bench) clean() {
 	st := b.m.State()
 	if !b.t.Failed() {
@@ -162,8 +163,8 @@ func (b *bench) clean() {
 	}
 }
 
-// processes finds every process that has to do with the test's directory: shims by their arguments, programs by their
-// environment.
+// processes returns the pids of all processes that name the test's directory: shims in their arguments, programs in
+// their environment.
 func (b *bench) processes() []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -181,7 +182,7 @@ func (b *bench) processes() []int {
 	return pids
 }
 
-// pidOf reads the pid that a program wrote when it started.
+// pidOf waits until a program has written its pid to the file, and returns the pid.
 func pidOf(t testing.TB, file string) int {
 	t.Helper()
 	pid := 0
@@ -193,14 +194,14 @@ func pidOf(t testing.TB, file string) int {
 	return pid
 }
 
-// alive reports whether a process runs; a zombie doesn't.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-// sh is a group that runs a shell script.
+// sh returns a group that runs a shell script as root.
 func sh(script string) model.GroupSpec {
 	return model.GroupSpec{
 		Exec:    model.ExecSpec{Command: "/bin/sh", Args: []string{"-c", script}, User: "0"},
@@ -209,7 +210,7 @@ func sh(script string) model.GroupSpec {
 	}
 }
 
-// plainUser allows uid 0 only if the tests run as root; otherwise the group names no user.
+// plainUser removes uid 0 from the group, unless the tests run as root.
 func plainUser(g model.GroupSpec) model.GroupSpec {
 	if os.Geteuid() != 0 && g.Exec.User == "0" {
 		g.Exec.User = ""
@@ -217,7 +218,7 @@ func plainUser(g model.GroupSpec) model.GroupSpec {
 	return g
 }
 
-// run submits a group of one and places it.
+// run submits a job with one group, places one instance of it on the node, and returns the instance's id.
 func (b *bench) run(job string, g model.GroupSpec, ports model.Ports) model.InstanceID {
 	b.t.Helper()
 	return b.place(b.submit(job, plainUser(g)), 0, b.node(), ports)
@@ -251,8 +252,8 @@ func freePort(t testing.TB, address string) int {
 	return 0
 }
 
-// nextPort counts the ports that were given out, from a random start, since several test programs run at once. They are
-// below the ports of instances, and below the kernel's ephemeral ports.
+// nextPort counts the ports that freePort has tried, from a random start, because several test programs run at once.
+// freePort's range is below the ports of instances and the kernel's ephemeral ports.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(rand.Uint32N(9000))

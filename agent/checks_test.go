@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// patient answers probes with a list of answers. After the last one it repeats that.
+// patient answers probes with the answers of script, in order, and then repeats the last one.
 type patient struct {
 	mu     sync.Mutex
 	script []error
@@ -55,7 +55,7 @@ func take(w *readiness) (v verdict, ok bool) {
 
 func running() bool { return true }
 
-// If the program has ended, an answer to its check comes from another program and doesn't count.
+// An instance is not ready while its program does not run. If a check is answered then, another program answers.
 func TestReadinessOfTheDead(t *testing.T) {
 	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: model.Second, Timeout: model.Second, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,8 @@ func TestReadinessGrace(t *testing.T) {
 	})
 }
 
-// A program that an earlier agent saw as ready stays so, until a check fails as often as it may.
+// A program that was ready under an earlier agent stays ready, until a check has failed Failures times. The grace of
+// the check does not apply.
 func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: model.Minute, Failures: 3}
@@ -155,7 +156,7 @@ func TestReadinessAssumed(t *testing.T) {
 	})
 }
 
-// All checks must pass, and the first that doesn't is named.
+// All checks must pass. The reason names the first check that does not.
 func TestReadinessOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		specs := []model.CheckSpec{
@@ -235,7 +236,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A check that flaps takes the instance out of the services and back, and restarts nothing.
+// A check that flaps takes the instance out of its service and back, and does not restart the program.
 func TestCheckFlaps(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")

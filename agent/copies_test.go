@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// copyAssignment is the assignment of a member of a replicated group whose copy was made at an index.
+// copyAssignment returns an assignment with a replicated volume whose copy was made at the index made.
 func copyAssignment(made uint64) transport.Assignment {
 	return transport.Assignment{
 		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
@@ -39,8 +39,8 @@ func listed(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestReplicatedCopy: a new member begins with an empty volume. A member that comes back finds its copy. What an older
-// copy left is put aside and never deleted.
+// TestReplicatedCopy: a new member starts with an empty volume, and a member that returns finds its copy. When a new
+// copy replaces an older one, the older data is put aside and never deleted.
 func TestReplicatedCopy(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	prepare := func(made uint64) string {
@@ -69,7 +69,7 @@ func TestReplicatedCopy(t *testing.T) {
 		t.Fatalf("the older copy was not kept: %q, %v", text, err)
 	}
 
-	prepare(7) // an index that was used before, as after a restore, is another copy
+	prepare(7) // after a restore, an index may be used again, but it means a new copy
 	prepare(30)
 	put(t, filepath.Join(dir, "rows"), "third")
 	prepare(31)
@@ -79,7 +79,7 @@ func TestReplicatedCopy(t *testing.T) {
 	}
 }
 
-// TestReplicatedCopyInterrupted: the agent ends in the middle of putting an older copy aside; the next start goes on.
+// TestReplicatedCopyInterrupted: if the agent dies while it puts an older copy aside, the next agent completes that.
 func TestReplicatedCopyInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	a := copyAssignment(7)
@@ -88,7 +88,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(dir, "rows"), "first")
-	if err := os.Rename(dir, dir+"@7"); err != nil { // the agent ended after this step
+	if err := os.Rename(dir, dir+"@7"); err != nil { // the agent died after this step
 		t.Fatal(err)
 	}
 	if err := v.prepare(copyAssignment(30), account{}); err != nil {
@@ -102,7 +102,7 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 	}
 }
 
-// TestReplicatedCopyFromBefore: data without an epoch is not taken for the data of a new copy.
+// TestReplicatedCopyFromBefore: data without a recorded epoch is put aside, and the new copy starts empty.
 func TestReplicatedCopyFromBefore(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	a := copyAssignment(7)
@@ -122,8 +122,8 @@ func TestReplicatedCopyFromBefore(t *testing.T) {
 	}
 }
 
-// TestUnmarkedLocalVolume: a directory from before there were epochs is accepted once, by a row without an epoch. An
-// empty or missing directory is not accepted.
+// TestUnmarkedLocalVolume: a local volume without a recorded epoch is accepted if its row in the state has no epoch
+// either. The agent then records epoch 0. An empty or missing directory is refused.
 func TestUnmarkedLocalVolume(t *testing.T) {
 	for name, tt := range map[string]struct {
 		made         uint64
@@ -161,8 +161,8 @@ func TestUnmarkedLocalVolume(t *testing.T) {
 	}
 }
 
-// TestFreshVolumeInterrupted: the agent ends after it has put older data aside and before it has noted the epoch of the
-// new volume. A restored state that expects the older data must not find an empty directory in its place.
+// TestFreshVolumeInterrupted: the agent fails after it has put older data aside, and before it has recorded the epoch
+// of the new volume. A restored state that expects the older data must not find an empty directory in its place.
 func TestFreshVolumeInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	local := func(made uint64, held ...string) transport.Assignment {
@@ -173,7 +173,7 @@ func TestFreshVolumeInterrupted(t *testing.T) {
 	must(t, v.prepare(local(7), account{}))
 	dir := v.dir(local(7), "data")
 	put(t, filepath.Join(dir, "rows"), "first")
-	must(t, os.Mkdir(dir+"@copy.new", 0o700)) // the note can't be written
+	must(t, os.Mkdir(dir+"@copy.new", 0o700)) // so that the epoch can't be recorded
 	if err := v.prepare(local(30), account{}); err == nil {
 		t.Fatal("a volume is used without a note of its epoch")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A file of a copy keeps its owner if a job could run as that user on this node.
+// A copied file keeps its owner if a job may run as that user on this node.
 func TestOwnersThatCopiesKeep(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root runs everything as its own user")
@@ -47,7 +47,7 @@ func TestOwnersThatCopiesKeep(t *testing.T) {
 	}
 }
 
-// Other files belong to the user that the slot's instances run as.
+// Copied files that do not keep their owner belong to the user that the slot's instances run as.
 func TestOwnersOfSlots(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root runs everything as its own user")

@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// putMiB writes a file of size MiB.
+// putMiB writes a file of the given size in MiB, and returns its path.
 func putMiB(t *testing.T, dir, name string, size int) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -23,7 +23,7 @@ func putMiB(t *testing.T, dir, name string, size int) string {
 	return path
 }
 
-// measured returns what a directory takes in whole MiB.
+// measured returns the space that a directory takes, in whole MiB, and whether only a part of it was measured.
 func measured(t *testing.T, w *diskWalk, dir string) (wholeMiB int64, partial bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -68,14 +68,14 @@ func TestMeasureDisk(t *testing.T) {
 	}
 }
 
-// A measurement is bounded in entries, in depth and in remembered files, and reports when a bound was reached.
+// A measurement has limits on entries, depth and remembered hard links. If it reaches one, its result is partial.
 func TestMeasureDiskIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 1000 {
 		putMiB(t, dir, fmt.Sprint("d/", i), 0)
 	}
 	w := newWalk()
-	w.left = 1002 // d is one of them
+	w.left = 1002 // 1000 files, d, and one to spare
 	if _, partial := measured(t, w, dir); partial || w.left != 1 {
 		t.Errorf("partly: %v, with %d entries left", partial, w.left)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// watched is a disk watch without disks.
+// watched is a disk watch without disks: the test sets what a measurement returns.
 type watched struct {
 	diskWatch
 	limits map[model.InstanceID]int64
 	uses   map[string]diskUse
 	fails  bool
-	heard  []string // reports, in short
+	heard  []string // the reports, abbreviated
 }
 
 func newWatched() *watched {
@@ -57,7 +57,8 @@ func newWatched() *watched {
 	return w
 }
 
-// Instances above their limit are reported once all were measured, and later only changes.
+// After the first round, the instances above their limits are reported. Later there is a report only if an instance
+// crosses its limit, if its limit changes, or if its use has changed by more than an eighth.
 func TestDiskWatch(t *testing.T) {
 	w := newWatched()
 	for _, step := range []struct {
@@ -99,7 +100,7 @@ func TestDiskWatch(t *testing.T) {
 }
 
 // The first round reports nothing before its end, since the servers would drop an earlier agent's reports about the
-// other instances. In later rounds an instance above its limit is reported at once, however long the others take.
+// other instances. In later rounds, a change is reported before the remaining instances are measured.
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10
@@ -118,7 +119,7 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w.look(t.Context())
 }
 
-// If too many instances are above their limits, the largest are reported.
+// If more instances are above their limits than a report can hold, the largest are reported.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()
 	var told []model.DiskUse
@@ -133,7 +134,7 @@ func TestDiskWatchTellsTheLargest(t *testing.T) {
 	}
 }
 
-// A disk that hangs does not delay the end of the agent.
+// A measurement on a disk that hangs returns when its context ends, so it does not delay the stop of the agent.
 func TestDiskThatHangs(t *testing.T) {
 	hangs := make(chan struct{})
 	measure := inBackground(func(context.Context, string) (diskUse, error) { <-hangs; return diskUse{}, nil })
@@ -145,8 +146,8 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// An instance whose program writes more than its limit is reported; the other instance is not. This stays so over a
-// restart of the agent, until the program has made room. The program is not stopped.
+// An instance whose program writes more than its disk limit is reported, and not stopped. It stays reported over a
+// restart of the agent, until the program has made room. An instance within its limit is not reported.
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })
 	flag := filepath.Join(b.dir, "make-room")
@@ -172,7 +173,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 		t.Error(err)
 	}
 	b.stopAgent()
-	b.cfg.DiskCheckEvery = time.Second // the new agent reports before it has measured
+	b.cfg.DiskCheckEvery = time.Second // so that the new agent sends reports before it has measured
 	b.start()
 	if _, is := above(big); !is {
 		t.Error("the next agent took it back")
@@ -197,7 +198,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	}
 }
 
-// When a data directory is full, the servers learn which instance uses most.
+// When a data directory is full, the servers learn which instance uses the most space.
 func TestWhoFillsTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

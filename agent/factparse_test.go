@@ -74,8 +74,8 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-// No answer of a role check causes a panic, and accepted facts stay within the servers' bounds, so that the servers
-// lose none of them.
+// No answer of a role check causes a panic. Accepted facts stay within the servers' limits, so that the servers drop
+// none of them.
 func FuzzParseFacts(f *testing.F) {
 	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`,
 		`{"a":-0.0}`, `{`, `{"a":{}}`} {
@@ -92,7 +92,7 @@ func FuzzParseFacts(f *testing.F) {
 		if kept := fsm.CleanFacts(got); len(kept) != len(got) {
 			t.Errorf("%q: of %v the servers keep %v", text, got, kept)
 		}
-		for name, value := range got { // the value as a JSON string gives the same fact
+		for name, value := range got { // given as a JSON string, the value makes the same fact
 			again, err := parseFacts(fmt.Appendf(nil, `{"%s":%s}`, name, strconv.Quote(value)))
 			if err != nil || again[name] != value {
 				t.Errorf("%q: %s is %q, and then %v %v", text, name, value, again, err)

@@ -100,7 +100,8 @@ func TestRoleWatch(t *testing.T) {
 	})
 }
 
-// A check that hangs also withdraws its facts, and an answer to an older question doesn't replace a newer one.
+// If a role check hangs, its facts are withdrawn too. A late answer to an older question does not replace the answer to
+// a newer one.
 func TestRoleWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{say: facts{"leader": "true"}}
@@ -185,7 +186,7 @@ func TestAsker(t *testing.T) {
 	}
 }
 
-// withRole gives every instance a role check, whatever its job says.
+// withRole returns an alteration that gives every instance the role check c.
 func withRole(c model.RoleCheckSpec) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		spec := *a.Spec
@@ -206,9 +207,9 @@ func lines(file string) []string {
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
-// Facts are read in the instance's environment and reported only when they change. They are withdrawn when no answer
-// confirms them. After a restart of the agent they are unknown until it has asked. Heartbeats get the generation of
-// the facts at once.
+// A role check runs in the instance's environment, and its facts are reported only when they change. Facts that no
+// answer confirms are withdrawn. A restarted agent reports no facts before it has asked. Heartbeats get each new
+// generation of the facts at once.
 func TestFacts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
@@ -219,7 +220,7 @@ func TestFacts(t *testing.T) {
 	say(t, file, `{"leader":true,"index":1}`)
 	b.alter(withRole(model.RoleCheckSpec{
 		Exec: []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
-		// Three checks without an answer would withdraw the facts.
+		// The facts are withdrawn after three intervals without an answer, so the interval allows for slow answers.
 		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second,
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
@@ -248,7 +249,7 @@ func TestFacts(t *testing.T) {
 	}
 	say(t, file, `{"leader":true}`)
 	want("the facts to be back", facts{"leader": "true"})
-	// After a new registration the servers know no facts until the inventory is in. Generations begin again at 1.
+	// After a new registration the servers know no facts until the inventory arrives. Generations begin at 1 again.
 	b.agent.SetLabels(map[string]string{"rack": "r1"})
 	eventually(t, "another epoch", func() bool { n := b.nodeRow(); return n.Registrations == 3 && !n.Return.Recovering })
 	want("the facts after it", facts{"leader": "true"})
@@ -268,14 +269,14 @@ func TestFacts(t *testing.T) {
 	if got := b.lastFacts(); got != 2 {
 		t.Errorf("generation %d, want 2 in the new epoch", got)
 	}
-	// A program that ended has no facts.
+	// The facts of a program are withdrawn when it exits.
 	say(t, file, "nothing")
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
 	want("nothing to be known of the new program", nil)
 }
 
-// Facts are also known of a program that isn't ready yet, here by HTTP.
+// Facts are also reported of a program that is not ready yet. Here the role check uses HTTP.
 func TestFactsWhileBooting(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, file := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "facts")
@@ -292,7 +293,7 @@ func TestFactsWhileBooting(t *testing.T) {
 	}
 }
 
-// A report with only a part of the changes does not claim the newest facts; the last report does.
+// If changes need several reports, only the last of these has the newest facts generation.
 func TestFactsOfManyInstances(t *testing.T) {
 	var sent []transport.ReportRequest
 	r := newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
@@ -322,10 +323,10 @@ func TestFactsOfManyInstances(t *testing.T) {
 	if want := []uint64{1, 1, reportBatch + 2}; !slices.Equal(got, want) {
 		t.Errorf("generations %d, want %d", got, want)
 	}
-	// After the next registration the facts count from 1 again, and the first report has everything.
+	// After the next registration, generations begin at 1 again, and the first report has all instances.
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
-	second := registration{2, 7} // the servers may have forgotten the first
+	second := registration{2, 7} // the same epoch again: a restored state may lack the first registration
 	r.beginTerm(second)
 	r.begin(second, 0)
 	flush()
@@ -334,7 +335,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 }
 
-// Reports stay far below the servers' limit, however many facts the instances have. In the end the servers have all
+// No report exceeds half of the servers' limit, however many facts the instances have. In the end the servers have all
 // facts.
 func TestReportsHaveABound(t *testing.T) {
 	told := map[model.InstanceID]model.InstanceStatus{}

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A client that reads nothing of its backend's data does not keep its connection for ever.
+// The connection of a client that does not read its backend's data is closed after a while.
 func TestForwardStalledClient(t *testing.T) {
 	d := newGate(t)
 	d.limit = func(l *door.Limits) { l.Stalled = 200 * time.Millisecond }
@@ -38,7 +38,7 @@ func TestForwardStalledClient(t *testing.T) {
 	}
 }
 
-// When all places are taken, a connection that was silent for long makes room. A connection in use stays.
+// When all places are taken, a connection that has long been idle is closed to make room. A connection in use stays.
 func TestForwardIdleConnections(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.limit = func(l *door.Limits) { l.Places, l.Idle = 4, 500*time.Millisecond }
@@ -99,7 +99,7 @@ func TestForwardIdleConnections(t *testing.T) {
 	}
 }
 
-// One address can't take all places.
+// The connections of one client address can't take all places.
 func TestForwardPerSource(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.limit = func(l *door.Limits) { l.PerSource = 3 }

@@ -61,7 +61,7 @@ type gate struct {
 	*sets
 	t        *testing.T
 	limit    func(*door.Limits)
-	file     string // of the services known last
+	file     string // where the forwarder stores the last known services
 	end      func()
 	f        *forwarder
 	port     int
@@ -77,7 +77,7 @@ func newGate(t *testing.T) *gate {
 	return d
 }
 
-// start starts the forwarder. A later call ends it and starts a new one.
+// start starts a forwarder. If one runs already, start first stops it.
 func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	d.end()
 	limits := door.DefaultLimits()
@@ -106,7 +106,7 @@ func (d *gate) serve(backends ...model.Backend) {
 	d.known()
 }
 
-// status returns the present status of the door.
+// status returns the status of the only service, or a zero Status if the door has no service.
 func (d *gate) status() door.Status {
 	list := d.f.door.(innerDoor).Status()
 	if len(list) == 0 {
@@ -128,7 +128,7 @@ func (d *gate) known() {
 	})
 }
 
-// house is a backend: an HTTP server that answers with its name.
+// house is a backend: an HTTP server that counts its requests and answers with its name.
 type house struct {
 	model.Backend
 	srv  *http.Server
@@ -154,7 +154,7 @@ func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) 
 	return b
 }
 
-// caller makes requests. Each has a new connection, unless keep is set.
+// caller returns an HTTP client. Unless keep is true, each of its requests uses a new connection.
 func caller(t *testing.T, keep bool) *http.Client {
 	tr := &http.Transport{DisableKeepAlives: !keep}
 	t.Cleanup(tr.CloseIdleConnections)

@@ -51,7 +51,7 @@ func TestForwardLeastConnections(t *testing.T) {
 	open.Wait()
 }
 
-// A backend that can't be reached costs one try, not a request, and is left alone for a while.
+// If a backend can't be reached, the connection goes to another backend, and the first one is not tried for a while.
 // proves P18
 func TestForwardRetries(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
@@ -66,7 +66,7 @@ func TestForwardRetries(t *testing.T) {
 	if st := d.status(); st.Down != 1 || st.Refused != 0 {
 		t.Errorf("%+v", st)
 	}
-	// After that time the backend is used again.
+	// After a while, the backend is tried again.
 	l, err := net.Listen("tcp", gone.Address)
 	must(t, err)
 	defer l.Close()
@@ -79,7 +79,7 @@ func TestForwardRetries(t *testing.T) {
 	back.Close()
 }
 
-// A connection that arrives when there is no backend waits for one.
+// A connection that arrives while the service has no backend waits for a backend.
 func TestForwardWaitsForABackend(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.serve()
@@ -108,7 +108,8 @@ func TestForwardRefusesInTheEnd(t *testing.T) {
 	eventually(t, "the count", func() bool { return d.status().Refused == 1 })
 }
 
-// While a backend drains, no request fails: it leaves the set, answers what it has accepted, and ends after the delay.
+// No request fails while a backend drains: the backend leaves the service, answers the requests that it has accepted,
+// and stops after the drain delay.
 func TestForwardLosesNothingInADrain(t *testing.T) {
 	d := newGate(t)
 	slow := func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) }
@@ -164,7 +165,7 @@ func TestForwardHalfClose(t *testing.T) {
 		_, _ = io.WriteString(conn, payload)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
-	got, err := io.ReadAll(back) // until the other side closed its half
+	got, err := io.ReadAll(back) // until the client has closed its half
 	if err != nil || string(got) != payload {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -180,8 +181,8 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A client that reads slowly gets every byte and the end of the stream, even long after its backend has finished. A
-// client that keeps its half open without reason is closed.
+// A client that reads slowly gets every byte and the end of the stream, even long after its backend has finished. Its
+// connection is then closed, although the client keeps its half open.
 func TestForwardSlowReader(t *testing.T) {
 	d := newGate(t)
 	const wait = 200 * time.Millisecond
@@ -223,7 +224,7 @@ func TestForwardSlowReader(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A backend that dies in the middle of an answer must not look as if it had finished the answer.
+// If a backend dies in the middle of an answer, the client must not see a regular end of the stream.
 func TestForwardPassesResetsOn(t *testing.T) {
 	d := newGate(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -245,7 +246,7 @@ func TestForwardPassesResetsOn(t *testing.T) {
 	}
 }
 
-// If a port is taken, the forwarder reports it and keeps trying.
+// If another process holds a port, the forwarder reports that and keeps trying.
 func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	l, err := net.Listen("tcp", d.address())
@@ -281,7 +282,8 @@ func TestForwardFollows(t *testing.T) {
 	}
 }
 
-// Services of an older index come from a lagging server, unless they come repeatedly.
+// Services with an older index are ignored at first, because a lagging server may have sent them. If they are received
+// repeatedly, as after a restore, they are accepted.
 func TestForwardOlderSets(t *testing.T) {
 	d := newGate(t)
 	d.mu.Lock()
@@ -290,7 +292,7 @@ func TestForwardOlderSets(t *testing.T) {
 	good := newHouse(t, "good", "there", nil)
 	d.serve(good.Backend)
 	d.mu.Lock()
-	d.now.Index = 50 // restored from a snapshot
+	d.now.Index = 50 // as after a restore from a snapshot
 	d.mu.Unlock()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
 	if st := d.status(); st.Backends != 1 {
@@ -299,8 +301,8 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.status().Backends == 0 })
 }
 
-// A restored state may lack services and backends that exist: until the restore is confirmed their ports stay open,
-// even over a restart of the agent.
+// A restored state may lack services and backends that exist. Until the restore is confirmed, their ports stay open and
+// forward, even over a restart of the agent.
 func TestForwardBehindARestore(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)
@@ -334,8 +336,8 @@ func TestForwardBehindARestore(t *testing.T) {
 	eventually(t, "the port to be closed", func() bool { _, err := get(c, d.address()); return err != nil })
 }
 
-// An agent that restarts while no server answers opens its ports and forwards to the backends known last. A later
-// answer of a server replaces them.
+// An agent that restarts while no server answers opens its ports and forwards to the last known backends. A later
+// answer of a server replaces these backends.
 func TestForwardWithoutServers(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	old, good := newHouse(t, "old", "there", nil), newHouse(t, "good", "there", nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// holder is a group of which only one instance may run.
+// holder returns a group whose instances must not run twice. The program writes its pid to pidFile.
 func holder(pidFile string) model.GroupSpec {
 	g := sh("echo $$ > " + pidFile + "; exec sleep 1000")
 	g.Role, g.RoleCheck = model.RoleQuorum, &model.RoleCheckSpec{Exec: []string{"/bin/true"}}
@@ -36,8 +36,8 @@ func fill(t *testing.T, dir string) func() {
 	return func() { must(t, os.Remove(name)) }
 }
 
-// On a full disk, the end of an instance that must not run twice is reported only once the journal has it. Until then a
-// restarted agent does not know of the end, and starts nothing before it has asked the servers.
+// On a full disk, the end of an instance that must not run twice is reported only once the journal has it. Until then,
+// a restarted agent does not know of the end. It does not start the instance before it has asked the servers.
 func TestStoppedOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -51,8 +51,8 @@ func TestPinLineage(t *testing.T) {
 	}
 }
 
-// A refusal because another agent runs this node is noted until the servers accept this agent, also over restarts.
-// Other answers change nothing.
+// If the servers refuse an agent because another one runs its node, that is recorded on disk until they accept the
+// agent. Other errors change nothing.
 func TestRefusalIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {

@@ -20,7 +20,7 @@ func hookSpec(name model.HookName, script string) model.HookSpec {
 		OnFailure: model.HookAbort}
 }
 
-// withHooks gives every instance hooks, whatever its job says.
+// withHooks returns an alteration that gives every instance the hooks of list.
 func withHooks(list ...model.HookSpec) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		spec := *a.Spec
@@ -29,14 +29,14 @@ func withHooks(list ...model.HookSpec) func(*transport.Assignment) {
 	}
 }
 
-// preparing asks for a preparation of every instance.
+// preparing returns an alteration that asks every instance for the preparation seq. If seq is 0, it asks for none.
 func preparing(seq uint64, gates ...string) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		a.Prepare, a.Gates, a.Cause = seq, gates, model.CauseNodeDraining
 	}
 }
 
-// prepared waits for the outcome of a preparation.
+// prepared waits for the outcome of a preparation and returns it.
 func (b *bench) prepared(id model.InstanceID, seq uint64) model.HookResult {
 	b.t.Helper()
 	eventually(b.t, "the outcome of the preparation", func() bool {
@@ -46,7 +46,7 @@ func (b *bench) prepared(id model.InstanceID, seq uint64) model.HookResult {
 	return *b.instance(id).Status.Hook
 }
 
-// log is what an instance wrote to stderr.
+// log returns what an instance has written to stderr.
 func (b *bench) log(id model.InstanceID) string {
 	b.t.Helper()
 	task, ok := b.agent.supervisors.task(id)
@@ -67,9 +67,9 @@ func (b *bench) log(id model.InstanceID) string {
 	}
 }
 
-// A leader resigns before it is stopped. The hook runs once, in the instance's environment, and its output is in the
-// instance's log. The gates are checked after the hook, and the program runs meanwhile. After a restart of the agent
-// the hook is not run again.
+// A before_stop hook lets a leader resign before it is stopped. The hook runs once, in the instance's environment, and
+// its output is in the instance's log. The gates are checked after the hook, and the program continues to run. After a
+// restart of the agent, the hook of a finished preparation does not run again.
 func TestBeforeStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
@@ -86,8 +86,8 @@ func TestBeforeStop(t *testing.T) {
 	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
 		t.Errorf("prepared: %+v", r)
 	}
-	// The role check runs once an hour. So it was the check after the hook that found the resignation. It was reported no
-	// later than the outcome of the hook.
+	// The regular role check runs once an hour, so the role check after the hook found the resignation. The new fact was
+	// reported no later than the outcome of the hook.
 	if i := b.instance(id); i.Status.Facts["leader"] != "false" || !i.Ready() || !alive(pid) {
 		t.Errorf("after the preparation: %+v, alive %v", i.Status, alive(pid))
 	}
@@ -167,8 +167,8 @@ func TestBeforeStopFails(t *testing.T) {
 	}
 }
 
-// A hook that was cut short by the end of an agent is run again by the next one. A hook that the servers gave up is
-// killed.
+// If an agent exits while a hook runs, the next agent runs the hook again. If the servers give a preparation up, its
+// hook is killed.
 func TestBeforeStopUnfinished(t *testing.T) {
 	b := newBench(t, allowRoot)
 	ran, free := filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "free")
@@ -198,7 +198,7 @@ func TestBeforeStopUnfinished(t *testing.T) {
 	b.await(id, model.ObservedStopped)
 }
 
-// A program becomes ready after its after_start hook, not before.
+// An instance becomes ready only after its after_start hook has finished.
 func TestAfterStart(t *testing.T) {
 	b := newBench(t, allowRoot)
 	free, ran := filepath.Join(b.dir, "free"), filepath.Join(b.dir, "ran")
@@ -207,7 +207,7 @@ func TestAfterStart(t *testing.T) {
 			`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
-	time.Sleep(2 * settleTime) // long enough to become ready, if it could
+	time.Sleep(2 * settleTime) // long enough to become ready, if no hook ran
 	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("while the hook runs it is %s", i.Status.Observed)
 	}
@@ -219,7 +219,7 @@ func TestAfterStart(t *testing.T) {
 	if got := b.log(id); !strings.Contains(got, "hook after_start: joined\n") {
 		t.Errorf("log %q", got)
 	}
-	b.stopAgent() // a finished hook is not
+	b.stopAgent() // a finished hook is not run again
 	b.start()
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
@@ -254,11 +254,11 @@ func TestAfterStartFails(t *testing.T) {
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		leads  time.Duration // it still leads this long after the stop began; 0: the check fails, forever is an hour
+		leads  time.Duration // for how long it leads after the stop began; 0 means that the role check fails
 		signal time.Duration // from the end of the drain delay to the signal
 	}{
 		{"it leads no more", time.Millisecond, 0},
-		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // the drain delay takes 2 s of it
+		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // 2 s of this are the drain delay
 		{"it leads on", time.Hour, 9 * time.Second},
 		{"nobody knows", 0, 9 * time.Second},
 	} {
@@ -304,7 +304,7 @@ func TestLastLook(t *testing.T) {
 	}
 }
 
-// A preparation of a program that doesn't run is declined at once, so the servers needn't wait for its timeout.
+// If the program does not run, a preparation fails at once, so that the servers need not wait for its timeout.
 func TestPreparationWithoutAProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second

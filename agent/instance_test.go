@@ -59,7 +59,7 @@ func TestKillAfterGrace(t *testing.T) {
 	}
 }
 
-// The servers order `stopped` while the program has most of its grace left: it is killed at once.
+// If the servers want an instance stopped while its program still has grace left, the program is killed at once.
 // proves P15
 func TestStoppedKillsAtOnce(t *testing.T) {
 	b := newBench(t, allowRoot)
@@ -88,7 +88,7 @@ func TestCrashLoop(t *testing.T) {
 	if text, _ := os.ReadFile(runs); strings.Count(string(text), "x") != 3 {
 		t.Errorf("it ran %d times, want 3", strings.Count(string(text), "x"))
 	}
-	// An operator may ask for another try.
+	// An operator can restart the failed instance.
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "another run", func() bool {
 		text, _ := os.ReadFile(runs)
@@ -104,7 +104,7 @@ func TestStartFailures(t *testing.T) {
 	missing.Exec.Command, missing.Exec.Args = "/nowhere/program", nil
 	variable := sh("echo ${node.label.rack}")
 	user := sh("true")
-	user.Exec.User = "nobody-has-this-name" // without root it is refused like any other name
+	user.Exec.User = "nobody-has-this-name" // without root, every user name is refused
 	limit := sh("true")
 	limit.Exec.Rlimits = map[string]uint64{"nonsense": 1}
 	tests := []struct {
@@ -171,7 +171,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestRestartInPlace: a restart that a person asks for is another process of the same instance.
+// TestRestartInPlace: a restart that an operator requests starts a new process in the same instance.
 // proves A3
 func TestRestartInPlace(t *testing.T) {
 	b := newBench(t, allowRoot)
@@ -194,8 +194,8 @@ func TestRestartInPlace(t *testing.T) {
 	}
 }
 
-// After a crash a ready instance is not ready while its program is away. The reason is reported, and it restarts by
-// itself.
+// After a crash, an instance is not ready until its program runs again. The agent reports the reason, and restarts the
+// program by itself.
 // proves A3
 func TestRestartAfterCrash(t *testing.T) {
 	b := newBench(t, allowRoot)

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// A run of the agent that ended without a shutdown is logged at the next start: when it began, its last sign of life,
-// and whether the machine was restarted.
+// If the agent's last run ended without a shutdown, beginRun returns when that run began, its last sign of life, and
+// whether the machine was rebooted since.
 func TestLastRun(t *testing.T) {
 	h, err := openHome(t.TempDir(), hclog.NewNullLogger())
 	if err != nil {

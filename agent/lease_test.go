@@ -12,14 +12,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// votes are heartbeats that are answered or not, as the test sets.
+// votes stands in for the heartbeats. The test sets whether they are answered.
 type votes struct {
 	mu      sync.Mutex
 	last    time.Time // when the last confirmed heartbeat was sent
 	silent  bool
 	every   time.Duration
 	givenUp chan uint64
-	facts   [][2]uint64 // epoch and generation, as set
+	facts   [][2]uint64 // epoch and generation of each call of SetFacts
 }
 
 func newVotes() *votes { return &votes{givenUp: make(chan uint64, 1)} }
@@ -73,14 +73,14 @@ func (v *votes) told() [][2]uint64 {
 	return slices.Clone(v.facts)
 }
 
-// exclusive is a group whose instances need the lease.
+// exclusive returns a group whose instances may run only under a lease.
 func exclusive() model.GroupSpec {
 	g := sh("")
 	g.Exclusive = &model.ExclusiveSpec{Lease: model.Minute}
 	return g
 }
 
-// runExclusive runs an exclusive instance while the lease is held, so that it is ready at once.
+// runExclusive runs an exclusive instance, and checks that it is ready after a second. Heartbeats must be answered.
 func (b *bubble) runExclusive(job string) model.InstanceID {
 	b.t.Helper()
 	id := b.run(job, exclusive())
@@ -89,7 +89,7 @@ func (b *bubble) runExclusive(job string) model.InstanceID {
 	return id
 }
 
-// A fenced instance starts only while the lease is held. The end of its lease moves only as long as servers answer.
+// An exclusive instance starts only while heartbeats are answered, and its lease is extended only as long as they are.
 func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -120,7 +120,7 @@ func TestLease(t *testing.T) {
 		if b.mem.task(id).lease() != end {
 			t.Error("the lease moved although nobody answered")
 		}
-		// The shim kills the program. It starts again once the lease is held, not before.
+		// The shim kills the program. The program starts again only once heartbeats are answered.
 		b.mem.task(id).finish(fencedExit())
 		b.pass(time.Minute)
 		b.want(id, model.ObservedUnready, "fenced")
@@ -130,8 +130,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// The length of a lease is set by the group, whatever the interval of heartbeats; six heartbeats are sent within the
-// shortest lease.
+// The group sets the length of its lease, whatever the interval of heartbeats. At least six heartbeats are sent within
+// the shortest lease.
 func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -160,8 +160,8 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// No program is ended because servers don't answer. A program that fails meanwhile is started again in place, also by
-// a restarted agent. Only on a rebooted or copied machine do instances that must not run twice wait for the servers.
+// No program is stopped because servers don't answer. A program that fails meanwhile is restarted in place, also by a
+// restarted agent. Only after a reboot of the machine do instances that must not run twice wait for the servers.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
@@ -215,8 +215,8 @@ func TestOneHolderWithoutServers(t *testing.T) {
 	}
 }
 
-// S2: the servers called a node offline. It returns with a new epoch, and holds the lease before a server has sent its
-// assignments. An instance that must not run twice may have another holder elsewhere by now. So it is not started
+// S2: a node that was offline returns with a new epoch, and its heartbeats are answered before it gets its assignments.
+// An exclusive instance may have a holder elsewhere by then. So the agent does not start it again before it is assigned
 // again, whether the agent ran all the time or the machine was rebooted.
 func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	for name, back := range map[string]func(*bubble){
@@ -257,15 +257,15 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				if got := b.mem.starts(); got != 1 || b.mem.running() != 0 {
 					t.Errorf("started %d times, and its slot is somebody else's", got)
 				}
-				b.runExclusive("two") // the lease is held again
+				b.runExclusive("two") // with heartbeats answered again, another instance can start
 			})
 		})
 	}
 }
 
-// S2: a restored state does not know that another node runs the instance by now. Nothing fenced is started before a
-// person confirms. After that it waits until the other node has heard that it must stop, and has had its grace.
-// Instances without a lease are started at once; what runs goes on.
+// S2: a restored state may not know that another node runs an exclusive instance by now. The agent does not start the
+// instance before an operator has confirmed the restore. It then waits for the length of the lease and the grace, so
+// that a holder elsewhere has stopped. Instances without a lease start at once, and running instances continue.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
@@ -273,10 +273,10 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				b.beats = newVotes()
 				b.start()
 				running := b.runExclusive("running")
-				id := model.InstanceID("one") // in the snapshot, but its agent does not have it
+				id := model.InstanceID("one") // the restored state has it, but the agent does not
 				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(),
 					Cause: model.CauseScaleUp}, &fsm.RestoreMark{})
-				b.pass(time.Second) // nothing is placed here before the agent's inventory is in
+				b.pass(time.Second) // nothing is placed here before the agent's inventory has arrived
 				free := b.run("free", sh(""))
 				b.pass(10 * time.Minute)
 				b.want(free, model.ObservedReady, "")

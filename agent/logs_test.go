@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// front serves the agent's API to callers of one role.
+// front serves the agent's API to callers of one role. If role is empty, callers have no identity.
 func front(t *testing.T, b *bench, role transport.Role) *httptest.Server {
 	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "outspan_up 1\n")
@@ -103,7 +103,8 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// wantTimes checks the same log with times: the lines of both streams in the order in which they were written.
+// wantTimes checks the log with timestamps. It has the lines of both streams in the order in which they were written,
+// and since selects lines by time.
 func wantTimes(t *testing.T, base string) {
 	t.Helper()
 	code, text, header := fetch(t, base+"?timestamps=true")
@@ -129,7 +130,7 @@ func wantTimes(t *testing.T, base string) {
 	}
 }
 
-// A follower sees new lines, over a restart of the program, until the instance has ended.
+// A request that follows a log gets new lines, over restarts of the program, until the instance has stopped.
 func TestLogsFollow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, transport.RoleServer)

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// TestMain dispatches the hidden subcommands, since the driver starts the test binary as its own binary. With
-// `program` the binary is what instances run.
+// TestMain runs the hidden subcommands, since the agent starts the test binary as its own binary. With `program`, the
+// binary is the program of an instance.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is a small service. `program http ADDRESS NAME [HEALTH_FILE]` answers / with NAME, /health with 200 as long
-// as HEALTH_FILE exists, and /facts with the content of that file; on SIGTERM it finishes its requests. `program grow`
-// takes memory until it is stopped.
+// program is what instances run. `program http ADDRESS NAME [HEALTH_FILE]` is an HTTP server that SIGTERM stops. It
+// answers / with NAME, and /facts with the content of HEALTH_FILE. It answers /health with 503 if HEALTH_FILE is given
+// but missing, and otherwise with 200. `program grow` allocates 4 GiB.
 func program(args []string) int {
 	switch args[0] {
 	case "http":

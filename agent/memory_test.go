@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memory is a Runtime without processes, for tests about time. Safe for many goroutines.
+// memory is a Runtime without processes, for tests in fake time. Many goroutines may use it.
 type memory struct {
 	boot time.Time
 
@@ -24,16 +24,16 @@ type memory struct {
 	tasks   map[driver.ID]*memTask
 	started []driver.Spec
 	refuse  error
-	// lifetime is the time after which a program exits on its own, with code 1; 0 = never.
+	// lifetime is the time after which a program exits by itself, with code 1. 0 means never.
 	lifetime time.Duration
-	// lateness is the time between the end of the program and the end of everything that it left.
+	// lateness is the time between the exit of a program and the end of the processes that it left.
 	lateness time.Duration
-	// stubborn programs end only when they are killed.
+	// If stubborn is true, programs ignore the stop signal and exit only when they are killed.
 	stubborn bool
-	// exec replaces the commands that are run beside programs.
+	// exec stands for the commands beside programs. If it is nil, each command fails.
 	exec  func(context.Context, driver.Command) (int, error)
 	notes string // notes of all programs
-	// removal blocks the removal of working directories until it is closed.
+	// If removal is not nil, the removal of a working directory waits until removal is closed.
 	removal chan struct{}
 }
 
@@ -95,7 +95,7 @@ func (m *memory) task(id model.InstanceID) *memTask {
 	return m.tasks[driver.ID(id)]
 }
 
-// running counts programs.
+// running returns the number of instances that have not ended.
 func (m *memory) running() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +222,7 @@ type bubble struct {
 	cfg   Config
 	mem   *memory
 	beats Heartbeats
-	host  string // this boot of this machine; empty: the real one
+	host  string // identifies the machine and its boot; empty means the real ones
 	agent *Agent
 	end   func()
 }
@@ -272,7 +272,7 @@ func (b *bubble) start() {
 	b.pass(time.Second)
 }
 
-// pass lets d pass, and waits until everything has settled.
+// pass lets d pass, and then waits until all goroutines are blocked.
 func (b *bubble) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -141,9 +141,8 @@ func TestDetectCapacity(t *testing.T) {
 	}
 }
 
-// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, the program and
-// its checks find the data at the path of the spec, even if other users can't pass through the data directory's
-// parent.
+// A volume's data stays where it is: the next holder of the slot finds it. If the agent can mount, the program and its
+// checks find the data at the path of the spec, even if their user may not enter the data directory's parent.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	place, path := filepath.Join(t.TempDir(), "x", "place"), "$OUTSPAN_VOLUME_DATA"
@@ -154,7 +153,7 @@ func TestVolumeKeepsItsData(t *testing.T) {
 		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 		must(t, os.Chmod(dir, 0o711))
 		place = filepath.Join(dir, "x", "place")
-		user, path = "65534", place // another user than the agent's reaches its volume too
+		user, path = "65534", place // a user other than the agent's reaches its volume too
 		must(t, os.Chmod(b.dir, 0o700))
 	}
 	g := sh(`echo "$OUTSPAN_INSTANCE_ID" >> "` + path + `/log"; exec sleep 1000`)
@@ -210,7 +209,7 @@ func TestVolumesClaim(t *testing.T) {
 	}
 }
 
-// A port that another process took is reported, and the program is started once it is free.
+// If another process holds the port of an instance, that is reported. The program is started once the port is free.
 func TestPortConflict(t *testing.T) {
 	b := newBench(t, allowRoot)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -228,7 +227,7 @@ func TestPortConflict(t *testing.T) {
 	b.await(id, model.ObservedReady)
 }
 
-// No instance gets a static port on which its agent should listen, even while that port is free.
+// An instance with a static port on which its agent should listen fails, even while that port is free.
 func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port := freePort(t, "127.0.0.1")
@@ -241,7 +240,8 @@ func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	}
 }
 
-// When a majority stops answering, the shim kills a fenced program, even without an agent. Other programs go on.
+// When heartbeats are no longer answered, the shim kills an exclusive program at the end of its lease, even without an
+// agent. Other programs continue.
 func TestFencing(t *testing.T) {
 	v := newVotes()
 	b := newBench(t, allowRoot)
@@ -296,7 +296,7 @@ func TestServiceThroughTheAgent(t *testing.T) {
 	})
 }
 
-// The next start knows the servers of the last registration, even if those of the configuration are gone.
+// An agent stores the servers' addresses that a registration returns, so that its next start knows them.
 func TestKeepsTheServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	if got := KnownServers(b.cfg.DataDir); !slices.Equal(got, []string{"10.0.0.1:7640", "10.0.0.2:7640"}) {
@@ -320,7 +320,7 @@ func TestLabelsAreRegisteredAgain(t *testing.T) {
 	}
 }
 
-// At its registration a node describes its machine.
+// When an agent registers, it describes its machine.
 func TestRegistration(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) {
 		c.Node.Labels = map[string]string{"rack": "r1"}

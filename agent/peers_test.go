@@ -24,8 +24,8 @@ func (b *bench) otherNode() model.NodeID {
 	return id
 }
 
-// A program finds the instances of its group in OUTSPAN_PEERS when it starts, ready or not, and is signalled when they
-// change. The file stays over a restart of the agent while no server answers.
+// When a program starts, the file OUTSPAN_PEERS has the instances of its group, ready or not. The program gets a signal
+// when they change. The file stays over a restart of the agent while no server answers.
 func TestPeers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	seen, ports := filepath.Join(b.dir, "seen"), model.Ports{{Name: "http", Number: 21777}}

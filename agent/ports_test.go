@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// toldPorts keeps a forwarder's last report of ports that it can't open.
+// toldPorts keeps the last report of ports that can't be opened, and counts the reports.
 type toldPorts struct {
 	mu   sync.Mutex
 	last []model.PortProblem
@@ -30,8 +30,8 @@ func (p *toldPorts) now() []model.PortProblem {
 	return p.last
 }
 
-// An exposed port that another process holds is reported, with its service and the reason. The report ends when the
-// port is free and the door listens.
+// An exposed port that another process holds is reported, with its service and the reason. Once the port is free and
+// the door listens on it, the next report does not have it.
 func TestTakenDoorIsTold(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -51,8 +51,8 @@ func TestTakenDoorIsTold(t *testing.T) {
 	}
 }
 
-// The door opens no port on which its agent, or a server of the machine, listens. Otherwise the door would take that
-// port while they restart.
+// The door opens no port on which its agent, or a server of the machine, listens. Otherwise the door would take the
+// port while that agent or server restarts.
 func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -81,7 +81,7 @@ func dials(address string) bool {
 	return err == nil
 }
 
-// No instance gets a static port on which the agent listens, even while the agent can't open it.
+// No instance gets a static port on which its agent, or a server of the machine, listens.
 func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	p := newPortWatch(7640)
 	p.host = "10.0.0.1"
@@ -94,8 +94,8 @@ func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
 	}
 }
 
-// A port that the agent's own listener can't open is reported at once, in one list with the doors' ports. A door's
-// port is reported only after repeated failures.
+// A port that the agent's own listener can't open is reported at once, in one list with the exposed ports. An exposed
+// port is reported only after two failures.
 func TestOwnPortsAreTold(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)
@@ -126,7 +126,7 @@ func TestOwnPortsAreTold(t *testing.T) {
 	}
 }
 
-// The reason of a closed port may change. The new reason is reported once it was seen twice in a row.
+// If the reason why a port can't be opened changes, the new reason is reported once it was seen twice in a row.
 func TestReasonOfAClosedPortIsToldAgain(t *testing.T) {
 	var told toldPorts
 	p := newPortWatch(7640)

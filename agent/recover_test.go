@@ -14,8 +14,8 @@ import (
 )
 
 // A restarted agent can't tell whether a program runs: the shim holds its lock and does not answer, and the disk has
-// lost the shim's records. The instance is not ready, but its end is not reported, and nothing is started in its
-// place. Once the shim answers, the same program is adopted.
+// lost the shim's identity. The instance is reported as not ready, but not as ended, and the program is not started
+// again. Once the shim answers, the same program is adopted.
 func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -50,8 +50,8 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	}
 }
 
-// A stop ends an instance whose state is unknown. The shim that does not answer is named, and killed with all its
-// descendants. The logs stay.
+// An instance whose shim does not answer is reported with the shim's pid. A stop of the instance kills that shim and
+// all its descendants.
 func TestHungShimIsEnded(t *testing.T) {
 	for name, lose := range map[string][]string{"identity gone": {"shim"},
 		"all gone but the launch": {"shim", "main", "control"}} {
@@ -88,8 +88,8 @@ func TestHungShimIsEnded(t *testing.T) {
 	}
 }
 
-// The disk loses the launch and the identity of the shim while the instance runs. The agent finds the shim even if it
-// does not answer, and ends the instance before it starts another one in its place.
+// The disk loses the launch and the identity of the shim while the instance runs. The agent finds the shim even if the
+// shim does not answer, and kills everything of the instance before it starts the program again.
 func TestLaunchAndShimLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, dir string, shim int){
 		"files gone": func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim") },
@@ -120,8 +120,8 @@ func TestLaunchAndShimLost(t *testing.T) {
 	}
 }
 
-// A launch that the disk can't read for a time is not lost: nothing is ended or removed. Once it can be read again,
-// the same program is adopted.
+// If a launch can't be read for a time, nothing of the instance is killed or removed. Once the launch can be read
+// again, the same program is adopted.
 func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// busyNode is a reporter of a node whose instances change more than its reports may carry.
+// busyNode is the reporter of a node whose instances change more than its reports can hold.
 type busyNode struct {
 	*reporter
 	rounds   int
@@ -46,7 +46,7 @@ func newBusyNode(t *testing.T) *busyNode {
 	return b
 }
 
-// alter changes an instance and tells the reporter.
+// alter changes the status of instance number i and gives it to the reporter.
 func (b *busyNode) alter(i int, change func(*model.InstanceStatus)) {
 	s := &b.statuses[i]
 	s.Generation++
@@ -54,7 +54,7 @@ func (b *busyNode) alter(i int, change func(*model.InstanceStatus)) {
 	b.set(*s)
 }
 
-// say gives an instance facts of the largest size, different from its last ones.
+// say gives an instance facts of the largest size, which differ in each round.
 func (b *busyNode) say(s *model.InstanceStatus) {
 	s.Facts = facts{}
 	for i := range maxFacts {
@@ -62,7 +62,7 @@ func (b *busyNode) say(s *model.InstanceStatus) {
 	}
 }
 
-// report sends one report, as the servers accept one of this size at a time.
+// report waits half a second, sends one report, and records which instances the report has.
 func (b *busyNode) report(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Second / 2)
@@ -74,7 +74,7 @@ func (b *busyNode) report(t *testing.T) {
 	}
 }
 
-// told returns what the last report says about an instance.
+// told returns the state that the last report gives for an instance, or "" if the report does not have the instance.
 func (b *busyNode) told(id model.InstanceID) model.Observed {
 	for _, s := range b.sent.Instances {
 		if s.ID == id {
@@ -84,8 +84,8 @@ func (b *busyNode) told(id model.InstanceID) model.Observed {
 	return ""
 }
 
-// Facts that change faster than they can be reported delay no failure, and each instance is in at least one of three
-// reports in a row.
+// Facts that change faster than they can be reported do not delay the report of a failure. Each instance is in at least
+// one of four reports in a row.
 func TestReportsOfChattyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -110,7 +110,8 @@ func TestReportsOfChattyInstances(t *testing.T) {
 	})
 }
 
-// Instances whose state changes all the time delay neither a failure nor the facts of other instances.
+// Instances whose state changes all the time delay the failure of another instance by less than five reports, and the
+// facts of another instance by less than seventeen.
 func TestReportsOfFlappingInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -142,7 +143,8 @@ func TestReportsOfFlappingInstances(t *testing.T) {
 	})
 }
 
-// Facts that change all the time are reported once a second. The last report has the newest ones.
+// The first changes of facts are reported at once. Facts that keep changing are then reported once a second, and the
+// last report has the newest ones.
 func TestFactsAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -172,7 +174,7 @@ func TestFactsAreToldSeldom(t *testing.T) {
 	})
 }
 
-// An agent that ends sends its reports of transfers first.
+// When an agent stops, drain waits until the reports of transfers have been sent.
 func TestDrainSendsTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)

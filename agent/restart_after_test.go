@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// illCheck is a group whose check fails while the returned flag is set. The check counts as failed after two failures,
-// within 2 s.
+// illCheck returns a group with a check, and a flag. The check fails while the flag is true. Two failures, within 2 s,
+// make the instance unready.
 func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.Bool) {
 	ill := &atomic.Bool{}
 	b.mem.exec = func(context.Context, driver.Command) (int, error) {
@@ -61,7 +61,7 @@ func TestRestartAfter(t *testing.T) {
 	})
 }
 
-// A check that fails and passes again in time, or that has no restart_after, causes no restart.
+// A check that passes again before its restart_after is over, or that has no restart_after, causes no restart.
 func TestNoRestartAfter(t *testing.T) {
 	for name, test := range map[string]struct {
 		after model.Duration

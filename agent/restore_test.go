@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that. When the
-// snapshot is restored, the agent reports it again.
+// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that report. When
+// the snapshot is restored, the agent reports the instance's state again.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestReportsBehindARestore(t *testing.T) {
 
 // Servers are restored from an old snapshot. After it was saved, one instance was evicted, another was placed, and the
 // agent registered again. The log continues either after the newest entry, as when a running cluster is restored, or
-// after the snapshot, as in a recovery. Then the same file is recovered once more. (drains end)
+// after the snapshot, as in a recovery. Then all this is done once more, with the same snapshot.
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -107,7 +107,7 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// A node that was forgotten while it was cut off returns.
+// A node that was forgotten while it was cut off registers again, and then runs instances.
 func TestForgottenNodeReturns(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -121,8 +121,8 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// agrees checks that the node is online and eligible. Only the instance id must run there, and its changes must reach
-// the state.
+// agrees checks that the node is known and eligible, that the instance id is ready and no other program runs there, and
+// that a change of this instance reaches the state.
 func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
 	b.pass(time.Second)
@@ -147,8 +147,8 @@ func (b *bubble) agrees(id model.InstanceID) {
 	}
 }
 
-// After a restore, an unknown instance that must not run twice goes on in its slot until an operator decides. The
-// instance that the state has in that slot is not started meanwhile, nor after the unknown one has stopped.
+// After a confirmed restore, an unknown instance that must not run twice continues in its slot until an operator stops
+// it. Meanwhile no other instance can be placed in that slot. An unknown instance that may run twice is stopped.
 func TestUnknownHolderGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -184,8 +184,8 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
-// The snapshot lacks a node whose agent registers only after the confirmation. An instance there that must not run
-// twice goes on.
+// The snapshot lacks a node, and the node's agent registers only after the restore was confirmed. An instance there
+// that must not run twice continues, and can be adopted.
 func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		alone := sh("")
@@ -210,8 +210,8 @@ func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	})
 }
 
-// An instance adopted after a restore goes on undisturbed: its agent reports its state again, and its data is what the
-// servers expect.
+// An instance that is adopted after a restore is not started again. Its agent reports its state, and the servers expect
+// the data that it uses.
 func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -249,8 +249,8 @@ func (b *bubble) volume(group model.GroupID, name string) fsm.Volume {
 	return *v
 }
 
-// Instances that a restored state lacks end with their stop signal and their grace. An instance that must not run
-// twice is killed if another one may run by now.
+// Instances of jobs that a restored state lacks are stopped with their stop signal and their grace, even if they must
+// not run twice.
 func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -275,6 +275,8 @@ func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	})
 }
 
+// An instance that must not run twice is killed without grace if the agent dismisses it while its slot may have another
+// holder.
 func TestForgottenHolderIsKilled(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A check must fail twice in a row to become a trouble, and pass five times in a row to end it.
+// A check must fail twice in a row to become a trouble, and pass five times in a row to be no trouble any more.
 func TestSelfCheckHysteresis(t *testing.T) {
 	c := newSelfChecks()
 	bad, good := findings{model.SelfDiskFull: "no room"}, findings{}
@@ -64,7 +64,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A write that hangs counts as slow, and no other write is started meanwhile. A write that ended too late also counts.
+// A write that hangs counts as slow, and no other write is started meanwhile. A write that has ended too late also
+// counts as slow.
 func TestSlowDisk(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	if check, reason := m.write(); check != "" {
@@ -79,7 +80,7 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	hangs <- nil
-	for m.writing == hangs { // the limit and the end may come together
+	for m.writing == hangs { // the time limit and the end of the write may coincide
 		if check, _ := m.write(); check != model.SelfDiskSlow {
 			t.Errorf("it took too long: %q", check)
 		}
@@ -102,7 +103,8 @@ func TestCgroupsLost(t *testing.T) {
 	}
 }
 
-// On a real file system that fills up, can't be written, and recovers, the servers get each trouble with its reason.
+// The file system of the data directory is full, recovers, can't be written, and recovers again. The servers get each
+// trouble with its reason.
 func TestSelfChecksOnSmallDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")
@@ -131,7 +133,7 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await(model.SelfDiskFull, "is full")
 	b.stopAgent()
 	before := b.m.State().Index
-	b.launch() // launch and not start: the node is not eligible
+	b.launch() // start would wait until the node is eligible
 	eventually(t, "the next agent's word", func() bool {
 		n := b.row()
 		return n.Agent.Incarnation == b.agent.Identity().Incarnation && n.Self.Gen > 0
@@ -145,13 +147,13 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await("", "")
 	probe := filepath.Join(data, "self-check")
 	must(t, os.Remove(probe))
-	must(t, os.Mkdir(probe, 0o700)) // not a read-only file system: the open journal prevents that
+	must(t, os.Mkdir(probe, 0o700)) // the file system can't be made read-only while the journal is open
 	await(model.SelfDiskWrite, "can't be written")
 	must(t, os.Remove(probe))
 	await("", "")
 }
 
-// row is the node's row as the servers have it.
+// row returns the node's row in the servers' state.
 func (b *bench) row() *fsm.Node {
 	n, ok := b.m.State().Nodes.Get(b.agent.Identity().Node)
 	if !ok {

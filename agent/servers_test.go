@@ -16,8 +16,8 @@ import (
 // The client that agents use implements Servers.
 var _ Servers = (*transport.Client)(nil)
 
-// servers is a control plane with one server: the real state behind the agent's protocol, without network, consensus or
-// leader. The test takes the leader's decisions.
+// servers is a control plane with one server: the real state behind the agent's protocol, without network, raft or
+// leader. The test makes the leader's decisions.
 type servers struct {
 	t    testing.TB
 	m    *fsm.Machine
@@ -25,11 +25,11 @@ type servers struct {
 
 	mu      sync.Mutex
 	down    bool                         // every call fails
-	others  bool                         // another agent has the node's id
+	others  bool                         // another agent has the node's id, so registrations are refused
 	reports []string                     // "id observed reason", in order of arrival
-	calls   map[string]int               // by operation
-	answer  func(*transport.Assignments) // changes an answer before it is sent
-	facts   []uint64                     // generations, as reported
+	calls   map[string]int               // number of calls, by operation
+	answer  func(*transport.Assignments) // changes an answer before it is sent; may be nil
+	facts   []uint64                     // the facts generation of each report
 	alters  []func(*transport.Assignment)
 	altered chan struct{} // closed and replaced when an alteration is added
 	sparing bool          // assignments have specs only if the agent asks for everything
@@ -43,7 +43,7 @@ func newServersOf(t testing.TB, cluster string) *servers {
 	return s
 }
 
-// try applies commands as one entry and returns its refusal.
+// try applies commands as one entry. It returns their refusal, or nil if they were applied.
 func (s *servers) try(group ...fsm.Command) *model.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *servers) setDown(down bool) {
 	s.down = down
 }
 
-// setOthers says whether another agent has the node's id.
+// setOthers sets whether another agent has the node's id.
 func (s *servers) setOthers(others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,8 @@ func (s *servers) change(f func(*transport.Assignments)) {
 	s.answer = f
 }
 
-// enter counts a call and fails it while the servers are down.
+// enter counts a call. It returns an error while the servers are down. A registration also fails while another agent
+// has the node's id.
 func (s *servers) enter(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +145,7 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 	return transport.ReportReply{Index: s.m.State().Index}, nil
 }
 
-// history returns the states of one instance as they were reported, without repetitions.
+// history returns the reported states of one instance in order, with their reasons. Equal neighbours are given once.
 func (s *servers) history(id model.InstanceID) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,8 @@ func (s *servers) history(id model.InstanceID) []string {
 	return slices.Compact(list)
 }
 
-// poll waits until the topic has moved past index, or wait is over.
+// poll returns nil once newer returns true or wait is over. It calls newer at first, and after each change of the topic
+// or of the alterations.
 func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration, newer func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
@@ -203,7 +205,7 @@ func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsReques
 	return out, err
 }
 
-// honest reports whether answers show the state as it is, so that no agent can have seen a later one.
+// honest reports whether answers are sent unaltered. Altered answers may claim a later state than the real one.
 func (s *servers) honest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +260,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	return out
 }
 
-// alter changes every assignment from now on, and sends them again. It adds to earlier alterations.
+// alter makes f change every assignment from now on, after all earlier alterations. Polls that wait are answered.
 func (s *servers) alter(f func(*transport.Assignment)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -268,7 +270,7 @@ func (s *servers) alter(f func(*transport.Assignment)) {
 	s.mu.Unlock()
 }
 
-// lastFacts is the generation of facts that was reported last.
+// lastFacts returns the facts generation of the last report.
 func (s *servers) lastFacts() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +346,7 @@ func (s *servers) instance(id model.InstanceID) fsm.Instance {
 	return *i
 }
 
-// submit registers a job with one group.
+// submit submits a job with one group, and returns the group's id. A count of 0 becomes 1.
 func (s *servers) submit(job string, g model.GroupSpec) model.GroupID {
 	s.t.Helper()
 	g.Name = "g"
@@ -355,7 +357,7 @@ func (s *servers) submit(job string, g model.GroupSpec) model.GroupID {
 	return model.NewGroupID(model.JobName(job), "g")
 }
 
-// place puts a new instance of the group's slot on a node.
+// place puts a new instance into the group's slot, on the node, and returns its id.
 func (s *servers) place(group model.GroupID, slot int, node model.NodeID, ports model.Ports) model.InstanceID {
 	s.t.Helper()
 	st := s.m.State()
@@ -366,7 +368,7 @@ func (s *servers) place(group model.GroupID, slot int, node model.NodeID, ports 
 	return id
 }
 
-// stop begins a graceful stop, whatever budgets say.
+// stop requests a graceful stop that bypasses budgets. If grace is not nil, it overrides the group's grace.
 func (s *servers) stop(id model.InstanceID, grace *model.Duration) {
 	s.t.Helper()
 	s.apply(&fsm.InstanceStop{ID: id, Cause: model.CauseUser, By: "test", Grace: grace, Bypass: true})

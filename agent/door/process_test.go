@@ -23,7 +23,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestMain makes the test binary a door if it is started with the hidden subcommand, as the product's binary.
+// TestMain runs a door if the test binary is started with the hidden subcommand door, as the real binary does.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "door" {
 		os.Exit(Main(os.Args[2:]))
@@ -47,7 +47,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// rig is a directory with a door, an exposed port, and a backend that sends back what it gets.
+// rig is the directory of a door, an exposed port, and a backend that sends back what it receives.
 type rig struct {
 	t     *testing.T
 	dir   string
@@ -74,7 +74,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	port := free.Addr().(*net.TCPAddr).Port
 	must(t, free.Close())
-	// The path is longer than the 108 bytes of a socket's address.
+	// The path is longer than the 108 bytes that fit into the address of a unix socket.
 	r := &rig{t: t, dir: filepath.Join(t.TempDir(), strings.Repeat("deep", 30), "door"),
 		at: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	r.order = Order{Node: "here", Address: "127.0.0.1", Services: []transport.ServiceBackends{
@@ -95,7 +95,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// doors returns the processes of this directory.
+// doors returns the pids of the doors of this directory.
 func (r *rig) doors() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -109,7 +109,7 @@ func (r *rig) doors() (pids []int) {
 
 func (r *rig) client(version string) *Client { return NewClient(r.dir, "/proc/self/exe", version) }
 
-// follow gives the door its order, as an agent does at its start.
+// follow gives the door its order, as an agent does when it starts. It returns the status of the only service.
 func (r *rig) follow(c *Client) Status {
 	r.t.Helper()
 	list, err := c.Follow(r.t.Context(), r.order, true)
@@ -120,7 +120,7 @@ func (r *rig) follow(c *Client) Status {
 	return list[0]
 }
 
-// end disconnects from the door, as an agent does when it ends.
+// end disconnects from the door, as an agent does when it stops.
 func (r *rig) end(c *Client) {
 	c.Close()
 	r.ended = append(r.ended, c)
@@ -145,8 +145,8 @@ func (r *rig) call() error {
 	return ask(conn)
 }
 
-// load makes requests, each over a new connection, until stop is called, which returns their number and the first
-// failure.
+// load makes requests from four goroutines, each request over a new connection, until stop is called. stop returns the
+// number of requests, and an error if any of them failed.
 func (r *rig) load() (stop func() (int64, error)) {
 	var n, failed atomic.Int64
 	var first atomic.Value
@@ -173,8 +173,8 @@ func (r *rig) load() (stop func() (int64, error)) {
 	}
 }
 
-// TestDoorOutlivesAgents: the next agent finds the door of the agent before, and a door of another version replaces
-// it. No request fails and no connection is cut.
+// TestDoorOutlivesAgents: an agent uses the door of the previous agent. An agent of another version replaces that door.
+// No request fails and no connection is cut.
 func TestDoorOutlivesAgents(t *testing.T) {
 	r := newRig(t)
 	first := r.client("1")
@@ -250,7 +250,7 @@ func TestDoorThatFails(t *testing.T) {
 	}
 }
 
-// TestDoorEnds: a door ends completely when there are no ports, or when its directory was removed.
+// TestDoorEnds: the process of a door exits when it has no ports any more, or when its directory was removed.
 func TestDoorEnds(t *testing.T) {
 	for name, finish := range map[string]func(*rig, *Client){
 		"no ports": func(r *rig, c *Client) {
@@ -270,7 +270,7 @@ func TestDoorEnds(t *testing.T) {
 			finish(r, c)
 			eventually(t, "the port to be closed", func() bool { return r.call() != nil })
 			eventually(t, "the end of the door", func() bool {
-				if len(r.order.Services) == 0 { // goes on as an agent does, until its child is reaped
+				if len(r.order.Services) == 0 { // an agent calls Follow again and again, which reaps the door
 					_, err := c.Follow(t.Context(), r.order, false)
 					must(t, err)
 				}
@@ -281,7 +281,7 @@ func TestDoorEnds(t *testing.T) {
 	}
 }
 
-// TestHandOverBroken: a new door that dies in the middle of a hand-over changes nothing.
+// TestHandOverBroken: if a new door dies in the middle of a hand-over, the old door continues to serve.
 func TestHandOverBroken(t *testing.T) {
 	r := newRig(t)
 	c := r.client("1")
@@ -313,7 +313,7 @@ func TestHandOverBroken(t *testing.T) {
 	}
 }
 
-// TestOrderFlaws: an order that can't be carried out is refused and changes nothing.
+// TestOrderFlaws: flaw finds each reason why an order can't be carried out.
 func TestOrderFlaws(t *testing.T) {
 	web := transport.ServiceBackends{Name: "web", Expose: 80}
 	for name, o := range map[string]Order{

@@ -28,7 +28,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal("closing the driver ended an instance")
 		default:
 		}
-		// It ends while no agent runs.
+		// The second program exits while no agent runs.
 		must(t, os.WriteFile(filepath.Join(ends.Dir(), "go"), nil, 0o644))
 		eventually(t, "the second program to end", func() bool { return !running(ends.Process().PID) })
 
@@ -60,7 +60,7 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// An agent asks for a stop and dies: the shim goes on with it.
+// If an agent asks for a stop and dies, the shim completes the stop.
 func TestStopOutlivesAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -82,8 +82,8 @@ func TestStopOutlivesAgent(t *testing.T) {
 	}
 }
 
-// A whole agent process is killed in the middle of starting an instance, at many random moments. Each time, the next
-// agent has the instance, or nothing of the instance is left.
+// An agent process is killed at random moments while it starts an instance. Each time, either the next agent adopts the
+// instance, or nothing of the instance is left.
 func TestAgentKilledWhileStarting(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -169,14 +169,14 @@ func TestGarbageStateDirs(t *testing.T) {
 	}
 }
 
-// A bad disk changed a record of a running instance. The instance can't be adopted, so it is ended.
+// If the launch record of a running instance is damaged, the instance can't be adopted, so its processes are killed.
 func TestDamagedLaunchOfRunning(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
 		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
 		must(t, b.d.Close())
 		path := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "launch")
-		for _, n := range []int{0, 5} { // the second time nothing is left
+		for _, n := range []int{0, 5} { // the second time, no process is left
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			must(t, os.WriteFile(path, make([]byte, n), 0o600))
 			b.open()
@@ -191,8 +191,8 @@ func TestDamagedLaunchOfRunning(t *testing.T) {
 	})
 }
 
-// Each file of a running instance is cut, or has bits flipped. The instance is then either adopted, or ended so that
-// nothing is left.
+// Each state file of a running instance is cut, has a bit flipped, or is removed. If that file is launch, the instance
+// is killed and nothing is left of it. Otherwise it is adopted.
 func TestDamagedFiles(t *testing.T) {
 	b := newBench(t)
 	for _, file := range []string{"launch", "shim", "main"} {
@@ -234,7 +234,7 @@ func TestAdoptAfterReboot(t *testing.T) {
 	task, _ := b.run("echo kept")
 	must(t, b.d.Close())
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
-	must(t, os.Remove(filepath.Join(dir, "exit"))) // as if power had failed before it was written
+	must(t, os.Remove(filepath.Join(dir, "exit"))) // as if power had failed before the exit was written
 	driver.OtherBoot(t, dir)
 	b.open()
 	tasks := b.adopt()
@@ -249,8 +249,8 @@ func TestAdoptAfterReboot(t *testing.T) {
 	}
 }
 
-// Another boot id alone proves no reboot, so a program that runs goes on. If its shim is dead, the program is killed
-// before its end is reported.
+// Another boot id alone proves no reboot, so a running program is adopted. If the shim is dead, the processes that the
+// program left are killed before the exit is reported.
 func TestAdoptUnderAnotherBootID(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))
@@ -271,7 +271,7 @@ func TestAdoptUnderAnotherBootID(t *testing.T) {
 		main := task.Process().PID
 		shim := parent(t, main)
 		must(t, syscall.Kill(shim, syscall.SIGKILL))
-		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot the shim would not be our child
+		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot, the shim would not be a child of the test
 		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
 		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
 		b.open()

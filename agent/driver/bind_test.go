@@ -18,7 +18,7 @@ import (
 
 const nobody = 65534 // a user with an account
 
-// A program starts in its own directory, although its user can't pass through the parents.
+// A program starts in its own directory, although its user may not enter the directories above.
 func TestOwnDirBehindClosedParent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a directory of data below a closed parent. The target of the bind is on a mount that is
-// shared with the whole node, as most mounts are.
+// binding is a bench with a data directory below a directory that is closed to other users. The target of the bind is
+// on a shared mount, as most directories of a node are.
 type binding struct {
 	*bench
 	data, place string
@@ -61,7 +61,7 @@ func newBinding(t *testing.T, change ...func(*driver.Config)) *binding {
 	must(t, os.Chmod(closed, 0o700))
 	must(t, unix.Mount("tmpfs", shared, "tmpfs", 0, "mode=0755"))
 	t.Cleanup(func() {
-		if err := unix.Unmount(shared, 0); err != nil { // busy, if anything is mounted below it
+		if err := unix.Unmount(shared, 0); err != nil { // fails if anything is still mounted below it
 			t.Errorf("unmount %s: %v", shared, err)
 			_ = unix.Unmount(shared, unix.MNT_DETACH)
 		}
@@ -77,7 +77,8 @@ func newBinding(t *testing.T, change ...func(*driver.Config)) *binding {
 	return b
 }
 
-// bound returns a spec that runs as another user, with the data bound at the target. Scripts know the target as $P.
+// bound returns a spec that runs script as another user, with the data bound at the target. $P in the script is the
+// target.
 func (b *binding) bound(script string) driver.Spec {
 	return b.sh(script, asNobody, func(s *driver.Spec) {
 		s.Env = map[string]string{"P": b.place}
@@ -111,7 +112,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("the place was made as %v, %v", st, err)
 	}
 
-	// Only the instance sees the data: not the node, and no instance that began later or has other data there.
+	// Only the instance sees the data. Neither the node nor an instance that starts later does.
 	if entries, err := os.ReadDir(b.place); err != nil || len(entries) != 0 {
 		t.Errorf("the node sees %v, %v", entries, err)
 	}
@@ -133,7 +134,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("a command beside it says %q, want %q", got, want)
 	}
 
-	// The next agent finds the instance with its data.
+	// After an adoption, commands beside the program still see the data.
 	adopted := b.restart()
 	task, _ = b.d.Task(task.ID())
 	if len(adopted) != 2 || !task.Alive() {
@@ -155,7 +156,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Two instances have different data at one place at the same time.
+// Two instances can have different data at the same path at the same time.
 func TestBindTwoAtOnePlace(t *testing.T) {
 	b := newBinding(t)
 	second := b.data + "2"
@@ -173,7 +174,8 @@ func TestBindTwoAtOnePlace(t *testing.T) {
 	}
 }
 
-// A program that arranges its own mounts, as any user can, does not affect a command that has the agent's rights.
+// Any user can make mounts in a user namespace. A command beside a program that does so does not see these mounts,
+// because the command enters the mounts with the agent's rights.
 func TestBindOfProgramInItsOwnMounts(t *testing.T) {
 	b := newBinding(t)
 	task := b.start(b.bound(`echo real > $P/log
@@ -255,7 +257,7 @@ func TestBindRefused(t *testing.T) {
 	}
 }
 
-// An agent that may not mount notes it, and refuses binds.
+// A driver that may not mount says so in its notes, and refuses binds.
 func TestBindNeedsRoot(t *testing.T) {
 	b := newBench(t)
 	c := b.d.Capabilities()
@@ -278,8 +280,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// Instances may have directories made for their volumes only below volume_paths; by default these are where the system
-// keeps nothing. Existing directories can be used everywhere.
+// Directories for volumes are made only below volume_paths. By default, these are paths where the system keeps nothing.
+// Existing directories can be used everywhere.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
 	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep",
@@ -288,7 +290,7 @@ func TestBindPaths(t *testing.T) {
 	removeEmpty(made)
 	tests := []struct {
 		name, target string
-		paths        []string // nil: the default
+		paths        []string // nil means the default
 		existing     bool
 		ok           bool
 	}{

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unified finds a cgroup2 mount in which this process may make cgroups, whatever controllers the mount has.
+// unified returns a cgroup2 mount with any controllers. It skips the test if there is none, or without root.
 func unified(t *testing.T) string {
 	t.Helper()
 	mounts, err := cgroupMounts("/proc/self/mountinfo")
@@ -29,7 +29,7 @@ func unified(t *testing.T) string {
 	return ""
 }
 
-// storm starts a shell that forks all the time and moves it into g.
+// storm starts a shell in g that forks all the time, and waits until g has several processes.
 func storm(t *testing.T, g *cgroup) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; while :; do ( sleep 0.02 & ); done")
@@ -93,7 +93,7 @@ func TestKillAllV2(t *testing.T) {
 	}
 }
 
-// A whole instance runs in a cgroup of version 2, if the kernel offers one, whatever controllers it has.
+// On a node with a cgroup2 mount, an instance runs in a v2 cgroup, whatever controllers the mount has.
 func TestInstanceV2(t *testing.T) {
 	mount := unified(t)
 	root, err := os.MkdirTemp("", "driver-v2-") //nolint:usetesting // t.TempDir is closed to other users
@@ -177,7 +177,7 @@ func TestCgroupMounts(t *testing.T) {
 	}
 }
 
-// Two controllers in one mount share a directory, which is joined, listed and removed once.
+// Two controllers of one mount share a directory, so a process joins that directory once.
 func TestSharedMountIsJoinedOnce(t *testing.T) {
 	g := cgroupRef{Version: 1, Dirs: map[string]string{"cpu": "/c/x", "cpuacct": "/c/x", "memory": "/m/x"}}.open()
 	if diff := cmp.Diff([]string{"/c/x/cgroup.procs", "/m/x/cgroup.procs"}, g.joinFiles()); diff != "" {

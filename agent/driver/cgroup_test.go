@@ -63,7 +63,7 @@ func TestOOM(t *testing.T) {
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled {
 		t.Errorf("exit of the shell = %+v", e)
 	}
-	// A child is killed, and the program goes on.
+	// A child is killed, and the program continues.
 	_, e = b.run(program+" helper grow; exit 0", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
@@ -75,7 +75,7 @@ func TestOOM(t *testing.T) {
 	}
 }
 
-// The least limits that Spec allows must let a program start.
+// The smallest limits that Spec allows let a program start.
 func TestSmallestLimits(t *testing.T) {
 	b := newBench(t)
 	needCgroup(t, b)
@@ -162,7 +162,7 @@ func cgroupsOf(t *testing.T, pid int) map[string]string {
 	return m
 }
 
-// A process from outside is moved into the cgroup: the instance has ended only when that process is gone too.
+// If a process from outside is moved into the cgroup of an instance, a stop of the instance kills that process too.
 func TestStrangerInCgroup(t *testing.T) {
 	b := newBench(t)
 	needCgroup(t, b)
@@ -198,7 +198,7 @@ func TestStatsWithoutCgroup(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// The memory that one shim takes is bounded.
+// A shim has at most 12 MiB of memory of its own.
 func TestShimMemory(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("head -c 2000000 /dev/zero; exec sleep 1000"))

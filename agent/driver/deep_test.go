@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// sweepWithFew acts as an agent with a low limit on open files that finds the work directory of an unknown instance.
+// sweepWithFew opens the driver of dir in a process that may have at most 80 files open. The driver then removes the
+// working directories of unknown instances. The result is the exit code of the process.
 func sweepWithFew(dir string) int {
 	few := unix.Rlimit{Cur: 80, Max: 80}
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few)
@@ -33,7 +34,7 @@ func sweepWithFew(dir string) int {
 	return 0
 }
 
-// A working directory with more nested directories than its agent may have open is removed too.
+// A working directory is removed even if it is nested more deeply than the agent may have files open.
 func TestDeepWorkDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	top := filepath.Join(dir, "work", "i1")

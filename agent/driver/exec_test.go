@@ -17,7 +17,7 @@ import (
 
 func TestExec(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
-		signal.Ignore(syscall.SIGHUP) // as nohup does: it must not reach the command
+		signal.Ignore(syscall.SIGHUP) // as nohup does; the command must not inherit this
 		defer signal.Reset(syscall.SIGHUP)
 		task := b.start(b.sh("exec sleep 1000", func(s *driver.Spec) { s.Env = map[string]string{"A": "spec", "B": "spec"} }))
 		var out, errs strings.Builder
@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// A command that takes too long is killed with its children. An output that they leave open delays nobody.
+// A command that takes too long is killed with its children. Exec does not wait for children that hold an output open.
 func TestExecTimeout(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("exec sleep 1000"))
@@ -59,7 +59,7 @@ func TestExecTimeout(t *testing.T) {
 		n := len(processesOf("no directory", map[driver.ID]bool{task.ID(): true}))
 		return n == 1
 	})
-	// A command that succeeds must leave nothing running either.
+	// A command that succeeds leaves no process running either.
 	code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"sh", "-c", "sleep 1000 & exit 0"}})
 	if err != nil || code != 0 {
 		t.Errorf("%d, %v", code, err)
@@ -73,7 +73,7 @@ func TestExecTimeout(t *testing.T) {
 }
 
 // A command that can't be killed, as in uninterruptible sleep, blocks neither its caller nor the signal that stops the
-// program. Until it has ended, no other command is started beside it.
+// program. Until that command has exited, no other command is started in the instance.
 func TestExecThatCantBeKilled(t *testing.T) {
 	frozen := fmt.Sprintf("/sys/fs/cgroup/freezer/outspan-test-%d", os.Getpid())
 	if os.Geteuid() != 0 || os.Mkdir(frozen, 0o755) != nil {
@@ -119,7 +119,8 @@ func TestExecThatCantBeKilled(t *testing.T) {
 	wait(t, task)
 }
 
-// A command that a killed agent left running is ended before it is run again. Other commands are left alone.
+// If Alone is true, Exec first kills an earlier command with the same Env, as a killed agent may have left one. Other
+// commands continue.
 func TestExecAlone(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))
@@ -150,7 +151,7 @@ func TestExecAlone(t *testing.T) {
 	})
 }
 
-// Notes are whole lines in the program's log, and they don't keep that log open after the instance has ended.
+// Notes are whole lines in the program's log, and don't keep that log open after the program has exited.
 func TestNote(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("trap 'exit 0' TERM; echo first >&2; while :; do sleep 0.01; done"))
@@ -162,7 +163,7 @@ func TestNote(t *testing.T) {
 	wantCode(t, task.Note(t.Context(), long+"x"), driver.CodeInvalidSpec)
 	begin := time.Now()
 	stop(t, task, syscall.SIGTERM, 5*time.Second)
-	if took := time.Since(begin); took >= 2*time.Second { // how long the shim would wait for a log that is held open
+	if took := time.Since(begin); took >= 2*time.Second { // the shim would wait this long for a log that is held open
 		t.Errorf("the end took %v: the log was held open", took)
 	}
 	wantCode(t, task.Note(t.Context(), "late\n"), driver.CodeNotRunning)

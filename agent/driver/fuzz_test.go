@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzStat: a process chooses its command name freely. The name never changes another field.
+// FuzzStat: a process can choose any command name, and the name never changes how another field is read.
 func FuzzStat(f *testing.F) {
 	const rest = " S 1 7 7 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 99 1000 5 18446744073709551615 1 1 0 0 0\n"
 	for _, name := range []string{"sh", "a b", ") S 9 9", "((", "", "\x00\n"} {
@@ -24,7 +24,7 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-// FuzzRecord checks that a damaged record file is refused, and that an accepted one reads back as it was written.
+// FuzzRecord checks that a damaged record is refused, and that an accepted one stays equal when it is encoded again.
 func FuzzRecord(f *testing.F) {
 	for _, id := range []Identity{{}, {PID: 7, Start: 99, Boot: "boot"}} {
 		data, err := encodeRecord(id)
@@ -54,8 +54,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzControl sends any bytes to the control socket of a shim. They are read as a request or an error, within the
-// memory of one frame.
+// FuzzControl reads any bytes as the control socket of a shim does. A request takes exactly one frame, which is not
+// longer than frameLimit.
 func FuzzControl(f *testing.F) {
 	for _, body := range [][]byte{{0xa0}, {0x80}, {0xbf, 0xff}, {0xa1, 1, 1}} {
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))

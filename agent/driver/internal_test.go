@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// OtherBoot rewrites the launch in dir, and the identities of its processes, with the boot id of another boot.
+// OtherBoot sets another boot id in the launch record in dir, and in the identities of the instance's processes.
 func OtherBoot(t *testing.T, dir string) {
 	t.Helper()
 	d := stateDir(dir)
@@ -70,7 +70,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A child that takes longer to end than the wait is still reaped.
+// A child that has not exited when awaitEnd gives up is still reaped.
 func TestReapLate(t *testing.T) {
 	cmd := exec.Command("sleep", "0.5")
 	if err := cmd.Start(); err != nil {
@@ -105,7 +105,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Every cut and every flipped byte of a record is noticed.
+// A record that is cut anywhere, has a flipped bit in any byte, or has another byte at its end is refused as damaged.
 func TestRecordDamage(t *testing.T) {
 	want := runIdentity{Run: 3, ID: Identity{PID: 4, Start: 5, Boot: "b"}, Token: "t"}
 	b, err := encodeRecord(want)
@@ -131,8 +131,8 @@ func TestRecordDamage(t *testing.T) {
 	}
 }
 
-// A launch without a shim, whose lock is free, shows that an agent was killed before it forked. A shim that starts
-// late must not run that launch.
+// If a launch has no shim and its lock is free, the agent was killed before it started a shim. Adopt gives that launch
+// up, and a shim that starts later must not run it.
 func TestLateShim(t *testing.T) {
 	for run := 1; run <= 2; run++ {
 		lateShim(t, run)
@@ -172,11 +172,11 @@ func lateShim(t *testing.T, run int) {
 
 func TestMemberOf(t *testing.T) {
 	list := []procStat{
-		{pid: 100, pgrp: 100, session: 100, start: 50},  // the earlier leader
-		{pid: 101, pgrp: 101, session: 100, start: 60},  // its session
-		{pid: 102, pgrp: 100, session: 7, start: 60},    // its group
-		{pid: 103, pgrp: 103, session: 103, start: 60},  // another process
-		{pid: 200, pgrp: 200, session: 200, start: 900}, // another process with a reused number
+		{pid: 100, pgrp: 100, session: 100, start: 50},  // the process of the first identity
+		{pid: 101, pgrp: 101, session: 100, start: 60},  // in its session
+		{pid: 102, pgrp: 100, session: 7, start: 60},    // in its group
+		{pid: 103, pgrp: 103, session: 103, start: 60},  // unrelated
+		{pid: 200, pgrp: 200, session: 200, start: 900}, // has the second identity's pid, but started later
 		{pid: 201, pgrp: 201, session: 200, start: 901},
 	}
 	member := memberOf(list, Identity{PID: 100, Start: 50}, Identity{PID: 200, Start: 55}, Identity{})

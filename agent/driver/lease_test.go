@@ -15,7 +15,8 @@ func leased(d time.Duration) func(*driver.Spec) {
 
 const holder = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
 
-// fenced waits until the holder is dead and checks when it died.
+// fenced waits until the holder is dead. It checks that the holder died within a second after until, because of its
+// lease.
 func fenced(t *testing.T, task *driver.Task, until driver.BootTime) {
 	t.Helper()
 	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
@@ -60,7 +61,7 @@ func TestLeaseRenewed(t *testing.T) {
 	}
 }
 
-// Without an agent the shim still ends the instance when the lease ends.
+// Without an agent, the shim still kills the program when the lease ends.
 func TestLeaseWithoutAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -73,8 +74,8 @@ func TestLeaseWithoutAgent(t *testing.T) {
 	}
 }
 
-// A holder that was frozen together with its shim is dead within a second of thawing, whatever renewals wait in the
-// socket by then.
+// A holder and its shim are frozen until the lease has ended. The holder is dead within a second of thawing, although a
+// renewal waits in the socket by then.
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -107,7 +108,7 @@ func TestLeaseFrozen(t *testing.T) {
 	})
 }
 
-// An instance that was started without a lease gets one later.
+// An instance that was started without a lease can get one later.
 func TestLeaseAddedLater(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

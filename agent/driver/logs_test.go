@@ -36,8 +36,8 @@ func TestLogRotation(t *testing.T) {
 			t.Errorf("%s has %d bytes and mode %v", f, st.Size(), st.Mode())
 		}
 	}
-	// The 1000 lines have 8890 bytes in all. The newest lines are there, from the beginning of a line, and the offset
-	// says where.
+	// The 1000 lines have 8890 bytes in all. The newest lines are kept, from the beginning of a line, and Offset is the
+	// position of that line.
 	out := b.logs(task, driver.Stdout)
 	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, false)
 	must(t, err)
@@ -64,8 +64,8 @@ func numbered(from, to int) string {
 	return s.String()
 }
 
-// A reader that keeps up sees every byte once, over many rotations and a restart of the agent. It ends with the
-// instance.
+// A reader that keeps up gets every byte once, over many rotations and a restart of the agent. When the instance stops,
+// the reader gets the end of the log.
 func TestFollow(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh(`trap 'exit 0' TERM
@@ -119,7 +119,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-// While no agent runs, nobody reads the log. The program is not blocked.
+// A program that writes much is not blocked while no agent runs.
 func TestBigOutput(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("yes 0123456789abcdef | head -c 30000000; yes fedcba9876543210 | head -c 1000 >&2"))
@@ -142,7 +142,7 @@ func TestBigOutput(t *testing.T) {
 	}
 }
 
-// On a really full disk the program goes on. Once there is room again, the log says how many bytes are missing.
+// On a full disk the program continues. Once there is room again, the log says how many bytes are missing.
 func TestLogDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")
@@ -177,10 +177,10 @@ func TestOwnLogDir(t *testing.T) {
 	}
 }
 
-// Each line has the time at which it came, in one order for both streams, over rotations and a restart of the program.
+// Each log line has the time at which the shim read it. These times order the lines of both streams, over rotations.
 func TestLogTimes(t *testing.T) {
 	b := newBench(t)
-	// The shim reads the two streams independently, so the program writes a line only once the log has the one before.
+	// The shim reads the two streams independently, so the program writes each line only after the previous one is logged.
 	turn := filepath.Join(openDir(t), "turn")
 	must(t, unix.Mkfifo(turn, 0o644))
 	next, err := os.OpenFile(turn, os.O_RDWR, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// TestMain dispatches the hidden subcommands, since the driver starts the test binary as its own binary. With `helper`
-// the binary is one of the programs under test.
+// TestMain runs the hidden subcommands, since the driver starts the test binary as its own binary. With `helper`, the
+// binary is one of the programs that tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	goleak.VerifyTestMain(m) // a closed driver has ended its goroutines
+	goleak.VerifyTestMain(m) // a closed driver has no goroutines left
 }
 
-// helper is a program that an instance, or a test, runs.
+// helper is a program that instances and tests run. args[0] says what it does.
 func helper(args []string) int {
 	switch args[0] {
 	case "sweep-with-few":
@@ -43,7 +43,7 @@ func helper(args []string) int {
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
 		select {}
-	case "grow": // takes memory until somebody stops it
+	case "grow": // allocates 4 GiB in steps of 1 MiB
 		var hold [][]byte
 		for range 4096 {
 			b := make([]byte, 1<<20)
@@ -54,7 +54,7 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent in a separate process, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
+	case "agent": // an agent that the test kills: agent DIR CGROUP_PARENT ID SCRIPT
 		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -73,7 +73,7 @@ func helper(args []string) int {
 	return 2
 }
 
-const patience = 10 * time.Second // far more than each condition needs
+const patience = 10 * time.Second // far longer than any condition needs
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
@@ -105,7 +105,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// bench is one directory with its open driver. At its end it checks that nothing is left anywhere.
+// bench is an open driver with a directory of its own. At the end of the test, finish checks that nothing is left.
 type bench struct {
 	t   *testing.T
 	cfg driver.Config
@@ -113,7 +113,8 @@ type bench struct {
 	ids map[driver.ID]bool
 }
 
-// newBench makes a driver. It uses cgroups if this process may, unless a change says otherwise.
+// newBench makes a bench. Each function in change may alter the driver's configuration. By default, the driver uses
+// cgroups if this process may.
 func newBench(t *testing.T, change ...func(*driver.Config)) *bench {
 	t.Helper()
 	dir := openDir(t)
@@ -154,7 +155,7 @@ func (b *bench) adopt() []*driver.Task {
 	return tasks
 }
 
-// sh returns a spec for a shell script; its id is unique among the tests.
+// sh returns a spec that runs a shell script. Its id is unique among all tests.
 func (b *bench) sh(script string, change ...func(*driver.Spec)) driver.Spec {
 	s := driver.Spec{ID: driver.ID(fmt.Sprintf("%s-%d", filepath.Base(filepath.Dir(b.cfg.Dir)), len(b.ids))),
 		Command: "/bin/sh", Args: []string{"-c", script}}
@@ -173,7 +174,7 @@ func (b *bench) start(s driver.Spec) *driver.Task {
 	return task
 }
 
-// run starts a script and waits for its end.
+// run starts a script and waits until the instance has ended.
 func (b *bench) run(script string, change ...func(*driver.Spec)) (*driver.Task, driver.Exit) {
 	b.t.Helper()
 	task := b.start(b.sh(script, change...))
@@ -237,8 +238,8 @@ func (b *bench) finish() {
 	b.nothingLeft()
 }
 
-// nothingLeft asks the kernel and the disk, not the driver. An adopted shim is no child of the driver: it may still be
-// about to end when it has written how its program ended.
+// nothingLeft checks that no processes, files or cgroups are left. It asks the kernel and the disk, not the driver. It
+// waits for shims, because an adopted shim may still run for a moment after it has recorded its program's exit.
 func (b *bench) nothingLeft() {
 	b.t.Helper()
 	isShim := func(pid int) bool {
@@ -269,8 +270,8 @@ func (b *bench) nothingLeft() {
 	}
 }
 
-// processesOf finds living processes that name dir on their command line (shims) or one of the ids in their
-// environment.
+// processesOf returns the pids of running processes that name dir on their command line, as shims do, or one of the ids
+// in their environment.
 func processesOf(dir string, ids map[driver.ID]bool) []int {
 	var found []int
 	entries, _ := os.ReadDir("/proc")
@@ -303,7 +304,7 @@ func running(pid int) bool {
 	return rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// pidsIn reads process ids that a script wrote to a file of its working directory.
+// pidsIn waits until a script has written at least n process ids to the file, and returns them.
 func pidsIn(t *testing.T, path string, n int) []int {
 	t.Helper()
 	var pids []int
@@ -329,7 +330,7 @@ func goneAll(t *testing.T, pids []int) {
 	}
 }
 
-// modes runs a test with cgroups and without.
+// modes runs a test twice: with cgroups, if this process may use them, and without.
 func modes(t *testing.T, test func(*testing.T, *bench)) {
 	t.Run("cgroup", func(t *testing.T) {
 		b := newBench(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// freePorts finds n free ports in a row on loopback.
+// freePorts returns the loopback address, and the first of n consecutive ports that are free on it.
 func freePorts(t *testing.T, n uint16) (netip.Addr, uint16) {
 	t.Helper()
 	addr := netip.MustParseAddr("127.0.0.1")
@@ -43,8 +43,8 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// A port on which another process listens, at any address, is refused. Claim accepts it, because the journal says that
-// the listener is the owner.
+// Reserve refuses a port on which another process listens, at any address. Claim accepts such a port: an agent claims a
+// port only if its journal says that the listener is the owner.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	one, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(first)})
@@ -60,7 +60,7 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first))
 }
 
-// If many instances want one port at the same time, one gets it, until that instance releases it.
+// If many instances reserve one port at the same time, one of them gets it, and keeps it until it releases its ports.
 // proves A11 A12: what the servers give to one instance the agent lets no other one have.
 func TestOnePortOneOwner(t *testing.T) {
 	addr, first := freePorts(t, 1)

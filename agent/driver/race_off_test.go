@@ -2,5 +2,5 @@
 
 package driver_test
 
-// raceDetector says whether the test runs under the race detector.
+// raceDetector reports whether the test runs under the race detector.
 const raceDetector = false

@@ -2,6 +2,6 @@
 
 package driver_test
 
-// raceDetector says whether the test runs under the race detector, which multiplies memory: limits are not checked
-// then.
+// raceDetector reports whether the test runs under the race detector. The detector multiplies the use of memory, so
+// tests then don't check that.
 const raceDetector = true

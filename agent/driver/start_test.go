@@ -60,7 +60,7 @@ func TestExit(t *testing.T) {
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")
-		signal.Ignore(syscall.SIGHUP) // as nohup does: it must not reach the program
+		signal.Ignore(syscall.SIGHUP) // as nohup does; the program must not inherit this
 		defer signal.Reset(syscall.SIGHUP)
 		task, e := b.run(`pwd; id -u; cut -d' ' -f5,6 /proc/$$/stat; grep -E '^(NoNewPrivs|SigIgn|SigBlk|CapEff)' /proc/self/status
 			ulimit -n; ulimit -c; umask; cat /proc/self/oom_score_adj; ls /proc/self/fd; env; echo to-stderr >/dev/stderr; echo $$`,
@@ -99,7 +99,8 @@ func TestSurroundings(t *testing.T) {
 	})
 }
 
-// The session is the shim's, not the agent's: Ctrl-C in the agent's terminal reaches neither shim nor program.
+// Shim and program run outside the agent's session, so Ctrl-C in the agent's terminal reaches neither of them. Signals
+// to the shim do not end it.
 func TestOwnSession(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("echo ready; exec sleep 1000"))
@@ -119,7 +120,7 @@ func TestOwnSession(t *testing.T) {
 		syscall.SIGQUIT, syscall.SIGUSR1} {
 		must(t, syscall.Kill(shim, sig))
 	}
-	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // the shim answers this call after the others
+	must(t, task.Signal(t.Context(), syscall.SIGCONT)) // the shim answers this call after it got the signals
 	if !task.Alive() || !running(shim) {
 		t.Fatal("a signal to the shim ended it")
 	}
@@ -168,7 +169,7 @@ func TestStartFailed(t *testing.T) {
 	}
 }
 
-// nothingLeftOf checks one instance while the driver is in use.
+// nothingLeftOf checks that no files and processes of one instance are left. The driver may be in use.
 func (b *bench) nothingLeftOf(id driver.ID) {
 	b.t.Helper()
 	for _, root := range []string{"state", "work"} {
@@ -248,7 +249,8 @@ func TestUsers(t *testing.T) {
 	b.says(task, "54321\n65534\n65534\n")
 }
 
-// A job file may name only users that the node allows. The default user is not restricted.
+// A spec may name only users that AllowUsers or MinUID allow, or any user but root if neither is set. The default user
+// needs no permission.
 func TestAllowUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -287,7 +289,7 @@ func TestAllowRoot(t *testing.T) {
 	if got := b.logs(task, driver.Stdout); got != "0\n" {
 		t.Fatalf("uid = %q", got)
 	}
-	// Root is allowed, but is not the default user.
+	// Although root is allowed, it is not the default user.
 	task, _ = b.run("id -u")
 	if got := b.logs(task, driver.Stdout); got == "0\n" {
 		t.Fatal("an instance without a user runs as root")
@@ -339,7 +341,7 @@ func TestStartAgain(t *testing.T) {
 	}
 }
 
-// The path of a socket is at most 108 bytes, that of a directory 4096.
+// The driver's directory may have a path that is longer than the 108 bytes of a unix socket's address.
 func TestLongPath(t *testing.T) {
 	deep := filepath.Join(openDir(t), strings.Repeat("a-long-name/", 20))
 	must(t, os.MkdirAll(deep, 0o711))
@@ -366,7 +368,7 @@ func TestStartGivenUp(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error = %v", err)
 	}
-	// The timeout is so short that it ends between fork and exec.
+	// The timeouts are so short that some of them expire while the instance starts.
 	for i := range 8 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
 		spec := b.sh("exec sleep 1000")

@@ -68,8 +68,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// escape is a script whose main process waits. Its children have left its group, its session, its environment and
-// their parent, and ignore the stop signal. The script writes their process ids to the file pids.
+// escape is the beginning of a script. It starts children that leave their process group, session, environment and
+// parent, and that ignore the stop signal. Each child appends its process id to the file pids.
 const escape = `
 : >> pids
 for i in 1 2 3; do
@@ -91,7 +91,7 @@ func TestOrphansAreKilled(t *testing.T) {
 	})
 }
 
-// When a program ends on its own, the processes that it left are ended too. Only then is the end reported.
+// If a program exits by itself, the processes that it left are killed before the exit is reported.
 func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -106,7 +106,7 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// Processes that outlive the main process get the stop signal first, and may end on their own.
+// Processes that outlive the main process first get the stop signal, so that they can exit by themselves.
 func TestLeftBehindIsAsked(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		begin := time.Now()
@@ -146,7 +146,7 @@ func TestStopTwice(t *testing.T) {
 	if !task.Alive() {
 		t.Fatal("the grace of an hour was not kept")
 	}
-	if took := stop(t, task, 0, 100*time.Millisecond); took > 3*time.Second { // the shorter of both graces
+	if took := stop(t, task, 0, 100*time.Millisecond); took > 3*time.Second { // the shorter grace applies
 		t.Errorf("took %v", took)
 	}
 	if took := stop(t, task, 0, time.Hour); took > time.Second {
@@ -165,7 +165,7 @@ func TestSignal(t *testing.T) {
 	b.says(task, "usr1")
 }
 
-// If a shim hangs, the agent stops the instance itself.
+// If a shim hangs, the driver stops the instance without the shim.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
@@ -180,8 +180,8 @@ func TestHungShim(t *testing.T) {
 	})
 }
 
-// marked returns the pids that must be gone once the shim is lost. Without cgroups nothing links them to the shim; then
-// marked kills them and returns nil.
+// marked returns the pids that must be gone once the shim is lost. Without cgroups, nothing links these processes to
+// the shim, so marked kills them and returns nil.
 func marked(pids []int, b *bench) []int {
 	if b.cfg.CgroupParent == "" {
 		for _, pid := range pids {
@@ -192,7 +192,8 @@ func marked(pids []int, b *bench) []int {
 	return pids
 }
 
-// detach is a script whose children leave the group, the session and the parent, but keep the environment.
+// detach is the beginning of a script. It starts four children that leave their parent, ignore the stop signal and
+// append their process ids to the file pids. Three also leave process group and session; the fourth has no environment.
 const detach = `
 : >> pids
 for i in 1 2 3; do
@@ -201,7 +202,7 @@ done
 ( env -i /bin/sh -c 'trap "" TERM HUP INT; echo $$ >> pids; while :; do sleep 0.05; done' & ) &
 `
 
-// The shim is killed with SIGKILL.
+// If the shim is killed, every process of the instance is killed, and the exit is reported as shim_lost.
 func TestShimLost(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
@@ -212,7 +213,7 @@ func TestShimLost(t *testing.T) {
 			t.Errorf("exit = %+v", e)
 		}
 		goneAll(t, append(pids, task.Process().PID))
-		// The next agent knows the end too, and can start the instance again.
+		// The next agent knows the exit too, and can start the instance again.
 		tasks := b.restart()
 		if len(tasks) != 1 {
 			t.Fatalf("adopted %d", len(tasks))
@@ -228,7 +229,7 @@ func TestShimLost(t *testing.T) {
 	})
 }
 
-// If no agent runs when the shim dies, the kernel kills the program.
+// If no agent runs when the shim dies, the kernel kills the program. The next agent kills the program's children.
 func TestShimLostWithoutAgent(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh(detach + "exec sleep 1000"))
@@ -249,8 +250,8 @@ func TestShimLostWithoutAgent(t *testing.T) {
 	})
 }
 
-// Shim and program must not hold a descriptor that was left open in the agent. Otherwise a reader of that pipe would
-// wait until the instance ends.
+// Shim and program must not inherit a descriptor that the agent left open, such as the writing end of a pipe. Otherwise
+// the reader of that pipe would wait until the instance ends.
 func TestInheritedDescriptor(t *testing.T) {
 	b := newBench(t)
 	r, w, err := os.Pipe()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// unclear makes an instance whose shim hangs and whose identity the disk has lost, and a driver that can't tell what
-// became of the instance.
+// unclear starts an instance, stops its shim with SIGSTOP, removes the file with the shim's identity, and reopens the
+// driver, which lists the instance as unclear.
 func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int) {
 	t.Helper()
 	task = b.start(b.sh("echo said; " + script))
@@ -30,7 +30,7 @@ func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int
 	return task, shim
 }
 
-// Readopt of an unclear instance is short, and gives the same error each time.
+// Readopt of an unclear instance returns within seconds, with the same error each time, until the shim answers.
 func TestReadoptIsShort(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -55,7 +55,7 @@ func TestReadoptIsShort(t *testing.T) {
 	})
 }
 
-// The cgroup of an unclear instance stays, also while nothing is in it.
+// The cgroup of an unclear instance is kept, even while it is empty.
 func TestUnclearKeepsItsCgroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -76,7 +76,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	eventually(t, "the end of the program", func() bool { return !running(task.Process().PID) })
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
 	must(t, os.Remove(filepath.Join(dir, "shim")))
-	for range 2 { // the second time the launch can't be read, but the file main has copies of what is needed
+	for range 2 { // the second time, the launch can't be read, but the file main has copies of what is needed
 		b.open()
 		_, ids, err := b.d.Adopt(t.Context())
 		if err != nil || len(ids) != 1 || cgroups(task.ID()) != want || want == 0 {
@@ -101,7 +101,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	must(t, os.RemoveAll(b.d.WorkDir(task.ID())))
 }
 
-// The end of an unclear instance kills every process with its token, and keeps its logs.
+// End kills every process that has the token of an unclear instance, and keeps the logs. It refuses other instances.
 func TestEndOfUnclear(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// shimZombies lists the shims that are children of this process, have ended and were not reaped.
+// shimZombies returns the pids of shims that are children of this process, have exited and were not reaped.
 func shimZombies() (list []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -25,7 +25,7 @@ func shimZombies() (list []string) {
 	return list
 }
 
-// Every shim that ended is reaped, however many end at once and whatever ended them.
+// Every shim that has exited is reaped, however many exit at once.
 func TestShimsAreReaped(t *testing.T) {
 	b := newBench(t)
 	for round := range 5 {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzOpen: opening a file with any content gives the data of whole records, or a refusal with a code. An opened
-// journal accepts writes and has the same data after it is opened again.
+// FuzzOpen opens files with any content. Open either refuses the file with a code and leaves it as it is, or returns a
+// journal that accepts writes and has the same data after it is opened again.
 func FuzzOpen(f *testing.F) {
 	file := []byte(header)
 	for seq, ops := range [][]Op{{{Key: "a", Value: []byte("1")}},
@@ -62,7 +62,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzRecords fuzzes the content of records whose checksums are right.
+// FuzzRecords parses records with any content and a right checksum.
 func FuzzRecords(f *testing.F) {
 	for _, body := range [][]byte{{0x80}, {0x81, 0xa2, 1, 0x61, 'a', 2, 0x41, 1}, {0x81, 0xa2, 1, 0x61, 'a', 3, 0xf5},
 		{0x9f, 0xff}, {0xf6}} {

@@ -88,7 +88,8 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// history writes some records. It returns the file, its size after each record, and the state after each record.
+// history writes some records. It returns the file's content. It also returns the file's size and the journal's values
+// before the first record and after each record.
 func history(t *testing.T, path string) (content []byte, ends []int64, states []map[string]string) {
 	t.Helper()
 	j := open(t, path)
@@ -116,7 +117,8 @@ func history(t *testing.T, path string) (content []byte, ends []int64, states []
 	return content, ends, states
 }
 
-// A crash leaves the file cut off at any byte after its first record, which was there when the file was renamed.
+// A crash can cut the file off at any byte after the content that a new journal has. That content is complete when the
+// file gets its name.
 func TestCutAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -140,7 +142,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		if diff := cmp.Diff(states[last], text(j.All())); diff != "" {
 			t.Fatalf("cut at %d: %s", n, diff)
 		}
-		// The journal must work as if nothing had happened.
+		// The journal must work as if no crash had happened.
 		must(t, j.Put("after", []byte("crash")))
 		must(t, j.Close())
 		j, err = journal.Open(path, journal.SyncNever)
@@ -152,8 +154,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// A file with a flipped byte is refused with a code, unless the byte is in the last record: that looks like a write
-// that was cut off. It never gives a state that was not written.
+// A file with a damaged byte is refused with a code, unless the byte is in the last record. Such a record is dropped,
+// because it looks like a write that was cut off.
 func TestFlipEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -183,7 +185,7 @@ func TestFlipEveryByte(t *testing.T) {
 	}
 }
 
-// Some file systems leave blocks of zeros at the end after a power cut.
+// Some file systems leave blocks of zeros at the end of a file after a power cut. The journal ignores them.
 func TestZeroTail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	content, _, states := history(t, path)
@@ -220,7 +222,7 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// A crash in the middle of compaction leaves a second file; the first one counts.
+// A crash during a compaction leaves a second file. It is ignored, and the next compaction overwrites it.
 func TestLeftoverOfCompaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	_, _, states := history(t, path)
@@ -275,8 +277,8 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// On a really full disk a write that does not fit is refused, and everything before it stays. The journal works again
-// when there is room.
+// On a full disk, a write that does not fit is refused, and all earlier writes stay. The journal works again once there
+// is room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

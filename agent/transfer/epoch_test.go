@@ -21,7 +21,8 @@ func filled(t *testing.T) (n *node, slot string) {
 	return n, slot
 }
 
-// A source that was away for the whole cooling time gets only the order to drop. The old data is then removed in place.
+// A source that was unreachable for the whole cooling time gets only the order to drop, and none to retire. It then
+// removes the old data where instances would find it.
 func TestDropWithoutRetire(t *testing.T) {
 	n, slot := filled(t)
 	n.order(order(transport.TaskDrop, "t1"))
@@ -33,7 +34,7 @@ func TestDropWithoutRetire(t *testing.T) {
 	}
 }
 
-// Retire and drop name the epoch of the old copy: data that came later is not touched.
+// Retire and drop name the epoch of the old copy, and do not touch data of another epoch.
 func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "5")
@@ -50,8 +51,8 @@ func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
 	}
 }
 
-// An instance that still runs on the old data keeps a drop from removing it. A drop of data that was put aside earlier
-// does not wait for the instance that runs now.
+// A drop does not remove data that a running instance uses. A drop of data that was put aside earlier does not wait for
+// the instance that runs now.
 func TestDropWaitsForTheInstance(t *testing.T) {
 	n, slot := filled(t)
 	if user := n.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
@@ -66,7 +67,7 @@ func TestDropWaitsForTheInstance(t *testing.T) {
 	n.await("t2", model.SideDropped)
 }
 
-// Older data in a slot is not mistaken for a copy that was lost after it was verified.
+// If a verified copy is lost, its attachment fails, and does not mistake older data in the slot for the copy.
 func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	n, slot := filled(t)
 	want := pictures(t, slot)
@@ -79,7 +80,7 @@ func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	}
 }
 
-// An old copy, put aside or still in its place, is used again and gets the new epoch.
+// An old copy can be attached again, whether it was put aside or is still in its place. It gets the new epoch.
 func TestAttachOldCopy(t *testing.T) {
 	for _, retired := range []bool{true, false} {
 		n, slot := filled(t)
@@ -104,7 +105,7 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
-// A volume that was never written to leaves an empty directory. It does not block a copy that comes back.
+// An empty directory, as a volume leaves that was never written, does not block the attachment of a copy.
 func TestAttachOverEmptyDirectory(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))
@@ -124,7 +125,8 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	}
 }
 
-// The agent ends between noting the epoch and moving the copy into its place. The next try completes the attachment.
+// If the agent dies after it has recorded the epoch and before it has moved the copy into its place, the next try
+// completes the attachment.
 func TestAttachInterrupted(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))

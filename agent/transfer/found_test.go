@@ -46,8 +46,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The agent looks for the data to attach before any instance is stopped for that. The data is used where it is, in its
-// place or put aside.
+// An order to find looks for the data to attach, before any instance is stopped for it. It fails if data is missing.
+// The attachment then uses the data, whether it is in its place or was put aside.
 func TestAttachFound(t *testing.T) {
 	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,8 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// coversAll visits the chunks at both ends. Together with the sum of all lengths, this finds miscounts.
+// coversAll checks the first two and the last two chunks: the pieces of a chunk lie within their files, and have the
+// length of the chunk together.
 func coversAll(t *testing.T, m manifest) {
 	t.Helper()
 	c := newContent(nil, m.Entries)

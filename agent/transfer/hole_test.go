@@ -35,7 +35,7 @@ func makeSparse(t *testing.T, path string) {
 
 var sparseData = []int64{0, 5*chunkBytes - 6, sparseSize/2 + 17, sparseSize - 12}
 
-// checkSparse expects the same file, with its holes.
+// checkSparse checks that a file has the data of makeSparse, and its holes.
 func checkSparse(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -59,7 +59,7 @@ func checkSparse(t *testing.T, path string) {
 	wantSmall(t, path)
 }
 
-// wantSmall expects a file to take little disk space, whatever its size.
+// wantSmall checks that a file takes at most 256 MiB of disk space, whatever its size.
 func wantSmall(t *testing.T, path string) {
 	t.Helper()
 	var st syscall.Stat_t

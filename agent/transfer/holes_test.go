@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The output equals the input, whatever part of the input is known to be zeros.
+// The output of chunked equals its input, even where the input is the shared buffer of zeros.
 func TestChunkedGivesWhatItTook(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var in, out bytes.Buffer
@@ -51,7 +51,7 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 // files, over several files, and at the end.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	passed := 0 // chunks whose sums were known from the chunk before
+	passed := 0 // chunks whose sums were known from the previous chunk
 	for round := range 8 {
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {
@@ -91,7 +91,7 @@ func TestHolesHaveTheSameSums(t *testing.T) {
 	}
 }
 
-// The number of holes from a peer must be between one and the number of chunks.
+// A number of holes that a peer sends must be between one and the number of chunks.
 func TestHolesOfAPeerAreChecked(t *testing.T) {
 	for _, holes := range []string{"0", "-1", "x", "4", "99999999999", "99999999999999999999"} {
 		t.Run(holes, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestHolesOfAPeerAreChecked(t *testing.T) {
 	}
 }
 
-// The total size of a slot's files is bounded, and more tightly in a backup: holes have sums, too.
+// The total size of a slot's files is limited, because even holes have sums. The limit of a backup is lower.
 func TestSizesOfVolumesAreBounded(t *testing.T) {
 	n, slot := filled(t)
 	grow := func(files int) error {

@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The agent does not block if a program replaces a file that is being read, whatever the program puts there.
+// openRegular opens only regular files, and never blocks: a program may replace a file that the agent is about to read,
+// for example by a pipe.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -100,9 +101,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// A source can't create files of root on the target, nor of an account that no job may run as there. Such files get
-// the user of the slot, and so do files of the slot's user at the source. Files of accounts that jobs may name keep
-// their owner, and also their group if the account is in it. The same holds after a restore.
+// A source can't create files on the target that belong to root, or to an account that no job may run as there. Such
+// files get the user of the slot, and so do files of the slot's user at the source. Files of accounts that jobs may
+// name keep their owner, and also their group if the account is in it. The same holds for a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -193,7 +194,7 @@ func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The list of a hostile source names any number of owners. Only a bounded number of accounts is looked up.
+// The list of a hostile source may name any number of owners. Only a limited number of accounts is looked up.
 func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")

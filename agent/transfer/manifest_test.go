@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sendList writes a list of n entries as a peer might. It ends when the reader stops reading.
+// sendList writes a list of n entries as a peer might. It returns early if the reader closes the pipe.
 func sendList(to *io.PipeWriter, n int, item func(i int) entry) {
 	w := bufio.NewWriter(to)
 	err := writeFrame(w, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: n})
@@ -74,7 +74,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 	}
 }
 
-// For an entry that claims to be long, the reader does not allocate the claimed length in advance.
+// A list that claims a huge entry, or a huge number of entries, is refused before memory is allocated for it.
 func TestManifestFramesAreBounded(t *testing.T) {
 	var raw bytes.Buffer
 	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1}); err != nil {
@@ -94,7 +94,7 @@ func TestManifestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// A list is read back as it was written. A list that is cut short or goes on after its end is refused.
+// A list is read back as it was written. A list that is cut short or continues after its end is refused.
 func TestManifestThereAndBack(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "data", "a-b"), 0o700); err != nil {

@@ -21,7 +21,8 @@ const (
 	large    = 64 << 20
 )
 
-// pair is a source with volumes, and a target.
+// pair returns a source with volumes, a target, and the target's order to fetch these volumes. If through is not nil,
+// it wraps the source's handler.
 func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (source, target *node,
 	fetch transport.TransferOrder) {
 	t.Helper()
@@ -124,7 +125,7 @@ func TestMigrateResumes(t *testing.T) {
 	}
 }
 
-// The source restarts during a move. The target waits for it and resumes.
+// If the source restarts during a move, the target waits for the source and resumes.
 func TestMigrateSourceRestarts(t *testing.T) {
 	source, target, fetch := pair(t, large, nil)
 	want := pictures(t, source.path(slotPath))
@@ -183,7 +184,7 @@ func (f *flipping) Write(p []byte) (int, error) {
 	return f.ResponseWriter.Write(p)
 }
 
-// If the target's disk loses data after it was written, this is found before the copy is attached.
+// If the target's disk loses data after it was written, the loss is found before the copy is attached.
 func TestMigrateDamagedOnDisk(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder
@@ -230,14 +231,14 @@ func TestMigrateSourceWritten(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	<-written
-	target.stop() // it would try again until the servers give up
+	target.stop() // the target would try again until the servers give up
 	target.start()
 	if exists(target.path(stagingDir, "t1", "verified")) {
 		t.Error("a copy of what changed is marked as verified")
 	}
 }
 
-// A client gets data only with the token, and only while the volumes are handed out.
+// A client gets data only with the token of the transfer.
 func TestServeAsksForTheToken(t *testing.T) {
 	source, _, fetch := pair(t, 1<<20, nil)
 	source.order(order(transport.TaskServe, "t1"))
@@ -257,7 +258,7 @@ func TestServeAsksForTheToken(t *testing.T) {
 	}
 }
 
-// An instance that still uses the volumes keeps the source from handing them out.
+// The source does not hand out volumes that an instance uses.
 func TestServeWaitsForTheInstance(t *testing.T) {
 	source, _, _ := pair(t, 1<<20, nil)
 	if user := source.hold([]model.VolumeID{"db/main/0/data"}, "inst"); user != "" {
