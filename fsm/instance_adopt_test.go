@@ -129,8 +129,8 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 	}
 }
 
-// On a draining node, its role protects an adopted instance at once. Until its agent has reported its status, a stop for
-// a rollout is refused too.
+// On a draining node, its role protects an adopted instance at once. Until its agent has reported its status, a stop
+// for a rollout is refused too.
 func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton

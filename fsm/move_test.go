@@ -33,8 +33,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting returns the first commands of a history. After them, n1 runs a job whose instance may be moved, and a job with
-// a local volume and an update that waits to be promoted.
+// resting returns the first commands of a history. After them, n1 runs a job whose instance may be moved, and a job
+// with a local volume and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local",
 		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},

@@ -147,8 +147,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A report on a machine that is older than an earlier one changes nothing, even after an inventory of an agent that does
-// not check its machine.
+// A late report on a machine changes nothing if a newer one was applied before, even if an inventory came between them
+// from an agent that does not check its machine.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

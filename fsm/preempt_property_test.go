@@ -11,9 +11,9 @@ import (
 )
 
 // TestPreemptionProperties checks random histories of a cluster that is too small for its jobs. Placed and promised
-// memory never exceeds what a node has, and matches the rows (Check). One group of commands places a preemptor and stops
-// its victims. These are of a lower class, or of the same class if that preempts fairly. The agent learns of the
-// preemptor only when its last victim has stopped. A snapshot at any time reads back as the same state.
+// memory never exceeds what a node has, and matches the rows (Check). A preemptor and the stops of its victims are in
+// one group of commands. The victims are of a lower class, or of the same class if that preempts fairly. The agent
+// learns of the preemptor only when its last victim has stopped. A snapshot at any time reads back as the same state.
 func TestPreemptionProperties(t *testing.T) {
 	preempted, told, histories := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
