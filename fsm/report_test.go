@@ -139,7 +139,7 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	}
 }
 
-// If an agent could not write its journal, its generations after a restart are lower than those that it reported before.
+// If an agent could not write its journal, its generations after a restart are lower than those that it had reported.
 // The state takes them from reports of the new registration. Within that registration, a report with a lower generation
 // is ignored.
 func TestGenerationsThatGoBack(t *testing.T) {

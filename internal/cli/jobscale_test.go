@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surging has instances of web/http in two slots. A drain replaces one of them. The other is to be evicted, and its
-// replacement is gone.
+// surging lists instances of web/http in three slots. The replacement of a1 is a2. The replacement of b1 is gone. The
+// eviction of c1 is requested, and it has no replacement yet.
 const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","desired":"running","replaced_by":"a2"},
 	{"id":"a2","job":"web","group":"http","slot":0,"node":"n2","desired":"running","replaces":"a1"},
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
