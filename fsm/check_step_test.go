@@ -119,8 +119,9 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckStepSeesWhatAnEntryHides: CheckStep accepts changes that look forbidden because one entry made several of
-// them: an instance's row is removed and its id used again, or a node gets an instance and becomes smaller.
+// TestCheckStepSeesWhatAnEntryHides: CheckStep accepts allowed changes that look forbidden because they are in one
+// entry. An instance's row is removed and its id is used again, or a node gets an instance and becomes too small for
+// it.
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()

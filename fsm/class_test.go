@@ -119,7 +119,7 @@ func TestClassDefault(t *testing.T) {
 	}
 }
 
-// By the default budgets of the built-in classes, a lower class never allows fewer instances to be down.
+// The default budgets of the built-in classes. A class of lower priority never lets fewer instances be down.
 // proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}

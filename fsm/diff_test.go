@@ -112,8 +112,8 @@ func TestDiffSeesEveryField(t *testing.T) {
 	}
 }
 
-// Describe turns every command into JSON with all fields of its struct. Objects is empty only for commands below kind
-// 10.
+// Describe turns every command into JSON with all fields of its struct. Objects names an object for every command from
+// kind 10 on, and none for the others.
 func TestDescribeEveryCommand(t *testing.T) {
 	for _, info := range kinds {
 		c := sampleCommand(info)

@@ -84,7 +84,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 }
 
 // While a restore is unconfirmed, an agent that got assignments from lost entries raises the incarnation. A limit keeps
-// a single agent from using up the numbers.
+// a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
 		register("n1"), register("n2"), &RestoreMark{})

@@ -23,8 +23,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
 
 // golden compares got with a golden file of the current format. With -rewrite, it writes the file first. A difference
-// means that this program and released ones can't read each other's data. Then raise CurrentFormat and add a directory.
-// Rewrite the files only if the format was never released.
+// means that this program and released ones may be unable to read each other's data. Then raise CurrentFormat and add a
+// directory. Rewrite the files only if the format was never released.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
@@ -277,7 +277,7 @@ func TestGoldenSnapshot(t *testing.T) {
 	}
 }
 
-// Golden files of all formats, old ones included, can be read. What was read is encoded as the same bytes again.
+// Golden files of all formats, old ones included, can be read, and their content is still encoded in the same way.
 func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 	entries, err := filepath.Glob("testdata/golden/format*/entry-*.cbor")
 	if err != nil || len(entries) < len(kinds) {

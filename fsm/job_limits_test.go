@@ -122,7 +122,7 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 }
 
 // The leader can revert a failed version even if the versions of all jobs then exceed their limit of bytes. A person is
-// refused. The limit of instances applies to both.
+// refused. The limit of instances applies in any case.
 func TestRevertsAtTheBounds(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})

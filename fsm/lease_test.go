@@ -153,8 +153,8 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A node that a restored state has as offline may have returned in the lost entries. Until its agent has reported what
-// it runs, no instance there counts as stopped by its lease.
+// A node that is offline in a restored state may have returned in the lost entries. Until its agent has reported what
+// runs there, no instance on it counts as stopped by its lease.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})

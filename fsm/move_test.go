@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// move draws an InstanceMove. It is of an instance that may be moved, if there is one.
+// move draws an InstanceMove of an instance that may be moved, or of any instance if none may.
 func (w world) move() Command {
 	inst := w.instance()
 	for _, i := range w.s.Instances.All() {

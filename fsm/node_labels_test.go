@@ -8,7 +8,7 @@ import (
 )
 
 // At every registration, labels that operators set win over those of the agent's configuration. A label of the agent
-// that they removed stays removed. An agent may not set labels that are reserved for operators.
+// that an operator removed stays removed. An agent may not set labels that are reserved for operators.
 func TestOperatorsLabelsWin(t *testing.T) {
 	registers := func(labels ...string) *NodeRegister {
 		r := register("n1")

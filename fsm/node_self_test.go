@@ -85,7 +85,7 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	}
 }
 
-// A setting allows placements on degraded nodes.
+// With the setting place_on_degraded, a node with troubles takes new instances.
 func TestPlaceOnTroubledNodes(t *testing.T) {
 	settings := model.DefaultSettings()
 	settings.PlaceOnDegraded = true
@@ -147,8 +147,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A late report on a machine changes nothing if a newer one was applied before, even if an inventory came between them
-// from an agent that does not check its machine.
+// A report on a machine is applied only once. If it arrives again after an inventory of an agent that does not check
+// its machine, it changes nothing.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

@@ -54,8 +54,8 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// toldInTime counts the preemptors that no longer wait. It checks that their victims hold nothing any more, and that
-// their agents are woken.
+// toldInTime counts the preemptors that stopped waiting. For each of them, it checks that the victims hold nothing any
+// more and that the agent of the preemptor's node is woken.
 func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The events that an agent's reports on its machine make in an hour are limited, so that they don't push out others.
-// Events that are left out are counted, and the next emitted event has their number.
+// An agent's reports on its machine make a limited number of events in an hour, so that they don't push out other
+// events. Events that are left out are counted, and the next emitted event has their number.
 func TestSelfReportsMakeFewEvents(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new offline_after calls every agent at once, because the interval of heartbeats depends on it. Other settings call
-// no agent.
+// A new offline_after wakes every agent at once, because the interval of heartbeats depends on it. A setting that does
+// not concern agents wakes none.
 func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) {

@@ -104,8 +104,8 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestLostWith: with a node, the volumes are lost that have their home there. A volume with an old copy there is lost
-// too if the node of its copy in use is offline.
+// TestLostWith: if a node is lost, so are the volumes that have their home there. A volume that has an old copy there
+// is lost too if its home is offline.
 func TestLostWith(t *testing.T) {
 	lost := func(node model.NodeID, changes ...func(*State)) []model.VolumeID {
 		s := busyState(t)
@@ -142,7 +142,7 @@ func TestLostWith(t *testing.T) {
 	}
 }
 
-// TestStopsOfARate: a stop counts until the window after it is over, but not at that very time.
+// TestStopsOfARate: a stop counts for a rate until its window is over. At that very time, it no longer counts.
 func TestStopsOfARate(t *testing.T) {
 	for _, tt := range []struct {
 		now  model.Time

@@ -75,8 +75,8 @@ func (w world) pushRestore() Command {
 }
 
 // pushLease draws the next step towards the end of a lease: an instance with a lease becomes ready, its node becomes
-// offline, or its lease expires. at is the earliest time of that step, or 0. It returns nil if no instance has a next
-// step.
+// offline, or its lease expires. It also returns a time at about which the lease expires, or 0 for the other steps. If
+// no instance has a next step, it returns nil.
 func (w world) pushLease() (c Command, at model.Time) {
 	for _, i := range w.s.Instances.All() {
 		spec, ok := w.s.Spec(i.Group, i.Version)

@@ -8,8 +8,8 @@ import (
 )
 
 // world draws random commands that make some sense for a state: most name things that exist, and some have one mistake.
-// For each step of a history, rapid draws only a seed. If rapid drew each number, too many would be 0 for most commands
-// to be accepted. With seeds, a failing history still shrinks to few steps.
+// For each step of a history, rapid draws only a seed. Numbers that rapid draws are 0 so often that most commands would
+// be refused. With seeds, a failing history still shrinks to few steps.
 type world struct {
 	r   *rand.Rand
 	s   *State

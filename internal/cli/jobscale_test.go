@@ -17,8 +17,8 @@ const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","des
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
-// In a dry run, an instance that has a replacement does not count, since it stops in any case. It counts only if
-// everything stops.
+// In a dry run, an instance whose replacement exists does not count, since it stops in any case. It counts only if all
+// instances stop.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)

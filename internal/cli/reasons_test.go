@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If the reason of a stop is an id, the output says in words what it means. Other reasons are shown unchanged.
+// If the reason of a stop contains an id, the output says in words what the id means. Other reasons are shown
+// unchanged.
 func TestReasonsAreWords(t *testing.T) {
 	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
 	for _, tt := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// measure prints the mutants that survived and those that no test reaches, and at the end how many mutants were
-// noticed.
+// measure prints the mutants that survived and those that no test reaches. At the end, it prints how many mutants had
+// each outcome.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary and runs it 30 times")
