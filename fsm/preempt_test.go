@@ -102,8 +102,8 @@ func (s State) nodeRow(id model.NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: memory for a preemptor is promised at once. Memory and ports are placed when the last victim has
-// stopped, and only then does the agent learn of the preemptor.
+// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. Its memory and ports are placed when
+// the last victim has stopped. Only then does the agent learn of the preemptor.
 // proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
