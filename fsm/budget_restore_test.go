@@ -7,9 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// After a restore a budget counts an instance as ready only once its node's agent has reported what runs there, or the
-// node has been given up: the snapshot may be older than the end of the instance. An instance that only the snapshot
-// calls ready may go if enough others are known to be ready.
+// After a restore, a budget doesn't count an instance as ready until its node's agent has reported what runs there: the
+// instance may have stopped since the snapshot. Such an instance may be stopped if enough others are known to be ready.
 func TestBudgetBehindARestore(t *testing.T) {
 	const api model.GroupID = "web/api"
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{

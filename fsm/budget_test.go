@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Check finds a shared budget, a ledger or a sum of a class that doesn't match the rows.
+// Check finds inconsistent shared budgets, ledgers of actors and usages of classes.
 func TestCheckFindsBrokenBudgets(t *testing.T) {
 	s := NewState()
 	spec := model.JobSpec{Name: "web",

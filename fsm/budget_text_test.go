@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A min_ready above the count is treated as the count, and plans say so and what to do about it.
+// A min_ready above the count keeps all instances. The text about the budget says so, and what to change.
 func TestMinReadyAboveTheCountIsTold(t *testing.T) {
 	for _, c := range []struct {
 		amount model.Amount

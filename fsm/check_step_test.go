@@ -97,7 +97,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
 	}
-	// the cases that are not listed break S8
+	// cases that are not listed here break S8
 	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9}
 	start := busyState(t)
 	before, results := start.Apply(start.Index+1, 1,
@@ -119,8 +119,9 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckStepSeesWhatAnEntryHides: within one entry an instance can stop, be collected and have its id used again,
-// and a node can register with another size.
+// TestCheckStepSeesWhatAnEntryHides: CheckStep accepts allowed changes that look forbidden because they are in one
+// entry. An instance's row is removed and its id is used again, or a node gets an instance and becomes too small for
+// it.
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()

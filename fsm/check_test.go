@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// busyState returns a small cluster with a bit of everything: two nodes, a job of two instances with a service and
-// ports, a volume, a running drain.
+// busyState returns the state of a small cluster: two nodes, a job with a service, ports and a local volume, and a
+// running drain.
 func busyState(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -65,7 +65,8 @@ func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
 
 func railOf(s *State, ticks ...Tick) { s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: ticks}) }
 
-// TestCheckFindsWhatIsBroken breaks one thing at a time: a Check that finds nothing proves nothing unless it can fail.
+// TestCheckFindsWhatIsBroken breaks one thing at a time, and Check finds it. Other tests rely on Check, so Check must
+// be able to fail.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id model.InstanceID, change func(*Instance)) func(*State) {
 		return func(s *State) { edit(s.Instances, id, change) }
@@ -244,7 +245,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.Requests.put("r", &Request{ID: "r", Index: 1})
 		}},
 	}
-	rules := map[string]Invariant{ // all others break no numbered rule
+	rules := map[string]Invariant{ // the other cases break no numbered rule
 		"overfull": S1, "claims nothing": S1, "port of nobody": S1,
 		"two holders": S7, "three holders": S7, "a volume shared": S2,
 	}
@@ -261,7 +262,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// second puts a second instance into the slot of another one.
+// second copies an instance under another id, without its ports. Both then fill the same slot.
 func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	first, _ := s.Instances.Get(of)
 	next := *first
@@ -270,8 +271,8 @@ func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	s.setInstance(nil, &next)
 }
 
-// TestCheckOfWhatIsCopied: no instance with the volumes of a slot runs while these are copied. One of a newer version
-// without volumes may run.
+// TestCheckOfWhatIsCopied: while the volumes of a slot are copied, an instance of that slot must not have volumes. An
+// instance of a newer version, which has none, may run.
 func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

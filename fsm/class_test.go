@@ -27,7 +27,7 @@ func order(s State) []model.ClassName {
 	return names
 }
 
-// One entry puts a class between two others. The state before it and a snapshot keep their order.
+// One entry puts a class anywhere in the order. The earlier state keeps its order, and a snapshot has the new one.
 // proves R7
 func TestClassOrder(t *testing.T) {
 	tests := []struct {
@@ -87,7 +87,7 @@ func TestClassOrder(t *testing.T) {
 	}
 }
 
-// A new default of a class applies to its groups in the same entry, but only to those without a budget of their own.
+// A class's new default budget applies in the same entry to the groups of the class without a budget of their own.
 // proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()
@@ -119,7 +119,7 @@ func TestClassDefault(t *testing.T) {
 	}
 }
 
-// The numbers that the defaults of the built-in classes give: the lower the priority, the laxer.
+// The default budgets of the built-in classes. A class of lower priority never lets fewer instances be down.
 // proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}

@@ -69,7 +69,7 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 			c := info.make()
 			arbitrary(t, reflect.ValueOf(c).Elem())
 			if raise, ok := c.(*FormatRaise); ok {
-				raise.Format %= model.CurrentFormat + 1 // a higher one stops the server
+				raise.Format %= model.CurrentFormat + 1 // DecodeEntry refuses a higher format
 			}
 			want := Entry{Format: model.CurrentFormat, Groups: [][]Command{{c}}}
 			data, err := EncodeEntry(want)
@@ -96,7 +96,8 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 	}
 }
 
-// A pointer to zero differs from no pointer: "the job must not exist" against "whatever index the job has".
+// A pointer to zero does not become nil. An IfIndex of 0 means that the job must not exist; nil means that its index
+// does not matter.
 func TestPointersToZeroSurvive(t *testing.T) {
 	zero, none := uint64(0), model.Duration(0)
 	want := Entry{Format: 1,
@@ -129,7 +130,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	}
 }
 
-// positive makes every number positive, because amounts and durations in JSON are.
+// positive removes the sign of every number, because amounts and durations in JSON can't be negative.
 func positive(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -160,7 +161,7 @@ func recode(t *testing.T, e Entry) Entry {
 	return got
 }
 
-// raw encodes what the encoder would never write.
+// raw encodes values that EncodeEntry would never write.
 func raw(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := cbor.Marshal(v)
@@ -283,7 +284,7 @@ func TestKindName(t *testing.T) {
 }
 
 func FuzzDecodeEntry(f *testing.F) {
-	for _, info := range kinds { // small seeds: the fuzzer is slow to make large ones smaller
+	for _, info := range kinds { // small seeds, because the fuzzer is slow to minimize large ones
 		data, err := EncodeEntry(Entry{Format: model.CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
 		if err != nil {
 			f.Fatal(err)
@@ -315,7 +316,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// equateEmpty makes an empty list equal a missing one: an omitted field can't tell them apart.
+// equateEmpty treats empty and nil lists and maps as equal, because the encoding omits both.
 func equateEmpty() cmp.Option {
 	return cmp.FilterValues(func(x, y any) bool {
 		vx, vy := reflect.ValueOf(x), reflect.ValueOf(y)
@@ -325,8 +326,7 @@ func equateEmpty() cmp.Option {
 	}, cmp.Comparer(func(_, _ any) bool { return true }))
 }
 
-// The worst that a hostile entry can do is to turn few bytes into large structs. The memory stays proportional to its
-// length.
+// A hostile entry may turn few bytes into large structs, but the memory for decoding stays proportional to its length.
 func TestDecodingTakesBoundedMemory(t *testing.T) {
 	groups := make([]any, 20_000)
 	for i := range groups {

@@ -90,7 +90,7 @@ func TestDiffAndDigestsAgree(t *testing.T) {
 	}
 }
 
-// Diff sees every change of one field of any row, under the name that Describe gives it, and shows no secret.
+// Diff finds a change of any one field of any row, and names the field as Describe does.
 func TestDiffSeesEveryField(t *testing.T) {
 	for _, r := range rowTypes() {
 		filled := reflect.New(r.row).Elem()
@@ -112,7 +112,8 @@ func TestDiffSeesEveryField(t *testing.T) {
 	}
 }
 
-// A description is JSON with every field of the struct.
+// Describe turns every command into JSON with all fields of its struct. Objects names an object for every command from
+// kind 10 on, and none for the others.
 func TestDescribeEveryCommand(t *testing.T) {
 	for _, info := range kinds {
 		c := sampleCommand(info)
@@ -136,10 +137,10 @@ func TestDescribeEveryCommand(t *testing.T) {
 	}
 }
 
-// suspicious lists the names that secrets tend to have.
+// suspicious lists words with which the names of secret fields often end.
 var suspicious = []string{"key", "token", "secret", "password", "env", "credential"}
 
-// A field that looks like a secret is marked as one, and marked fields are never shown, in any command or row.
+// Every field that looks like a secret is marked as one, and Describe and Diff never show marked fields.
 func TestSecretsAreHidden(t *testing.T) {
 	harmless := map[string]bool{"Event.Key": true}
 	seen := map[reflect.Type]bool{}

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Digests returns the same whole as Digest. A changed row shows only in its table, and in the whole.
+// Digests returns the same digest of the whole state as Digest. A changed row changes only that digest and the digest
+// of its table.
 func TestDigestsNameTheTable(t *testing.T) {
 	base := sampleState()
 	whole, tables := Digests(base)
@@ -58,7 +59,7 @@ func TestDigestsNameTheTable(t *testing.T) {
 	}
 }
 
-// A table that one side does not know is a difference, and the result has both sides.
+// DifferentTables lists a table that only one side has, with an empty digest for the other side.
 func TestDifferentTablesOfNewerProgram(t *testing.T) {
 	_, newer := Digests(sampleState())
 	older := newer[:len(newer)-1]

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Asking again with the same id gives the same answer and changes nothing; with other nodes or options it is a
-// conflict.
+// A repeated DrainStart with the same id is accepted and changes nothing. With other nodes or options, it is refused as
+// a conflict.
 func TestDrainAskedAgain(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs fills in the epoch of reports and NodeHealth commands that name none. It is the one that the node will have
-// when they are applied in the next entry of s: of an earlier registration in the entry, else of the node's row.
+// atEpochs fills in missing epochs of reports and NodeHealth commands, for the next entry of s. The epoch is that of an
+// earlier registration of the node in groups, or else that of the node's row.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
@@ -42,7 +42,7 @@ func atEpochs(s State, groups ...[]Command) [][]Command {
 	return out
 }
 
-// An epoch that a node had is never used again, whatever the servers forgot about the node meanwhile.
+// A node's epoch is never used again, even if the node was forgotten or a snapshot was restored in between.
 func TestEpochsNeverComeAgain(t *testing.T) {
 	had := map[uint64]string{}
 	add := func(s State, what string) {
@@ -67,7 +67,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")
 	for _, what := range []string{"after the first recovery", "after the second recovery of the same file"} {
-		// The log starts again after the file. The agent acted on an assignment of the state that is lost.
+		// The log continues from the snapshot. The agent has seen an assignment from the lost part of the log.
 		seen := s.Moment()
 		restored, err := ReadSnapshot(bytes.NewReader(file))
 		if err != nil {
@@ -83,8 +83,8 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 }
 
-// Agents that got assignments from lost entries raise the incarnation while a restore is unconfirmed, but never so far
-// that one of them can use the numbers up.
+// While a restore is unconfirmed, an agent that got assignments from lost entries raises the incarnation. A limit keeps
+// a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
 		register("n1"), register("n2"), &RestoreMark{})

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sumOfEvents adds up the bytes of the events, one by one.
+// sumOfEvents returns the total size of the events in bytes.
 func sumOfEvents(s *State) int {
 	n := 0
 	for _, p := range s.Events.rows.All() {
@@ -17,16 +17,15 @@ func sumOfEvents(s *State) int {
 	return n
 }
 
-// flood commits n holds with a reason of size bytes each, so one event each.
+// flood changes the hold n times. Each change leaves one event with a reason of the given size.
 func (g *glutton) flood(n, size int) {
 	for range n {
 		g.must(&HoldSet{Active: !g.s.Hold.Active, Reason: strings.Repeat("x", size)})
 	}
 }
 
-// The room that the events of a cluster take is bounded, whatever texts they contain; a limit on their number alone
-// bounds nothing. The oldest are dropped first. With each entry, not at some later time, many small events give way to
-// few large ones.
+// Not only the number of events is limited, but also their bytes, because events may contain long texts. Each entry
+// drops the oldest events that no longer fit, so a few large events may replace many small ones.
 func TestEventsAreBoundedByBytes(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	settings := model.DefaultSettings()
@@ -56,7 +55,7 @@ func TestEventsAreBoundedByBytes(t *testing.T) {
 	g.readBack()
 }
 
-// The bytes of events are counted correctly across refused groups, snapshots and clean-ups.
+// The count of the events' bytes stays correct after refused groups, snapshots and clean-ups.
 func TestEventBytesAreCounted(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.flood(10, 500)

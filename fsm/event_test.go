@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pack writes the same bytes as the library, and both read an event as the same.
+// pack writes the same bytes as the CBOR library, and open, valid and head read the event back from them.
 func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e Event
@@ -46,7 +46,8 @@ func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 	})
 }
 
-// What can be read is written again as the same bytes, so no event has two forms and nothing in a row is ignored.
+// If open can read a row, pack writes the same bytes again. So each event has one encoding, and no part of a row is
+// ignored. The CBOR library reads the same event.
 func FuzzPackedEvent(f *testing.F) {
 	var e Event
 	sample(reflect.ValueOf(&e).Elem(), "event", 1)
@@ -151,7 +152,7 @@ func TestFindEvents(t *testing.T) {
 		t.Error(diff)
 	}
 	for range s.Events.All() {
-		break // must not go on
+		break // the iteration must stop
 	}
 	if _, _, ok := NewState().Events.Min(); ok {
 		t.Error("an empty table has an oldest event")
@@ -161,7 +162,7 @@ func TestFindEvents(t *testing.T) {
 	}
 }
 
-// Emitting an event allocates only the packed event and its place in the tree.
+// pack allocates only the packed event.
 func TestPackAllocatesOnce(t *testing.T) {
 	var kept packedEvent
 	allocs := testing.AllocsPerRun(100, func() {

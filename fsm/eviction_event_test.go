@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestOneEventPerFlip: an eviction that is asked for again, or canceled again, is no news, whoever asks.
+// TestOneEventPerFlip: requesting or canceling an eviction leaves an event. Repeating either leaves none, whoever does
+// so.
 // proves L15, X16
 func TestOneEventPerFlip(t *testing.T) {
 	s, do := membersWorld(t)

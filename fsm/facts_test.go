@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// gateWorld returns a group of ready members with facts, each on its own node.
+// gateWorld returns a cluster with one group, whose instances are placed on one node each. They have not reported yet.
 func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	t.Helper()
 	m := NewMachine()
@@ -27,7 +27,7 @@ func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	return m
 }
 
-// tells reports an instance as ready with facts; nil: it has none.
+// tells reports instance i as ready, with facts. These may be nil.
 func tells(t *testing.T, m *Machine, i int, facts map[string]string) {
 	t.Helper()
 	s := m.State()
@@ -47,12 +47,12 @@ func kv(words ...string) map[string]string {
 	return facts
 }
 
-// TestShardedDataReadiness: when a data server may be evicted and when it may be replaced, case by case.
+// TestShardedDataReadiness: facts decide when an instance of a sharded data store may be evicted or replaced.
 // proves A7
 func TestShardedDataReadiness(t *testing.T) {
 	const yes, no = "true", "false"
 	leads, safe, drained := model.FactLeadsShards, model.FactShardsSafe, model.FactDrained
-	peer := func(facts map[string]string) map[string]string { // what another member reports about slot 0
+	peer := func(facts map[string]string) map[string]string { // another member's facts, with what it reports about slot 0
 		out := map[string]string{leads: yes, drained: no}
 		for name, value := range facts {
 			out["slot.0."+name] = value
@@ -61,9 +61,9 @@ func TestShardedDataReadiness(t *testing.T) {
 	}
 	tests := []struct {
 		name           string
-		own            map[string]string // nil: its node is offline
-		first, second  map[string]string // of the two other members
-		evict, replace model.Code        // "" = it may
+		own            map[string]string // facts of the instance; nil means that its node is offline
+		first, second  map[string]string // facts of the two other members
+		evict, replace model.Code        // "" means allowed
 	}{
 		{"nothing is known", kv(), nil, nil, model.CodeFactsUnknown, model.CodeFactsUnknown},
 		{"drained, and leads none", kv(drained, yes, leads, no), nil, nil, "", ""},
@@ -120,7 +120,7 @@ func refusedAs(refusal *model.Error) model.Code {
 	return refusal.Code
 }
 
-// TestQuorumGates: the results of the gates about the other members, for what those report.
+// TestQuorumGates: the facts that the members of a quorum report decide whether gates pass.
 // proves A8
 func TestQuorumGates(t *testing.T) {
 	lead, follow := kv(model.FactLeader, "true"), kv(model.FactLeader, "false")
@@ -176,8 +176,8 @@ func TestQuorumGates(t *testing.T) {
 	}
 }
 
-// TestFactsEndWithTheirAgent: a registration forgets the facts of the node's instances, and their generation. Facts of
-// a node that is only suspected don't count.
+// TestFactsEndWithTheirAgent: a registration clears the facts of the node's instances and the node's facts generation.
+// Facts from a degraded node don't count.
 func TestFactsEndWithTheirAgent(t *testing.T) {
 	m := gateWorld(t, model.RoleQuorum, 3)
 	tells(t, m, 0, kv(model.FactLeader, "true"))
@@ -202,7 +202,7 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 	}
 }
 
-// TestHookMessageIsCutBetweenCharacters: the output of a hook is bounded in bytes and stays valid text.
+// TestHookMessageIsCutBetweenCharacters: the output of a hook is limited to a number of bytes and stays valid UTF-8.
 func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
 	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]},

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestFindAndNamed: reads accept the beginning of one name. Writes need whole names, and suggest what may have been
-// meant.
+// TestFindAndNamed: Find functions accept the beginning of a name if only one name has it. Named functions need the
+// whole name, except that six characters of an instance's id are enough. Refusals suggest similar names.
 func TestFindAndNamed(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
@@ -65,7 +65,7 @@ func TestFindAndNamed(t *testing.T) {
 		if refusal := f.named("api"); refusal != nil {
 			t.Errorf("named %s: %v", f.noun, refusal)
 		}
-		if f.noun == "instance" { // six characters of it are enough
+		if f.noun == "instance" { // six characters of an id are enough
 			if refusal := f.named("web-pr"); refusal != nil {
 				t.Errorf("instance: %v", refusal)
 			}
@@ -111,7 +111,7 @@ func refusedWith(t *testing.T, noun string, refusal *model.Error, code model.Cod
 	}
 }
 
-// found returns the refusal of a search, or says that the search returned nothing.
+// found returns the refusal of a search, or an internal error if the search returned neither a row nor a refusal.
 func found[V comparable](row V, refusal *model.Error) *model.Error {
 	var none V
 	if refusal == nil && row == none {

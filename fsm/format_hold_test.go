@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A disabled node holds a format back if its agent may run instances that a restored state does not know, because the
-// agent must learn what happens to them.
+// A disabled node holds a new format back while its agent may run instances that a restored state does not know. The
+// agent must be able to read what to do with them.
 func TestUnknownInstancesHoldAFormatBack(t *testing.T) {
 	next := model.CurrentFormat + 1
 	holds := func(s State) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fuzzedState returns a state in which a bit of everything is going on. It is the same after every call.
+// fuzzedState returns a state that random entries made, and more entries to apply to it. Each call returns the same.
 func fuzzedState(tb testing.TB) (State, []Entry) {
 	tb.Helper()
 	s, seq := NewState(), 0
@@ -27,9 +27,8 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 	return s, next
 }
 
-// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied to,
-// and breaks no invariant, whatever its commands say. Only the times, which servers set themselves, are kept near those
-// of the state.
+// FuzzApply: any entry that can be decoded can be applied. Applying it never panics, never changes the original state,
+// and breaks no invariant. Only the entry's times, which servers set themselves, are kept near those of the state.
 func FuzzApply(f *testing.F) {
 	s, next := fuzzedState(f)
 	add := func(e Entry) {
@@ -79,8 +78,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzRows lets the fuzzer change rows without failing at the checksums: two rows in a snapshot that is otherwise
-// correct. What is read can be written again, compared, described and checked.
+// FuzzRows puts one or two fuzzed rows into a snapshot with a correct checksum. If the snapshot can be read, its state
+// can be written again, compared, described and checked.
 func FuzzRows(f *testing.F) {
 	s := sampleState()
 	for _, table := range rowTables {
@@ -114,11 +113,11 @@ func FuzzRows(f *testing.F) {
 		if _, err := json.Marshal(Diff(NewState(), s)); err != nil {
 			t.Fatalf("it can't be described: %v", err)
 		}
-		_ = Check(s) // finds much, and must finish
+		_ = Check(s) // finds errors in most states, but must not panic
 	})
 }
 
-// snapshotOfRows returns a snapshot with these rows of one table, and a trailer that matches.
+// snapshotOfRows returns a snapshot with rows of one table only, and a correct trailer.
 func snapshotOfRows(tb testing.TB, table tableID, rows [][]byte) []byte {
 	tb.Helper()
 	empty := NewState()

@@ -22,9 +22,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
 
-// golden compares got with a file of the current format. A difference means that an older program can't read what this
-// one writes, or the other way round. Unless the format was never released, raise CurrentFormat and add a directory
-// instead of rewriting.
+// golden compares got with a golden file of the current format. With -rewrite, it writes the file first. A difference
+// means that this program and released ones may be unable to read each other's data. Then raise CurrentFormat and add a
+// directory. Rewrite the files only if the format was never released.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
@@ -48,8 +48,8 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists every field that is on disk: its number, its kind and whether it is left out when empty. Go names are
-// not part of the format, so they are not listed. A struct within a struct has the number of its first appearance.
+// schema lists all fields of entries and snapshots: the number, the encoding, and whether an empty value is omitted. Go
+// names are not part of the format, so they are not listed. Inner structs are numbered as they first appear.
 func schema() string {
 	var b strings.Builder
 	var structs []reflect.Type
@@ -90,7 +90,7 @@ func schema() string {
 	return b.String()
 }
 
-// wireKind says how a type is encoded on disk. number gives each struct its number.
+// wireKind describes how a type is encoded on disk. The function number returns the number of a struct.
 func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	switch {
 	case t.Implements(reflect.TypeFor[cbor.Marshaler]()):
@@ -112,8 +112,8 @@ func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	}
 }
 
-// structIn finds the struct that a field holds: through pointers, and in lists and maps. A type that encodes itself is
-// no struct on disk.
+// structIn returns the struct that a field holds, directly or through pointers, lists and maps. It returns false if
+// there is none, or if the type encodes itself.
 func structIn(t reflect.Type) (reflect.Type, bool) {
 	for {
 		if t.Implements(reflect.TypeFor[cbor.Marshaler]()) {
@@ -136,7 +136,7 @@ type rowType struct {
 	row  reflect.Type
 }
 
-// rowTypes pairs each table with the type of its rows, as State declares them.
+// rowTypes returns each table of rowTables with the type that its rows have in State.
 func rowTypes() []rowType {
 	byName := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[State]()) {
@@ -154,7 +154,7 @@ func rowTypes() []rowType {
 	return all
 }
 
-// Every table of State must be in rowTables; one that is missing there would be lost with each snapshot.
+// Every exported field of State must be in rowTables or metaRow. Otherwise snapshots would lose it.
 func TestEveryTableIsInSnapshots(t *testing.T) {
 	tables := map[string]bool{}
 	ids := map[tableID]bool{metaTable: true, trailerTable: true}
@@ -182,8 +182,8 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 	}
 }
 
-// A table that is not forked would be written while others read it, and would keep the rows of refused groups of
-// commands.
+// State.fork must fork every table. Otherwise a table would be written while others read it, and would keep rows that
+// refused groups of commands wrote.
 func TestForkHasEveryTable(t *testing.T) {
 	s := sampleState()
 	f := s.fork()
@@ -210,8 +210,7 @@ func TestForkHasEveryTable(t *testing.T) {
 	}
 }
 
-// The library would clone rows that have this method. Then a row that is "replaced, never edited" would not be the one
-// that was put.
+// Rows must not have a method Copy or IsoCopy. The tree library would call it and replace rows by clones.
 func TestRowsHaveNoCopyMethod(t *testing.T) {
 	for _, r := range rowTypes() {
 		for _, name := range []string{"Copy", "IsoCopy"} {
@@ -273,12 +272,12 @@ func TestGoldenSnapshot(t *testing.T) {
 	data := snapshotOf(t, sampleState())
 	golden(t, "state.frames", unpacked(t, data))
 	if *rewrite {
-		// The next test checks that it can be read; the library may compress the same data differently one day.
+		// No test compares the compressed bytes, because the compression library may change. The next test reads the file.
 		golden(t, "state.snapshot", data)
 	}
 }
 
-// Golden files of every format, this one and older ones, stay readable forever.
+// Golden files of all formats, old ones included, can be read, and their content is still encoded in the same way.
 func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 	entries, err := filepath.Glob("testdata/golden/format*/entry-*.cbor")
 	if err != nil || len(entries) < len(kinds) {
@@ -322,7 +321,7 @@ func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 	}
 }
 
-// commandTypes lists the types of this package that have an apply method, by reading the source.
+// commandTypes parses the source of this package and returns the types that have an apply method.
 func commandTypes(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// What a hold forbids is refused where the log is applied: it may have been decided just before the hold was set (S12).
+// Commands that a hold forbids are refused when they are applied, because they may have been decided just before the
+// hold was set (S12).
 func TestHoldIsKeptAtApply(t *testing.T) {
 	set, end := &HoldSet{Active: true, Reason: "by hand"}, &HoldSet{}
 
@@ -47,8 +48,8 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	wantCode(t, "S12: others are stopped to make room", refusal, model.CodeHold)
 }
 
-// The time since which the reason of a hold is gone is kept for the next leader. Recording it does not start a hold
-// again that a person has just ended, and it is no event.
+// A hold records since when its reason has been gone, so that the next leader continues to count from that time.
+// Recording the time emits no event, and does not restart a hold that a person has just ended.
 func TestCalmOfAHold(t *testing.T) {
 	yes, no := true, false
 	s := aloneState(t)

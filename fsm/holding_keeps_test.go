@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestKeeps: what runs unknown to a restored state goes on as long as nobody decided otherwise (S17).
+// TestKeeps: an instance that a restored state does not know keeps running, unless it must stop, its slot is gone, or
+// the slot was filled after the restore was confirmed (S17).
 func TestKeeps(t *testing.T) {
 	x := model.Holding{ID: "x", Group: aloneGroup}
 	i1, _ := aloneState(t).Instances.Get("i1")

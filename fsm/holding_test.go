@@ -12,7 +12,8 @@ import (
 
 const aloneGroup model.GroupID = "web/api"
 
-// aloneState returns a state with one instance, on n1, of a slot with one holder. n2 and n3 are empty.
+// aloneState returns a state with one instance, i1 on n1, whose slot may have only one holder. The nodes n2 and n3 are
+// empty.
 func aloneState(t *testing.T) State {
 	t.Helper()
 	spec := webSpec()
@@ -24,13 +25,13 @@ func aloneState(t *testing.T) State {
 	return s
 }
 
-// inventory sends a node's inventory in the current incarnation.
+// inventory applies a node's inventory, sent in the current incarnation.
 func inventory(t *testing.T, s State, id model.NodeID, statuses []model.InstanceStatus, holds ...model.Holding) State {
 	t.Helper()
 	return run(t, s, s.Now, &NodeReport{ID: id, Full: true, Instances: statuses, Holds: holds, Incarnation: s.Incarnation})
 }
 
-// replacesI1 fills the slot again once i1 has stopped.
+// replacesI1 stops i1 and tries to place i2 in its slot on a node. It returns the refusal of that placement.
 func replacesI1(t *testing.T, s State, node model.NodeID) *model.Error {
 	t.Helper()
 	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -46,8 +47,8 @@ func wantCode(t *testing.T, what string, refusal *model.Error, want model.Code) 
 	}
 }
 
-// After a restore a slot that only one instance may fill gets none until the restore is confirmed and each node has
-// reported what it runs.
+// After a restore, a slot that only one instance may fill gets no new instance until the restore is confirmed and each
+// node has reported what it runs or is confirmed dead.
 func TestSlotWaitsForInventories(t *testing.T) {
 	s := aloneState(t)
 	wantCode(t, "without a restore", replacesI1(t, s, "n2"), "")
@@ -73,8 +74,8 @@ func TestSlotWaitsForInventories(t *testing.T) {
 		replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
-// An instance that the restored state does not know holds its slot until its agent reports that it has stopped. It also
-// keeps its node from being drained.
+// An instance that the restored state does not know holds its slot until its agent reports that it has stopped. Until
+// then, a drain of its node can't finish.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t,
@@ -107,7 +108,7 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 }
 
-// An instance that runs although the state has it as stopped holds its slot, and is not kept.
+// An instance that runs although the state has recorded it as stopped holds its slot, but must stop.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
 	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -123,7 +124,8 @@ func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	}
 }
 
-// A person's word that a node is dead was about a silence that may have ended in the entries that a restore lost.
+// After a restore, an earlier confirm-dead of a node does not count, because the node may have returned in the lost
+// entries.
 func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3"}, &RestoreMark{})
@@ -133,7 +135,8 @@ func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 }
 
-// An instance that its agent knows to have stopped has ended, and its slot is free. That is no failure.
+// After a restore, an agent reports that an instance of the state had stopped before. The instance becomes terminal,
+// and the group has no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = run(t, s, 2000,
@@ -148,7 +151,8 @@ func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	}
 }
 
-// One agent raises the incarnation once after a restore, and never above what indexes can be.
+// Each agent can raise the incarnation only once after a restore. An agent is refused if it claims an index that no
+// state can reach.
 func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	again := register("n1")
@@ -168,7 +172,8 @@ func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	run(t, s, 2000, again)
 }
 
-// Two recoveries of one state go through the same indexes, but derive different ids.
+// Two recoveries of the same state reach the same incarnation and indexes. They derive different instance ids, because
+// their lineages differ.
 func TestInstanceIDsDifferByLineage(t *testing.T) {
 	at := model.Seen{Incarnation: 2, Index: 7}
 	if a, b := DeriveInstanceID(at, "one", aloneGroup, 0, 0), DeriveInstanceID(at, "two", aloneGroup, 0, 0); a == b {
@@ -196,8 +201,8 @@ func TestSettledNodeReadsBack(t *testing.T) {
 	}
 }
 
-// A machine that was given up and comes back without a restore in between ends the instances that were replaced
-// meanwhile: the state itself has removed their rows.
+// Without a restore, a forgotten node that returns must stop its instances that were replaced meanwhile. The state does
+// not know them because it removed their rows itself.
 func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
@@ -215,8 +220,8 @@ func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	}
 }
 
-// A node that the snapshot does not have registers after the confirmation. Its agent followed the lost state, so a
-// person must decide about what it runs.
+// A node that the snapshot does not have registers after the restore was confirmed. Its agent followed the lost state,
+// so its unknown instance keeps running until a person decides.
 func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n1", "n2", "n3"} {
@@ -235,15 +240,15 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	}
 	s = inventory(t, s, "n4", nil, x)
 	late.Seen = model.Seen{Incarnation: s.Incarnation, Index: 1}
-	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent restarts, and has followed this state by now
+	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // the agent restarts, and has followed this state by now
 	n4, _ := s.Nodes.Get("n4")
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
 		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
 	}
 }
 
-// A node was treated as dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a
-// restore lost their rows.
+// The slots of a node that was confirmed dead were filled elsewhere. If the node returns, it must stop its old
+// instances, even if a restore lost their rows.
 func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -268,14 +273,14 @@ func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped, because
-// those that are left out can hold a slot.
+// A node with more unknown instances than its row can list owes its inventory until the list is complete, because
+// instances that are not listed may hold slots.
 func TestTooManyUnknownInstances(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	for _, id := range []model.NodeID{"n2", "n3"} {
 		s = inventory(t, s, id, nil)
 	}
-	lost := make([]model.Holding, maxHoldings+1) // each may be of any group: the agent has lost its journal
+	lost := make([]model.Holding, maxHoldings+1) // without groups, because the agent has lost its journal
 	for i := range lost {
 		lost[i].ID = model.InstanceID(fmt.Sprintf("x%04d", i))
 	}
@@ -290,7 +295,7 @@ func TestTooManyUnknownInstances(t *testing.T) {
 	}
 }
 
-// A search for an instance that runs and that a restored state does not know says where it is.
+// If a restored state does not know a running instance, FindInstance refuses and says on which node the instance runs.
 func TestFindUnknownInstance(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n3", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
@@ -305,8 +310,8 @@ func TestFindUnknownInstance(t *testing.T) {
 	}
 }
 
-// An agent's report alone doesn't block slots of groups that were never on its node: without a restore the state knows
-// where it placed them.
+// If nothing of a restore is unsettled on a node, an unknown instance there can block only slots of groups that have
+// been on that node, because the state knows where it placed the groups.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup},
 		"names no group": {ID: "x"}} {
@@ -324,15 +329,15 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 			}
 			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
 			wantCode(t, "n3 told all since the restore", replacesI1(t, s, "n2"), "")
-			again := register("n3") // knowing no incarnation at all
+			again := register("n3") // the agent has seen no incarnation
 			s = inventory(t, run(t, s, 2000, again), "n3", nil, h)
 			wantCode(t, "n3 told all, and registers again", replacesI1(t, s, "n2"), "")
 		})
 	}
 }
 
-// What an agent reports about slots that were never on its node neither adds to SlotsThatDiffer, whose slots decisions
-// must visit, nor makes other agents ask again.
+// Without a restore, an unknown instance concerns only groups that have been on its node. It adds no slots of other
+// groups to SlotsThatDiffer, which decisions must visit, and other nodes' assignments don't change.
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")

@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that a restore has lost gets a row only if it can fill its slot and nothing else can.
+// An instance that a restored state does not know is adopted only if it fits its slot and no other instance may hold
+// the slot.
 func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
@@ -20,7 +21,7 @@ func TestAdopt(t *testing.T) {
 		name        string
 		i1          model.InstanceStatus
 		x           model.Holding
-		beside      []model.Holding // on n2
+		beside      []model.Holding // unknown instances on n2
 		silent      bool            // n2 has not reported
 		unconfirmed bool
 		want        model.Code
@@ -76,7 +77,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The data that an adopted instance uses becomes that of its volume, wherever the restored state had it.
+// When an instance is adopted, its volume gets the node and the epoch of the data that the instance uses, whatever the
+// restored state said.
 func TestAdoptWithVolume(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
@@ -99,7 +101,7 @@ func TestAdoptWithVolume(t *testing.T) {
 	}
 }
 
-// The newest data of a volume wins: an instance that runs on older data is not adopted, and waits for a person.
+// An instance is not adopted if its data is not known to be the newest of its volume. A person has to decide about it.
 func TestAdoptKeepsNewerData(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
@@ -127,8 +129,8 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 	}
 }
 
-// An adopted instance runs. On a draining node its role and its gates protect it at once, before its agent has reported
-// its status.
+// On a draining node, its role protects an adopted instance at once. Until its agent has reported its status, a stop
+// for a rollout is refused too.
 func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton
@@ -158,7 +160,8 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	wantCode(t, "stop of what its agent has told", refusal, "")
 }
 
-// Two members of a replicated group never share a machine, even if a restore has lost one of them.
+// Two members of a group with replicated volumes never share a node, even if a restored state does not know one of
+// them.
 func TestAdoptKeepsMembersApart(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Volumes = 2,

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that was replaced while its node was silent ends there within its grace when the node is back. A person
-// can end it at once, and so does a drain that is past its deadline.
+// An instance that was replaced while its node was offline gets its grace when the node is back. A person can cut the
+// grace short with a stop that has no grace, or with an immediate kill.
 func TestGraceOfWhatWasReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  Command
@@ -59,8 +59,8 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// The grace of a stop is bounded, even for an operator: the wait for the end of a lease includes it, and a sum that
-// overflows would end that wait at once.
+// The grace of a stop is limited, even for an operator. The wait for the end of a lease includes the grace. If that sum
+// overflowed, the wait would be over at once.
 // proves S2
 func TestGraceOfAStopIsBounded(t *testing.T) {
 	spec := webSpec()

@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A bypass skips budgets, never the reason of a stop. A drain's stop that was decided before the drain was canceled,
-// paused or over is refused when it is applied. So is one that skips a budget without being allowed to by the drain.
+// A stop with Bypass skips budgets, but its reason must still hold when it is applied. A stop for a drain that is
+// canceled or paused, or does not exist, is refused. So is a stop that skips budgets although the drain's options or
+// deadline don't allow that yet.
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options model.DrainOptions) *Machine {
@@ -57,8 +58,8 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	}
 }
 
-// A stop for a failure that was decided before the instance became ready is refused together with the placement beside
-// it, and does not count as a failure.
+// If an instance becomes ready after its stop for a failure was decided, the stop is refused. So is the placement in
+// the same group of commands, and no failure is counted.
 func TestFailureThatIsOver(t *testing.T) {
 	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop,
 		model.CauseCheckFailed, model.CauseOOM} {
@@ -80,8 +81,8 @@ func TestFailureThatIsOver(t *testing.T) {
 	}
 }
 
-// A drain that accepts downtime of a group that no job has is refused; otherwise a typing error would show only when
-// the drain waits.
+// A drain that accepts downtime of a group that no job has is refused. Otherwise a typo would show only when the drain
+// waits.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound,

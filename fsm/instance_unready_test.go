@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that runs but is not ready is stopped for that only after its group's toleration, and with surge only
-// once its replacement is ready.
+// An instance that stays unready may be stopped for that only after its group's toleration. With surge, its replacement
+// must be ready too.
 func TestStopOfAnUnreadyInstance(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1

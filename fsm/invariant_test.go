@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// wantFinding fails unless err has a finding that breaks rule ("" for no numbered rule) and contains a text.
+// wantFinding fails the test unless err has a finding of the given rule whose text contains says. An empty rule means
+// that the finding breaks no numbered rule.
 func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	t.Helper()
 	found, _ := errors.AsType[Findings](err)
@@ -16,7 +17,7 @@ func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	}
 }
 
-// TestFindings: an error lists every finding, each after the id of its rule. Without findings there is no error.
+// TestFindings: the error lists every finding, each after the id of its rule. Without findings, there is no error.
 func TestFindings(t *testing.T) {
 	var f Findings
 	if err := f.Err(); err != nil || f.First() != "" {

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portedJob returns a job with this many groups, each with this many static ports and an exposed service.
+// portedJob returns a job with the given number of groups. Each has the given number of static ports and an exposed
+// service. The port numbers begin at first.
 func portedJob(name string, first, groups, ports int) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(name)}
 	for i := range groups {
@@ -24,8 +25,8 @@ func portedJob(name string, first, groups, ports int) model.JobSpec {
 	return spec.Expand()
 }
 
-// portedState returns a cluster of 100 nodes and 100 jobs with ports, and the job "many" with ten versions of 16 groups
-// and 64 ports each.
+// portedState returns a cluster of 100 nodes and 100 jobs with ports. The job "many" has ten versions with 16 groups of
+// 64 ports.
 func portedState(t testing.TB) State {
 	s := NewState()
 	apply := func(c Command) {
@@ -48,8 +49,8 @@ func portedState(t testing.TB) State {
 	return s
 }
 
-// However many ports and versions of a job are checked, each service, group and node is read once. The search for a
-// port visits few nodes.
+// A check of many versions with many ports reads each service, group and node once. For each port, it looks at one more
+// node.
 func TestSurroundingsAreReadOnce(t *testing.T) {
 	s := portedState(t)
 	around := s.around("many")
@@ -67,7 +68,7 @@ func TestSurroundingsAreReadOnce(t *testing.T) {
 	}
 }
 
-// Reading once does not change what is refused: the ports and services of others.
+// A check refuses services and ports that other jobs have, and a group that needs more memory than any node has.
 func TestSurroundingsRefuse(t *testing.T) {
 	s := portedState(t)
 	for _, test := range []struct {
@@ -94,7 +95,8 @@ func TestSurroundingsRefuse(t *testing.T) {
 	}
 }
 
-// A static port counts as taken everywhere only if no node has it free or held by a less important class.
+// A static port counts as taken everywhere only if another job, whose class is not less important, holds it on each
+// node.
 func TestPortTakenEverywhere(t *testing.T) {
 	const port = 1001
 	s := run(t, historyOf(t), 1000, &JobSubmit{Spec: portedJob("web", 1000, 1, 1)},
@@ -124,7 +126,7 @@ func TestPortTakenEverywhere(t *testing.T) {
 	}
 }
 
-// alike makes all kept versions of a job equal, each with its rollout completed.
+// alike gives all kept versions of a job the same spec, and completes their rollouts.
 func alike(s State, name model.JobName) State {
 	f := s.fork()
 	job, _ := s.Jobs.Get(name)
@@ -139,7 +141,7 @@ func alike(s State, name model.JobName) State {
 	return f.publish()
 }
 
-// BenchmarkRevertTarget searches the version to which a job with many ports goes back when no version differs.
+// BenchmarkRevertTarget measures the search for the version to revert to, for a job with many ports and equal versions.
 func BenchmarkRevertTarget(b *testing.B) {
 	s := alike(portedState(b), "many")
 	job, _ := s.Jobs.Get("many")
@@ -148,7 +150,7 @@ func BenchmarkRevertTarget(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckOfPorts checks a job with many ports against its cluster.
+// BenchmarkCheckOfPorts measures the check of a job with many ports against the other jobs and the nodes.
 func BenchmarkCheckOfPorts(b *testing.B) {
 	s := portedState(b)
 	spec := portedJob("many", 40_000, 64, 256)

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// wantingJob returns a job whose groups want these counts.
+// wantingJob returns a job with one group for each of the counts.
 func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	spec := model.JobSpec{Name: name}
 	for i, n := range counts {
@@ -19,7 +19,7 @@ func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	return spec
 }
 
-// limitRefused checks that a refusal has a code and contains all of these texts.
+// limitRefused checks the code of a refusal, and that its message and hint contain each string of says.
 func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Code, says ...string) {
 	t.Helper()
 	if refusal == nil || refusal.Code != code {
@@ -33,7 +33,8 @@ func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Co
 	}
 }
 
-// What all groups of a job want is bounded. Every command that could raise it checks that.
+// The number of instances that the groups of a job want together is limited. Every command that could raise the number
+// checks the limit.
 func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	limitRefused(t, "three groups", g.try(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000, 1)}), model.CodeInvalid,
@@ -47,7 +48,7 @@ func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// What all jobs together want is bounded too. What one of them gives back, another one may use.
+// The number of instances that all jobs want together is limited too. If one job wants fewer, another may want more.
 func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)})
@@ -89,7 +90,7 @@ func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	limitRefused(t, "51 groups", g.try(&JobSubmit{Spec: spec}), model.CodeInvalid, "204000")
 	spec.Groups = spec.Groups[:50]
 	g.must(&JobSubmit{Spec: spec})
-	g.must(register("n4000")) // now it wants 200,050
+	g.must(register("n4000")) // now the job wants 200,050 instances
 	spec.Groups = spec.Groups[1:]
 	g.must(&JobSubmit{Spec: spec})
 	if err := Check(g.s); err != nil {
@@ -97,7 +98,7 @@ func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	}
 }
 
-// A sum that is above a bound already, as after an upgrade, may go down in any steps, or stay.
+// If a sum is above its limit already, as after an upgrade, commands may lower or keep it, but not raise it.
 func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	f := NewState().fork()
 	for i := range 3 {
@@ -120,8 +121,8 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	g.readBack()
 }
 
-// The leader can revert a failed version even if the bytes have no room for another one; people are refused. The counts
-// are checked in both cases.
+// The leader can revert a failed version even if the versions of all jobs then exceed their limit of bytes. A person is
+// refused. The limit of instances applies in any case.
 func TestRevertsAtTheBounds(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})
@@ -171,21 +172,21 @@ func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	}
 }
 
-// longJob returns a job whose spec has bytes bytes, and a few more.
+// longJob returns a job whose spec is a little larger than the given number of bytes.
 func longJob(name model.JobName, bytes int) model.JobSpec {
 	spec := wantingJob(name, 0)
 	spec.Groups[0].Exec.Args = []string{strings.Repeat("x", bytes)}
 	return spec
 }
 
-// The different versions of a job are bounded together. The last ten are kept, and those that an instance runs.
+// The kept versions of a job have a limit of bytes together. These are the last ten, and versions that instances run.
 func TestBytesOfAJobAreBounded(t *testing.T) {
 	const large = 1 << 20
 	g := &glutton{t: t, s: NewState()}
-	for i := range 30 { // only ten and a few are kept
+	for i := range 30 { // only the last ten or so are kept
 		g.must(&JobSubmit{Spec: longJob("web", large+i)})
 	}
-	for v := range 4 { // the ten of 1 MiB are dropped as these come, but not at once
+	for v := range 4 { // each new version pushes out an old one of 1 MiB
 		g.must(&JobSubmit{Spec: longJob("web", large*3/2+v)})
 	}
 	var refusal *model.Error
@@ -196,7 +197,7 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	limitRefused(t, "ever more", refusal, model.CodeTooLarge, "the versions of job web",
 		"a job may have 16777216", "job stop web --purge")
 	current := longJob("web", large*17/10+accepted-2)
-	g.must(&JobSubmit{Spec: current}) // it changes nothing
+	g.must(&JobSubmit{Spec: current}) // submitting the current spec changes nothing
 	limitRefused(t, "restart", g.try(&JobRestart{Job: "web"}), model.CodeTooLarge)
 	g.must(&JobScale{Job: "web", Group: "g0", Count: 3})
 	g.must(&JobSubmit{Spec: longJob("web", 1)})
@@ -211,8 +212,8 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// Jobs are bounded together, stopped ones included. A purged job makes room, and a state that is read from a snapshot
-// refuses the same.
+// The kept versions of all jobs, including stopped ones, have a limit of bytes together. Purging a job makes room. A
+// state that was read from a snapshot keeps to the same limit.
 func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	const large = 1 << 20 * 19 / 10
 	g := &glutton{t: t, s: NewState()}
@@ -251,7 +252,7 @@ func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	}
 }
 
-// Check finds sums that don't match the rows.
+// Check finds sums of a job's counts and bytes that don't match the rows.
 func TestCheckFindsWrongSumsOfJobs(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 3)})

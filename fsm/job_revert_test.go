@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// historyOf returns a job whose versions run the given commands, each with its rollout completed.
+// historyOf returns a state with a version of the job web for each command. The rollout of each version is completed.
 func historyOf(t *testing.T, commands ...string) State {
 	t.Helper()
 	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"),
@@ -26,7 +26,7 @@ func submitted(t *testing.T, s State, command string) State {
 	return completed(t, run(t, s, 1000, &JobSubmit{Spec: spec}))
 }
 
-// completed completes the rollout of the current version.
+// completed completes the rollout of the current version if it is still under way.
 func completed(t *testing.T, s State) State {
 	t.Helper()
 	job, _ := s.Jobs.Get("web")
@@ -41,8 +41,8 @@ func reverted(t *testing.T, s State, version uint64) State {
 	return completed(t, run(t, s, 1000, &JobRevert{Job: "web", Version: version, CurrentCounts: true}))
 }
 
-// A revert goes to a version that no revert has abandoned. For a second revert in a row the person must name the
-// version.
+// A revert without a version skips versions that an earlier revert has abandoned. If the current version is a revert
+// itself, the person must name a version.
 func TestRevertOfARevert(t *testing.T) {
 	target := func(s State) string {
 		job, _ := s.Jobs.Get("web")
@@ -74,20 +74,20 @@ func TestRevertOfARevert(t *testing.T) {
 
 	s = submitted(t, s, "five")
 	want("at 5, a new version after the revert", s, "4")
-	s = submitted(t, reverted(t, s, 4), "two") // the same as versions 2, 4 and 6
+	s = submitted(t, reverted(t, s, 4), "two") // the same spec as in versions 2, 4 and 6, so no new version
 	if job, _ := s.Jobs.Get("web"); job.Version != 6 {
 		t.Fatalf("the job is at version %d", job.Version)
 	}
 	s = submitted(t, s, "seven")
 	want("at 7", s, "6")
 
-	// The rollout of the revert did not complete. The next revert goes to neither that version nor the one that it
-	// abandoned, but to one before.
+	// The rollout of version 4, a revert to version 2, did not complete. The next revert skips version 4 and version 3,
+	// which it abandoned.
 	s = run(t, historyOf(t, "one", "two", "three"), 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true})
 	want("at 5, the revert to 2 did not complete", submitted(t, s, "five"), "2")
 }
 
-// oldState returns a job with a kept version that today's checks refuse, as an older program accepted it.
+// oldState returns a state with a version of a job that an older program accepted and that today's checks refuse.
 func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	t.Helper()
 	s := historyOf(t, "one")
@@ -103,8 +103,8 @@ func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	return f.publish()
 }
 
-// A kept version that today's checks refuse can be scaled, and keeps the counts when a revert goes to it. The bounds of
-// counts still apply.
+// A version that today's checks refuse can still be scaled, and a revert to it can keep the current counts. The limits
+// of counts still apply.
 func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s := oldState(t, func(g *model.GroupSpec) { g.Stop.Signal = "SIGOLD" })
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 5})
@@ -124,7 +124,8 @@ func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	}
 }
 
-// If the earlier version can't have the current counts, the new version says that it has the old ones.
+// If the spec of the earlier version is invalid with the current counts, the revert keeps that version's counts, and
+// its message says so.
 func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	s := historyOf(t)
 	spec := webSpec()
@@ -140,8 +141,8 @@ func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	}
 }
 
-// After a revert and another version, whose rollout failed, a revert without a version is refused. RevertAdvice names
-// the version.
+// If the current version is a revert whose rollout failed, a revert without a version is refused. RevertAdvice names
+// the version to go back to.
 func TestRevertAdviceNamesTheVersion(t *testing.T) {
 	s := reverted(t, historyOf(t, "one", "two"), 1)
 	s = run(t, s, 1000, &JobRevert{Job: "web", Version: 2, CurrentCounts: true},
@@ -163,7 +164,7 @@ func TestRevertAdviceNamesTheVersion(t *testing.T) {
 	}
 	s = run(t, s, 1000, &JobRestart{Job: "web"})
 	job, _ = s.Jobs.Get("web")
-	// a revert to an equal version is refused
+	// RevertAdvice does not name version 5, because a revert to an equal version is refused
 	if got := s.RevertAdvice(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("after a restart: the way back is %q", got)
 	}

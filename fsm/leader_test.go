@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Each term has one event that names its leader, however often the leader writes it, and only a leader can write one.
+// Each term has one event that names its leader, even if the leader repeats the command. Only leaders may send it.
 func TestLeaderIsToldOncePerTerm(t *testing.T) {
 	s := NewState()
 	apply := func(term uint64, actor model.Actor, c *LeaderBegin) *model.Error {

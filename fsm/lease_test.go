@@ -8,14 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fencedSpec returns a job of which only one instance may run.
+// fencedSpec returns a job whose first group is exclusive, with a lease of 10 s.
 func fencedSpec() model.JobSpec {
 	spec := webSpec()
 	spec.Groups[0].Exclusive = &model.ExclusiveSpec{Lease: 10 * model.Second}
 	return spec
 }
 
-// leaseState returns a state with one ready instance on n1. The setting offline_after is as given.
+// leaseState returns a state with the given job and setting offline_after. The instance i1 of the job's first group is
+// ready on n1.
 func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) State {
 	t.Helper()
 	settings := model.DefaultSettings()
@@ -26,7 +27,7 @@ func leaseState(t *testing.T, spec model.JobSpec, offlineAfter model.Duration) S
 		observed("n1", "i1", model.ObservedReady))
 }
 
-// run applies commands, each in its own entry, and fails if one is refused.
+// run applies commands, each in its own entry. It fails the test if one is refused.
 func run(t *testing.T, s State, at model.Time, commands ...Command) State {
 	t.Helper()
 	for _, c := range commands {
@@ -75,11 +76,11 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	stopped(run(t, s, end, &NodeConfirmDead{ID: "n1"}), "confirmed dead by the operator")
 	forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
 	stopped(forced, "confirmed dead by the operator, by force while it might still run")
-	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // again: nothing is left that could run
+	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // accepted again, because nothing is left that could run
 }
 
-// Nothing ends an instance without a lease automatically. A person must force it if only one instance may run;
-// otherwise any confirmation will do.
+// A lost instance without a lease is never marked as stopped automatically. If only one such instance may run,
+// confirm-dead needs force; otherwise it does not.
 func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	local, same := webSpec(), webSpec()
 	local.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
@@ -106,7 +107,8 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
 }
 
-// Each group has its own lease. A node may count as offline before it ends or after it.
+// A lost instance counts as stopped when lease, grace and margin are over, whether offline_after is shorter or longer
+// than the lease.
 func TestFencedByTheLease(t *testing.T) {
 	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)
@@ -151,8 +153,8 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A silence in a restored state may have ended in the lost entries. It does not make anything count as ended before the
-// node has reported what it runs.
+// A node that is offline in a restored state may have returned in the lost entries. Until its agent has reported what
+// runs there, no instance on it counts as stopped by its lease.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mustApply applies commands as the next entry, each in its own group, and fails on a refusal.
+// mustApply applies commands as the next entry, each in its own group. It fails the test if one is refused.
 func mustApply(t testing.TB, m *Machine, commands ...Command) {
 	t.Helper()
 	e := Entry{Format: model.CurrentFormat, At: m.State().Now + 10, Wall: 1_700_000_000_000, Actor: "cli:alice"}
@@ -65,7 +65,7 @@ func TestMachineWakesWhomItConcerns(t *testing.T) {
 	if !closed(next) || !closed(one) || closed(two) {
 		t.Errorf("closed: next %v, touched topic %v, other topic %v", closed(next), closed(one), closed(two))
 	}
-	_ = gone // shared with another watcher, so it may close although it was canceled
+	_ = gone // shares its channel with another watcher, so the channel may close although this watch was canceled
 	if n, _ := before.Nodes.Get("n1"); n.Intent != model.IntentActive {
 		t.Error("the state that was watched changed")
 	}
@@ -85,7 +85,7 @@ func TestMachineForgetsWaiters(t *testing.T) {
 	defer first()
 	_, second := m.WatchTopic("node/n1")
 	second()
-	second() // canceling twice counts once: the first still watches
+	second() // canceling twice counts once, so the first watch is kept
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := m.WaitIndex(ctx, 1<<60); !errors.Is(err, context.Canceled) {
@@ -156,10 +156,10 @@ func TestMachineRestores(t *testing.T) {
 		t.Error("a restore wakes everybody")
 	}
 	sameState(t, source.State(), m.State())
-	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // and goes on
+	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // later entries are applied
 }
 
-// An entry that can't be applied must never be skipped, not by the next entry either.
+// After an entry that can't be applied, the machine applies no other entry.
 func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	good, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register("n1")}}})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	}
 }
 
-// Entries before one that can't be applied are applied, as if each had come alone.
+// The entries of a batch before one that can't be applied are applied and published.
 func TestMachineStopsWithinABatch(t *testing.T) {
 	entry := func(id model.NodeID) []byte {
 		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register(id)}}})
@@ -216,7 +216,7 @@ func TestMachineStopsWithinABatch(t *testing.T) {
 	}
 }
 
-// Readers see a batch as a whole or not at all, and it wakes those who wait for any of its entries.
+// A batch is published as a whole. It wakes those who watch a topic that one of its entries touches.
 func TestMachinePublishesABatchOnce(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"), register("n3"))
@@ -252,7 +252,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	}
 }
 
-// The panic of a bug reaches the caller. A caller that recovers from it can't go on as if nothing had happened.
+// A panic while applying an entry reaches the caller. If the caller recovers from it, later calls fail.
 func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	m := NewMachine()
 	m.current.Store(&publication{brokenState(m.State()), make(chan struct{})})

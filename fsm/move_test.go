@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// move draws a move: of an instance that may be moved if there is one, otherwise of any.
+// move draws an InstanceMove of an instance that may be moved, or of any instance if none may.
 func (w world) move() Command {
 	inst := w.instance()
 	for _, i := range w.s.Instances.All() {
@@ -33,8 +33,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting returns the beginning of a history: jobs at rest on n1, so that there is something to move, a volume to work
-// on, and an update that waits to be promoted.
+// resting returns the first commands of a history. After them, n1 runs a job whose instance may be moved, and a job
+// with a local volume and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local",
 		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
@@ -62,7 +62,7 @@ func resting() [][]Command {
 	}
 }
 
-// rest returns a state with nodes n1 to n3 and a job whose instances are ready on n1 and n2.
+// rest returns a state with nodes n1 to n3 and a job whose instances have been ready on n1 and n2 for an hour.
 func rest(t *testing.T, count int) *State {
 	t.Helper()
 	s := NewState().fork()
@@ -186,7 +186,7 @@ func TestMoveIsRefused(t *testing.T) {
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
-		down   int // in addition to what is moved
+		down   int // unready instances, in addition to the one that is moved
 		want   model.Code
 	}{
 		{"careful", 0, ""}, {"careful", 1, model.CodeBudgetMinReady},
@@ -219,8 +219,8 @@ func TestMoveLeavesReserve(t *testing.T) {
 	}
 }
 
-// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads, because
-// the count is in the state.
+// In a minute of cluster time, at most 5 % of the instances are stopped without an order, but at least one may be. The
+// count is in the state, so a change of leader does not reset it.
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
@@ -246,7 +246,7 @@ func TestRail(t *testing.T) {
 	}
 }
 
-// mark2 marks an instance as a policy does.
+// mark2 requests the eviction of an instance as a cordon's policy does.
 func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	t.Helper()
 	if err := (&InstanceMark{ID: id, Requested: true, Cause: model.CauseNodeDraining, By: ByPolicy}).apply(s); err != nil {
@@ -254,7 +254,7 @@ func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	}
 }
 
-// revive fills the empty slots and makes everything ready, so that no budget prevents stops.
+// revive fills empty slots with ready instances, so that no budget prevents stops.
 func (s *State) revive(t *testing.T) {
 	t.Helper()
 	for slot := range 4 {
@@ -312,8 +312,8 @@ func TestAvoidList(t *testing.T) {
 	}
 }
 
-// The node is avoided after an operator's eviction with avoid and after a failure. It is not avoided after a restart of
-// the machine.
+// A group avoids a node after an operator's eviction with avoid or a crash loop. It does not avoid the node after an
+// eviction without avoid, or a restart of the machine.
 func TestAvoidIsNoted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -346,7 +346,8 @@ func TestAvoidIsNoted(t *testing.T) {
 	}
 }
 
-// The entry of an eviction with avoid and without a message names the actor.
+// For an eviction with avoid, the avoid list has the person's message as the reason. Without a message, it names the
+// actor.
 func TestAvoidNamesTheActor(t *testing.T) {
 	for _, c := range []struct{ by, want string }{{"", "evicted: cli:ann"}, {"bad disk", "evicted: bad disk"}} {
 		s := rest(t, 4)
@@ -361,7 +362,7 @@ func TestAvoidNamesTheActor(t *testing.T) {
 	}
 }
 
-// A person can withdraw an avoid, even after the instance has stopped. The entries of failures there stay.
+// A person can withdraw the avoid of an eviction, even after the stop has begun. Entries that come from failures stay.
 func TestAvoidIsTakenBack(t *testing.T) {
 	s := rest(t, 4)
 	back := &InstanceMark{ID: "i0", Avoid: true}

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestAckLeavesATrace: an event says once who acknowledged what, and the drain keeps the number of instances that
-// stayed.
+// TestAckLeavesATrace: the first acknowledgement leaves an event that says who acknowledged which instances. The drain
+// records how many instances stayed.
 func TestAckLeavesATrace(t *testing.T) {
 	s := busyState(t)
 	events := func() (all []*Event) {
@@ -27,7 +27,7 @@ func TestAckLeavesATrace(t *testing.T) {
 		s = after
 	}
 	do(&NodeAck{ID: "n1"})
-	do(&NodeAck{ID: "n1"}) // nothing new
+	do(&NodeAck{ID: "n1"}) // leaves no second event
 	n, _ := s.Nodes.Get("n1")
 	if got := events(); len(got) != 1 || got[0].Subject != "node/n1" || got[0].Data["instances"] != "i3" ||
 		got[0].Data["name"] != n.Name || got[0].Actor == "" {
@@ -46,7 +46,7 @@ func TestAckLeavesATrace(t *testing.T) {
 	}
 }
 
-// TestNamesOfManyInstances: an event names up to eventInstances, and counts the rest.
+// TestNamesOfManyInstances: instanceNames lists up to eventInstances names, and counts the rest.
 func TestNamesOfManyInstances(t *testing.T) {
 	ids := make([]model.InstanceID, eventInstances+2)
 	for i := range ids {

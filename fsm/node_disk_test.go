@@ -8,13 +8,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// above returns an agent's report of instances that are above their disk limit.
+// above returns a report of n1's agent about instances that are above their disk limit.
 func above(gen uint64, uses ...model.DiskUse) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}}
 }
 
-// An instance is above its disk limit from its agent's report until a later report ends that. A restarted agent that
-// has not measured yet ends nothing, and the node is not degraded.
+// An instance that is reported above its disk limit stays so until a later report says otherwise. A report of an agent
+// that has not measured yet does not say otherwise. The node is not degraded.
 func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -25,7 +25,7 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 		name string
 		does *NodeReport
 		used int64
-		news bool // before it is applied
+		news bool // what News returns before the report is applied
 	}{
 		{"it is above", above(2, much), 30, true},
 		{"told again", above(2, much), 30, false},
@@ -75,7 +75,7 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	}
 }
 
-// However many instances an agent names, only a bounded number is kept.
+// Of all instances that an agent reports above their disk limit, at most MaxDiskUses are kept.
 func TestDiskUsesAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var uses []model.DiskUse

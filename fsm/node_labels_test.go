@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Labels that operators set win over those of the agent's configuration at every registration. Labels that they removed
-// stay away. An agent may not set labels that are reserved for operators.
+// At every registration, labels that operators set win over those of the agent's configuration. A label of the agent
+// that an operator removed stays removed. An agent may not set labels that are reserved for operators.
 func TestOperatorsLabelsWin(t *testing.T) {
 	registers := func(labels ...string) *NodeRegister {
 		r := register("n1")

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A registration by another machine is refused while the only holder of a slot may run on the first one. A registration
-// after a reboot of the same machine is not refused.
+// A registration by another machine is refused while the only holder of a slot may still run on the first machine, or
+// if the other machine was refused before. A registration after a reboot of the same machine is accepted.
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
@@ -15,9 +15,9 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		agent model.AgentInfo
-		free  bool // what it runs may run twice
+		free  bool // the node's instances may run twice
 		dead  bool // the first machine is confirmed dead
-		known bool // known to be a copy: it was refused before
+		known bool // the agent was refused before, as that of a copy
 		want  model.Code
 	}{
 		{name: "the agent was restarted", agent: first},
@@ -76,7 +76,7 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 }
 
 // A refused copy may be the first to register after a restore. It stays refused while the state does not know the node,
-// or while no agent of the node has reported what runs there. The original, which was never refused, is accepted.
+// or while no agent has reported what runs there and the node is not confirmed dead. The original is accepted.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	original, refused := register("n1"), register("n1")
 	refused.Refused = true

@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// closedPorts returns an agent's report of the ports that it can't open.
+// closedPorts returns a report of n1's agent about ports that it can't open.
 func closedPorts(gen uint64, ports ...model.PortProblem) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Ports: ports}}
 }
 
-// A port is closed from its agent's report until a later report ends that. The node is not degraded.
+// A port that an agent can't open is recorded until a later report leaves it out. The node is not degraded.
 func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	web := model.PortProblem{Port: 8080, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
@@ -25,7 +25,7 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 		name  string
 		does  *NodeReport
 		ports []model.PortProblem
-		news  bool // before it is applied
+		news  bool // what News returns before the report is applied
 	}{
 		{"one is closed", closedPorts(2, web), []model.PortProblem{web}, true},
 		{"told again", closedPorts(2, web), []model.PortProblem{web}, false},
@@ -67,7 +67,7 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	}
 }
 
-// However many ports an agent names, only a bounded number is kept.
+// Of all ports that an agent reports, at most MaxPortProblems are kept.
 func TestPortProblemsAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem
@@ -89,8 +89,8 @@ func TestPortProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// A job can't have a port that the cluster uses on every node, because it would take the port while an agent restarts.
-// A port that only one agent listens on concerns only its node, and that agent keeps it.
+// A job can't have a port that the cluster uses on every node, because the job could take the port while an agent
+// restarts. A port that only one agent listens on is allowed.
 func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	n, _ := s.Nodes.Get("n1")
@@ -120,8 +120,8 @@ func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	}
 }
 
-// A report makes one event of its ports, however many they are. Both the event and the part of the report in the log
-// are bounded.
+// A report of ports makes one event, however many ports it has. The size of the event and the number of ports in the
+// log are limited.
 func TestPortsOfAReportMakeOneEvent(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// troubled returns an agent's report on its own machine.
+// troubled returns an agent's report of the troubles of its machine.
 func troubled(id model.NodeID, gen uint64, troubles ...model.Trouble) *NodeReport {
 	return &NodeReport{ID: id, Self: &model.SelfReport{Gen: gen, Troubles: troubles}}
 }
@@ -20,8 +20,7 @@ func oneNode(t *testing.T, settings model.Settings) State {
 		register("n1"), &NodeReport{ID: "n1", Full: true})
 }
 
-// A node is degraded by its agent's report, with the reasons, from the first trouble until there is none. Unknown and
-// repeated troubles are left out.
+// A node is degraded, with reasons, while its agent reports troubles. Unknown and repeated troubles are left out.
 func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"},
 		model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
@@ -86,7 +85,7 @@ func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	}
 }
 
-// An operator may allow placements on degraded nodes.
+// With the setting place_on_degraded, a node with troubles takes new instances.
 func TestPlaceOnTroubledNodes(t *testing.T) {
 	settings := model.DefaultSettings()
 	settings.PlaceOnDegraded = true
@@ -98,9 +97,9 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 	}
 }
 
-// The log refuses to stop an instance because of its node's troubles if the node has none, its group tolerates them,
-// too many nodes have some, its role keeps it, or its replacement is not there. Except for the last reason, it refuses
-// the eviction request too.
+// A stop because of a node's troubles is refused if the node has none, the group tolerates them, a hold is active, the
+// role forbids the stop, or the node is drained or unreachable. Then the eviction request is refused too. If only the
+// replacement or the budget prevents the stop, the request is accepted.
 func TestLeaveTroubledNode(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -148,8 +147,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A report that is older than what is known changes nothing, even after an inventory of an agent that does not check
-// its machine.
+// A report on a machine is applied only once. If it arrives again after an inventory of an agent that does not check
+// its machine, it changes nothing.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

@@ -10,10 +10,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionProperties checks random histories of a cluster that is too small for what is wanted. What is placed
-// and promised never exceeds what a node has, and both match the rows (Check). A preemptor and its victims come in one
-// entry or not at all; the victims are strictly lower (or the largest share gets smaller). Its agent learns of it only
-// when the last of them has stopped. A snapshot taken at any time reads back as the same state.
+// TestPreemptionProperties checks random histories of a cluster that is too small for its jobs. Placed and promised
+// memory never exceeds what a node has, and matches the rows (Check). A preemptor and the stops of its victims are in
+// one group of commands. The victims are of a lower class, or of the same class if that preempts fairly. The agent
+// learns of the preemptor only when its last victim has stopped. A snapshot at any time reads back as the same state.
 func TestPreemptionProperties(t *testing.T) {
 	preempted, told, histories := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -54,7 +54,8 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// toldInTime counts the preemptors that no longer wait, and checks that their victims hold nothing any more.
+// toldInTime counts the preemptors that stopped waiting. For each of them, it checks that the victims hold nothing any
+// more and that the agent of the preemptor's node is woken.
 func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {
@@ -75,8 +76,8 @@ func toldInTime(t fatal, before, after State) int {
 	return n
 }
 
-// crowdedBeginning returns three nodes of 1000 MiB and jobs of several classes that want more than twice as much. The
-// class batch preempts fairly within itself.
+// crowdedBeginning returns commands that make three nodes of 1000 MiB, and jobs of several classes that want almost
+// twice as much. The class batch preempts fairly within itself.
 func crowdedBeginning() [][]Command {
 	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
@@ -99,7 +100,7 @@ func crowdedBeginning() [][]Command {
 	return groups
 }
 
-// crowdedCommand draws what happens in that cluster.
+// crowdedCommand draws a group of commands for the cluster of crowdedBeginning.
 func (w world) crowdedCommand() []Command {
 	switch at := w.int(0, 99); {
 	case at < 25:
@@ -134,8 +135,8 @@ func (w world) crowdedCommand() []Command {
 		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 
-// agentWorks returns an agent's report on some of its instances: those that should run become ready, those that should
-// stop have stopped.
+// agentWorks draws an agent's report on some of its instances. Those that should run are ready, and the others have
+// stopped.
 func (w world) agentWorks() Command {
 	n := w.node()
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch}
@@ -152,7 +153,7 @@ func (w world) agentWorks() Command {
 	return c
 }
 
-// preemption draws a preemption that the state accepts, if one of some tries does, and otherwise one with a mistake.
+// preemption draws a preemption that the state accepts. If it finds none in 40 tries, it returns its last try.
 func (w world) preemption() []Command {
 	var group []Command
 	for range 40 {
@@ -181,9 +182,9 @@ func (w world) preemption() []Command {
 	return group
 }
 
-// preemptionHolds checks an entry of one group of commands. The instances that it stopped for a preemptor are of a
-// strictly lower class (or equal, where the largest share gets smaller). The group also places the preemptor, which
-// awaits exactly these instances. Another check is that a refused group leaves no trace (S11).
+// preemptionHolds checks an entry of one group of commands, and returns how many preemptors the group placed. Instances
+// that the group stopped for a preemptor must be of a lower class, or of the same class if that preempts fairly. The
+// same group must place the preemptor, which must await them.
 func preemptionHolds(t fatal, before, after State, e Entry, results []Result) int {
 	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return 0

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowded returns a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port
-// 8080, i2 and i3 of batch take 300 MiB each. n2 is too small for anything. Everything is ready.
+// crowded returns a cluster whose node n1 of 1000 MiB is full. i1 of class critical takes 400 MiB and the port 8080, i2
+// and i3 of class batch take 300 MiB each. All three are ready. n2 is too small for any instance. The job new, of class
+// production, wants 500 MiB.
 func crowded(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -35,8 +36,8 @@ func crowded(t testing.TB) State {
 	return checkedState(t, m.State())
 }
 
-// sized returns a job of one group g with a port that is chosen at placement. Only the order of its class limits what
-// may stop.
+// sized returns a job of one group g with a dynamic port. Its budget lets all instances be down, so only the order of
+// classes limits what may be stopped.
 func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
 	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
 		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
@@ -53,7 +54,7 @@ func checkedState(t testing.TB, s State) State {
 	return s
 }
 
-// try applies one group to s and checks that the invariants hold.
+// try applies one group of commands to s and checks the invariants.
 func try(t testing.TB, s State, group ...Command) (State, *model.Error) {
 	t.Helper()
 	after, results := s.Apply(s.Index+1,
@@ -74,7 +75,7 @@ func must(t testing.TB, s State, group ...Command) State {
 	return after
 }
 
-// preemption returns the group of commands that makes room for an instance p1 of new/g on n1.
+// preemption returns the group of commands that stops the victims and places the instance p1 of new/g on n1.
 func preemption(s State, port int, victims ...model.InstanceID) []Command {
 	n, _ := s.Nodes.Get("n1")
 	var group []Command
@@ -101,8 +102,8 @@ func (s State) nodeRow(id model.NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports
-// included; the agent is told only then.
+// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. Its memory and ports are placed when
+// the last victim has stopped. Only then does the agent learn of the preemptor.
 // proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
@@ -144,7 +145,7 @@ func TestPreemptorWaits(t *testing.T) {
 	must(t, s, observedAt("n1", "p1", model.ObservedReady, 1))
 }
 
-// TestPreemptionRefused: each is refused whole, and nothing is stopped.
+// TestPreemptionRefused: each of these groups of commands is refused as a whole and leaves no trace.
 // proves R43
 func TestPreemptionRefused(t *testing.T) {
 	s := crowded(t)
@@ -200,7 +201,7 @@ func TestPreemptionRefused(t *testing.T) {
 	must(t, s, good()...)
 }
 
-// TestPreemptionNotNeeded: where there is room nothing is stopped.
+// TestPreemptionNotNeeded: a preemption is refused if the node has room without it.
 // proves R44
 func TestPreemptionNotNeeded(t *testing.T) {
 	s := must(t, crowded(t), &InstanceStop{ID: "i1", Cause: model.CauseJobStopped})
@@ -212,8 +213,8 @@ func TestPreemptionNotNeeded(t *testing.T) {
 	}
 }
 
-// TestPreemptorEnds: stopped before its room is there, it is gone at once and gives the promise back; a node that is
-// lost, confirmed dead or smaller than it was keeps every sum right.
+// TestPreemptorEnds: a preemptor that is stopped before it has its room is gone at once, and nothing is promised any
+// more. All sums stay right if its node is offline, is confirmed dead or becomes smaller.
 func TestPreemptorEnds(t *testing.T) {
 	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
@@ -274,8 +275,8 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 }
 
-// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and
-// only if the taker's stays below it.
+// TestPreemptFair: in a class that preempts fairly, a job may take room only from the job with the largest share, and
+// only if its own share stays below that.
 // proves R11
 func TestPreemptFair(t *testing.T) {
 	s := crowded(t)
@@ -287,7 +288,7 @@ func TestPreemptFair(t *testing.T) {
 	classes[len(classes)-1].PreemptEqual = model.PreemptFair
 	s.Classes = classes
 	for _, tt := range []struct {
-		running int // of other/g
+		running int // running instances of other/g
 		ok      bool
 	}{{0, true}, {1, false}, {2, false}} {
 		f := s.fork()

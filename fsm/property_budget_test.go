@@ -2,15 +2,15 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// stopRecord is what a history itself remembers of the stops that began, to compare with the state's ledgers.
+// stopRecord lists the stops under one rate. The test records them itself, independently of the state's ledgers.
 type stopRecord struct {
-	index uint64 // of the budget's spec, or of the settings; earlier stops don't count after a change
+	index uint64 // of the budget's spec, or of the settings; stops before a change don't count
 	stops []model.Time
 }
 
-// ledgersHold checks commands that came alone in an entry. An accepted stop left enough ready in every budget of the
-// instance, counted again from the instances, and was within every rate. An accepted placement left its class within
-// its quota.
+// ledgersHold checks an accepted command that is alone in its entry. A stop must leave enough ready instances for every
+// shared budget, counted from the instances, and must be within every rate. A placement must leave its class within its
+// quota.
 func (h *randomLog) ledgersHold(before, after State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -55,7 +55,7 @@ func (h *randomLog) stopHolds(before, after *State, i *Instance, c *InstanceStop
 	}
 }
 
-// rateHolds records a stop, and fails if it was one too many in its window.
+// rateHolds records a stop. If asked is true, the test fails if the rate did not allow the stop.
 func (h *randomLog) rateHolds(of string, index uint64, most int, window model.Duration, now model.Time, asked bool) {
 	if h.records == nil {
 		h.records = map[string]*stopRecord{}
@@ -84,7 +84,8 @@ func (h *randomLog) quotaHolds(before, after *State, c *InstancePlace) {
 	}
 }
 
-// recount adds up what the instances of a class that are known to exist take.
+// recount sums up the memory of a class's instances, and counts them. It leaves out instances that are stopped or lost,
+// or that failed for good.
 func recount(s *State, class model.ClassName) Usage {
 	var u Usage
 	for _, i := range s.Instances.All() {

@@ -13,11 +13,11 @@ import (
 
 const randomSteps = 120
 
-// TestRandomHistories checks after every step of a random history: Check and CheckStep find nothing, the old state is
-// unchanged, and refused groups left no trace. At the end, replicas that got the log as bytes, one by one or in
-// batches, or that started from a snapshot, are equal.
+// TestRandomHistories checks every step of a random history: Check and CheckStep find nothing, the old state is
+// unchanged, and refused groups of commands leave no trace. At the end, all replicas are equal, whether they applied
+// encoded entries one by one or in batches, or started from a snapshot.
 func TestRandomHistories(t *testing.T) {
-	accepted := map[string]int{} // histories that accepted one, by kind: kinds that are never accepted prove nothing
+	accepted := map[string]int{} // for each kind of command, the number of histories that accepted one
 	histories := 0
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
@@ -39,7 +39,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// seeds draws one seed for each step. A failing history shrinks as seeds become 0, which means no step.
+// seeds draws one seed for each step. The seed 0 means no step, so a failing history shrinks to few steps.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
 // randomLog is one log and four replicas of it.
@@ -49,12 +49,12 @@ type randomLog struct {
 	term    uint64
 	records map[string]*stopRecord
 
-	first  State    // applies the entries as they were made
-	second *Machine // decodes them
-	third  *Machine // like the second, but from a snapshot once in a while
-	fourth *Machine // in batches
-	batch  []Logged // what the fourth has not got yet
-	wanted [][]Result
+	first  State      // applies entries without encoding them
+	second *Machine   // applies encoded entries
+	third  *Machine   // like second, but now and then starts again from a snapshot
+	fourth *Machine   // applies encoded entries in batches
+	batch  []Logged   // entries that fourth has not applied yet
+	wanted [][]Result // the results that fourth must return for batch
 }
 
 func newRandomLog(t *rapid.T) *randomLog {
@@ -112,8 +112,8 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	h.first = after
 }
 
-// budgetHolds checks stops that came alone in an entry. An accepted one that does not bypass the budget left enough
-// instances ready (S3), and none was of an instance that must stay (S6).
+// budgetHolds checks an accepted stop without bypass that is alone in its entry. It must leave enough instances of the
+// group ready (S3), and must not be of an instance that has to stay (S6).
 func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -137,7 +137,7 @@ func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	}
 }
 
-// noTrace applies the entry without its refused groups. All of the rest must be accepted and give the same state.
+// noTrace applies the entry without its refused groups. The other groups must all be accepted and make the same state.
 func (h *randomLog) noTrace(before, after State, index uint64, e Entry, results []Result) {
 	if e.Request != "" || e.Term != 0 && e.Term != h.term {
 		return
@@ -184,7 +184,7 @@ func (h *randomLog) replicate(index uint64, e Entry, want []Result, restore bool
 	h.batch, h.wanted = append(h.batch, Logged{index, h.term, data}), append(h.wanted, want)
 }
 
-// catchUp gives the fourth replica all that it missed in one batch.
+// catchUp applies to the fourth replica, in one batch, all entries that it has not applied yet.
 func (h *randomLog) catchUp() {
 	got, err := h.fourth.ApplyBatch(h.batch)
 	if err != nil {
@@ -244,8 +244,8 @@ func TestDraftIsApply(t *testing.T) {
 	})
 }
 
-// TestRefusedGroupLeavesNoTrace checks that the commands before the refused one are undone, whatever they were, and
-// that later commands work as if those had never been.
+// TestRefusedGroupLeavesNoTrace checks that a refused group of commands is undone as a whole, and that later groups
+// have the same effect as without it.
 func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newRandomLog(t)
@@ -282,14 +282,14 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// withoutEvents leaves out what only a whole entry does: dropping old events.
+// withoutEvents returns a dump of s without its events, because a draft does not drop old events as an entry does.
 func withoutEvents(s State) map[string]any {
 	d := dump(s)
 	delete(d, "events")
 	return d
 }
 
-// names lists the kinds of an entry's groups, for messages.
+// names lists the kinds of an entry's commands, for messages.
 func (e Entry) names() []string {
 	var names []string
 	for _, group := range e.Groups {

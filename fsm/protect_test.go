@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// membersWorld returns a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
+// membersWorld returns a state, and a function that applies a group of commands to it. A job with replicated volumes
+// has one member on each of the nodes n1, n2 and n3, all in sync. The node n4 is empty.
 func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
@@ -52,7 +53,7 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	return &s, do
 }
 
-// says returns the report of one member.
+// says returns a report of one member. If inSync is empty, the member reports no facts.
 func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed,
 	inSync string) *NodeReport {
 	status := model.InstanceStatus{ID: id, Generation: generation, Observed: observed}
@@ -67,8 +68,8 @@ func (s *State) mustInstance(id model.InstanceID) *Instance {
 	return inst
 }
 
-// TestProtected: a member is protected until one of its conditions is gone. Its peer on n1 is last when neither of the
-// others is protected.
+// TestProtected: a member is protected only while all conditions hold. If neither i2 nor i3 is protected, their peer i1
+// is the last copy, and a stop of it is refused.
 // proves L16
 func TestProtected(t *testing.T) {
 	for _, tt := range []struct {
@@ -121,7 +122,8 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestDrainPolicyTable is the table of docs/drain-policies.md: what each policy marks and blocks.
+// TestDrainPolicyTable checks the table of docs/drain-policies.md: for each policy, which members are marked for
+// eviction and which block a drain.
 // proves L1, L2, L3, L4, L5, L6, L16
 func TestDrainPolicyTable(t *testing.T) {
 	running := &Instance{Desired: model.DesiredRunning, Status: model.InstanceStatus{Observed: model.ObservedReady}}
@@ -170,7 +172,8 @@ func TestDrainPolicyTable(t *testing.T) {
 	}
 }
 
-// TestLastCopyCauses: the last copy is kept whatever the system wants, and goes on a person's word, which is recorded.
+// TestLastCopyCauses: a stop of the last copy is refused for every cause, except that a person bypasses the check or
+// stops the job.
 // proves L16, R32
 func TestLastCopyCauses(t *testing.T) {
 	for _, tt := range []struct {
@@ -207,8 +210,9 @@ func TestLastCopyCauses(t *testing.T) {
 	}
 }
 
-// TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and
-// a member returns to its own copy.
+// TestMembersApart: two members of a group never share a node, and a successor is never on the node of its predecessor.
+// A copy that was replaced is forgotten once its member has stopped. A member that returns to a node uses its copy
+// there.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
@@ -252,8 +256,8 @@ func TestMembersApart(t *testing.T) {
 	}
 }
 
-// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no accepted stop took its last
-// copy, except when a person decided it or the policy of a drain allows it.
+// TestLastCopyHolds applies random commands to a group of three members. No accepted stop takes the last copy, unless a
+// person decided so or the policy of a drain allows it.
 func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -313,8 +317,8 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 		rapid.Bool().Draw(rt, "bypass")}
 }
 
-// lastCopyHolds checks accepted stops that came alone: none took the last copy in sync, except when a person decided it
-// or the policy of a drain allows it.
+// lastCopyHolds checks an accepted stop that is alone in its entry. It must not take the last copy in sync, unless a
+// person decided so or the policy of a drain allows it.
 func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A report that is no news does not change the state that was asked, nor, unless it is an inventory, any later one.
+// A report that is no news to a state does not change that state. Unless it is an inventory, it changes no later state
+// either.
 func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -19,7 +20,7 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 		var silent []*NodeReport
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
-			// forgotten: its epochs start again
+			// a forgotten node takes no reports
 			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) })
 			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(&h.first) {
 				silent = append(silent, c)
@@ -37,7 +38,7 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 				if draft.Try(c) == nil && !untouched(h.first, *draft.State()) {
 					t.Fatalf("a report that was no news changed something at index %d: %+v", h.first.Index, c)
 				}
-				c.Full = false // it does not know what is placed from now on
+				c.Full = false // an inventory would lack instances that are placed from now on
 			}
 		}
 	})
@@ -46,8 +47,8 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	}
 }
 
-// Reports of several agents in one entry work as in an entry each. A refused one changes nothing for the others, and
-// the effects of each have its own agent as their actor.
+// Reports of several agents in one entry have the same effect as in separate entries. A refused report does not affect
+// the others. The events of each report have its agent as their actor.
 func TestReportsInOneEntry(t *testing.T) {
 	s := bigState(t, size{nodes: 3, instances: 6})
 	var entry Entry
@@ -87,19 +88,20 @@ func TestReportsInOneEntry(t *testing.T) {
 	}
 }
 
-// repeated returns the last report of an online agent once more; nil if there is none.
+// repeated returns a report that repeats what the state has recorded of a node. It returns nil if there is no node for
+// which such a report is no news.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,
 			Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
-		told := true // in this registration: what an earlier one reported is news again
+		told := true // all statuses are from this registration; those from an earlier one would be news
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
 				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == model.ObservedPending)
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
-		told = told && len(s.missing(c)) == 0 // a lost one, about which its agent reported nothing when it came back
+		told = told && len(s.missing(c)) == 0 // an instance that was lost and that the agent has not reported since
 		if told && len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
 			return c
 		}
@@ -107,7 +109,8 @@ func repeated(s State) *NodeReport {
 	return nil
 }
 
-// untouched reports whether two states, one made from the other, have the same rows.
+// untouched reports whether b, which was made from a, has the same rows of nodes, instances, groups and transfers, and
+// as many events.
 func untouched(a, b State) bool {
 	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) &&
 		rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
@@ -122,8 +125,7 @@ func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
 	return a.Len() == b.Len()
 }
 
-// S9: an instance that is missing in an inventory does not come back by an older report that arrives late, whatever
-// facts are in it.
+// S9: an older report that arrives after an inventory does not bring back an instance that the inventory lacks.
 func TestLateReportBringsNothingBack(t *testing.T) {
 	m := gateWorld(t, model.RoleLeaderFollower, 1)
 	tells(t, m, 0, kv(model.FactLeader, "true"))
@@ -137,8 +139,9 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	}
 }
 
-// An agent's journal could not be written, so after a restart its generations are lower than those that were reported.
-// The new registration is believed, even where it reports no change. Late reports of the old one are not.
+// If an agent could not write its journal, its generations after a restart are lower than those that it had reported.
+// The state takes them from reports of the new registration. Within that registration, a report with a lower generation
+// is ignored.
 func TestGenerationsThatGoBack(t *testing.T) {
 	m := gateWorld(t, model.RoleService, 1)
 	say := func(epoch, generation uint64, observed model.Observed) {

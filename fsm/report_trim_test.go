@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Trimming a report changes nothing: the state after the report is the same with and without it.
+// Trim does not change the effect of a report: the trimmed report leads to the same state.
 func TestTrimmedReportSaysTheSame(t *testing.T) {
 	trimmed, repeated := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,8 +37,7 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 			short.Trim(&h.first)
 			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) -
 				len(short.Transfers) - len(short.Holds)
-			// An agent that reports nothing twice: of two statuses of one instance the newest counts, of two reports of a
-			// transfer the last.
+			// plain has no repetitions. Of each instance it has the newest status, and of each transfer the last report.
 			plain := *c
 			plain.Instances, plain.Transfers = onlyNewest(c.Instances), onlyLast(c.Transfers)
 			repeated += len(c.Instances) + len(c.Transfers) - len(plain.Instances) - len(plain.Transfers)
@@ -52,8 +51,8 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
-// repeat makes a report say things twice: older, newer and other statuses of its instances before and after them, and
-// reports of its transfers.
+// repeat adds repetitions to a report at random positions: older, newer and different statuses of its instances, and
+// more reports of its transfers.
 func (w world) repeat(c *NodeReport) {
 	for _, status := range c.Instances {
 		for w.rarely(3) {
@@ -105,7 +104,7 @@ func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 	return left
 }
 
-// afterReport returns the state after a report, encoded.
+// afterReport returns a snapshot of the state after a report, or the error if the report is refused.
 func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	draft := s.NewDraft(s.Now)
 	if refusal := draft.Try(c); refusal != nil {
@@ -118,7 +117,7 @@ func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	return out.Bytes()
 }
 
-// Reports on what is not the agent's own, repetitions and long texts are not kept.
+// Trim removes statuses that do not concern the agent, repetitions, long texts, and unknown instances above a limit.
 func TestTrimBoundsAReport(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}},
@@ -158,7 +157,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 	}
 }
 
-// Unknown instances that exceed a node's room are cut from a report, and the state still learns that there are more.
+// Trim cuts unknown instances above the limit from a report, but the state still learns that there are more.
 func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}
@@ -172,7 +171,7 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	}
 }
 
-// An agent's report of unknown instances makes only those agents ask again whose instances it concerns.
+// A report of unknown instances wakes only its own agent and the agents whose instances it concerns.
 func TestUnknownInstancesCallFewAgents(t *testing.T) {
 	s := aloneState(t)
 	before := s.Index

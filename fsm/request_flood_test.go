@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse commits a write with a request id that is refused with a long text, and returns the caller's answer.
+// refuse commits a write with a request id that must be refused with a long message, and returns the refusal.
 func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	g.t.Helper()
 	name := model.JobName(strings.Repeat("é", 2000))
@@ -24,10 +24,10 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	return results[0].Refusal
 }
 
-// 100,000 requests of one caller, each refused with the longest text, take less than 100 MB of a server's memory, and
-// don't keep others from writing.
+// 100,000 requests of one caller, each refused with the longest message, take less than 100 MiB of a server's memory.
+// Another caller still gets a long message.
 func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
-	const n = maxRequests / 10 // a tenth of them, and a tenth of the memory
+	const n = maxRequests / 10 // the test makes a tenth of the requests, which may take a tenth of the memory
 	g := &glutton{t: t, s: NewState()}
 	heapNow := func() int64 {
 		runtime.GC()

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A request is remembered for ten minutes, so that sending it again does nothing. An actor that has made the maximum in
-// that time is refused; others are not. Even when all together have made the maximum, an actor with few requests is
-// served.
+// A request is remembered for ten minutes and is not carried out again in that time. An actor that has reached the
+// limit of one actor is refused. If all actors together have reached the limit of all, only actors with few requests
+// are served.
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))

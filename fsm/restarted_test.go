@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A restart of a program in place makes an event: how often it was restarted, and how it ended.
+// Restarts of an instance in place make one event with the number of restarts and the last exit code.
 func TestRestartInPlaceIsAnEvent(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1

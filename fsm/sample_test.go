@@ -53,8 +53,7 @@ func sample(v reflect.Value, name string, key int64) {
 	}
 }
 
-// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so lists are either nil or
-// not empty.
+// arbitrary fills a value at random. It makes no empty lists and maps except nil, because the encoding omits both.
 func arbitrary(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -128,7 +127,7 @@ func sampleCommand(info kindInfo) Command {
 	return c
 }
 
-// sampleEntry returns an entry with one command of each kind, in groups of two.
+// sampleEntry returns an entry with two groups of commands. The first has a command of each kind, the second only one.
 func sampleEntry() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice",
 		Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
@@ -140,8 +139,8 @@ func sampleEntry() Entry {
 	return e
 }
 
-// sampleState returns a state with every scalar set and one row in each table. It makes no sense as a state; only its
-// form matters.
+// sampleState returns a state with every scalar set and one row in each table. The values make no sense together; only
+// their form matters.
 func sampleState() State {
 	var meta metaRow
 	sample(reflect.ValueOf(&meta).Elem(), "meta", 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// However often an agent changes what it reports of its own machine, the events of others are kept. Events that are
-// left out are counted, and the next one that is emitted says how many they were.
+// An agent's reports on its machine make a limited number of events in an hour, so that they don't push out other
+// events. Events that are left out are counted, and the next emitted event has their number.
 func TestSelfReportsMakeFewEvents(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -69,7 +69,7 @@ func TestSelfReportsMakeFewEvents(t *testing.T) {
 	}
 }
 
-// Trimming an agent's report on its own machine bounds it and changes nothing.
+// Trim limits the size of an agent's report on its own machine, and does not change the report's effect.
 func TestTrimBoundsSelfReports(t *testing.T) {
 	long := strings.Repeat("x", 1<<10)
 	for _, measured := range []bool{true, false} {
@@ -107,8 +107,8 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 	}
 }
 
-// Events that are left out don't leave people with an outdated state: once the hour is over, the next entry, whoever
-// writes it, emits the present state.
+// If events were left out, the last emitted ones may show an outdated state. Therefore the first entry after the hour,
+// whatever it contains, emits events with the present state.
 func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)
@@ -122,7 +122,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		}
 		s = run(t, s, at, &NodeReport{ID: "n1", Self: said})
 	}
-	// told returns the last state that the events say, for each type.
+	// told returns the new value in n1's last event of each type.
 	told := func() map[model.EventType]string {
 		last := map[model.EventType]string{}
 		for _, e := range s.Events.All() {
@@ -138,7 +138,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() ||
 			last[model.EventNodePort] != portCodes(n.Self.Ports)
 	}
-	// mute makes events be left out in another hour, so that the last emitted ones are outdated. It returns the end of the
+	// mute reports so many changes in another hour that the last emitted events are outdated. It returns the end of the
 	// hour.
 	mute := func() model.Time {
 		t.Helper()
@@ -191,7 +191,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after the hour: %+v", n.Self.Events)
 	}
 
-	// The next event that is kept also brings the rest.
+	// If the first entry after the hour is a report of n1 itself, it emits the present state too.
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
 	gen++
@@ -200,8 +200,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("with the next event the events say last: %v", told())
 	}
 
-	// A value that another event has shown meanwhile is not repeated. A value that is again the last emitted one needs no
-	// event.
+	// A value that another event has shown meanwhile is not emitted again after the hour. Nor is a value that is equal to
+	// the last emitted one.
 	report(s.Now, false)
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
@@ -228,8 +228,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	}
 }
 
-// After the hour the events also say which ports are closed if others were when they were last told, for the same
-// reason.
+// After the hour, an event shows the ports that are closed now if the last emitted event showed others, even if the
+// code is the same.
 func TestPresentPortsAreToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)

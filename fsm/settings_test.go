@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new offline_after reaches every agent at once: their heartbeats must follow it, or the cluster would consider them
-// silent.
+// A new offline_after wakes every agent at once, because the interval of heartbeats depends on it. A setting that does
+// not concern agents wakes none.
 func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) {
@@ -44,7 +44,7 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	}
 }
 
-// Events older than event_age are dropped with the next entry that is written anyway.
+// Each entry drops the events that are older than event_age. An event_age that is too short is refused.
 func TestEventAge(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(at model.Time, c fsm.Command) {
@@ -82,8 +82,8 @@ func TestEventAge(t *testing.T) {
 	}
 }
 
-// The format waits for every agent that is not offline. An agent that can't read the cluster's format may not register,
-// because it could not read what to stop.
+// A raise of the format waits for every agent whose node is not offline or disabled. An agent that can't read the
+// cluster's format may not register, because it could not read what to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {
@@ -108,7 +108,7 @@ func TestFormatWaitsForAgents(t *testing.T) {
 		s.CantRead(next).Name != "old" {
 		t.Errorf("with an old agent: %v", refusal)
 	}
-	// A person who can't upgrade the agent goes on without the node, and can't enable it again before the upgrade.
+	// A person who can't upgrade the agent may disable its node. The node can't be enabled again before the upgrade.
 	without := s
 	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: model.IntentDisabled}); refusal != nil ||
 		s.CantRead(next) != nil {
@@ -125,7 +125,7 @@ func TestFormatWaitsForAgents(t *testing.T) {
 	if refusal := apply(offline); refusal != nil {
 		t.Fatal(refusal)
 	}
-	// This program can't go beyond its own format, and says so only now.
+	// No agent prevents the raise now, but this program can't read the next format itself.
 	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != model.CodeNeedsFormat {
 		t.Errorf("with the old agent offline: %v", refusal)
 	}

@@ -30,7 +30,7 @@ func snapshotOf(t rapid.TB, s State) []byte {
 	return buf.Bytes()
 }
 
-// sameState compares everything in two states, indexes included.
+// sameState compares the digests of two states, and what dump returns of them.
 func sameState(t testing.TB, want, got State) {
 	t.Helper()
 	if Digest(want) != Digest(got) {
@@ -41,7 +41,7 @@ func sameState(t testing.TB, want, got State) {
 	}
 }
 
-// dump returns a state in a form that can be compared.
+// dump returns most tables and indexes of a state, in a form that cmp.Diff can compare.
 func dump(s State) map[string]any {
 	onNode := map[model.NodeID]string{}
 	for id, h := range s.onNode.All() {
@@ -102,13 +102,13 @@ func TestInspectSnapshot(t *testing.T) {
 	}
 }
 
-// frame returns a frame around any bytes.
+// frame returns a frame of a table with any bytes as its body.
 func frame(table byte, body []byte) []byte {
 	f := binary.BigEndian.AppendUint32([]byte{table}, uint32(len(body)))
 	return append(f, body...)
 }
 
-// packed returns a snapshot around any frames, with correct checksums.
+// packed returns a snapshot of any frames, with correct checksums.
 func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	t.Helper()
 	out := bytes.NewBuffer(prelude(format))
@@ -122,7 +122,7 @@ func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// part returns a part with a correct checksum around any bytes.
+// part returns a part with any bytes and a correct checksum.
 func part(b []byte) []byte {
 	var out bytes.Buffer
 	p := partWriter{w: &out}
@@ -131,7 +131,7 @@ func part(b []byte) []byte {
 	return out.Bytes()
 }
 
-// unpacked returns the frames of a snapshot, however they are compressed.
+// unpacked returns the uncompressed frames of a snapshot.
 func unpacked(t rapid.TB, data []byte) []byte {
 	t.Helper()
 	parts := &partReader{r: bytes.NewReader(data)}
@@ -213,7 +213,7 @@ func wantError(t *testing.T, err error, code model.Code, says string) {
 	}
 }
 
-// Reading and inspecting notice any single damaged byte, and a file that ends early.
+// ReadSnapshot and InspectSnapshot refuse a file with any single damaged byte, and a file that is cut anywhere.
 func TestDamageIsNoticed(t *testing.T) {
 	good := snapshotOf(t, sampleState())
 	for i := range good {
@@ -263,7 +263,7 @@ func TestRowTooLargeForASnapshot(t *testing.T) {
 	wantError(t, WriteSnapshot(io.Discard, s.publish()), model.CodeInternal, "at most")
 }
 
-// A text that Apply cut within a character must not make a snapshot unreadable.
+// A row with text that was cut within a character does not make a snapshot unreadable.
 func TestRowsKeepBrokenText(t *testing.T) {
 	s := NewState().fork()
 	s.Jobs.put("j", &Job{Name: "j", Deployment: "caf\xc3"})
@@ -342,7 +342,8 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// A cluster of 5,000 nodes and 100,000 instances is written with little memory, and read back without holding it twice.
+// The state of 5,000 nodes and 100,000 instances is written with little memory, and is not held twice in memory while
+// it is read back.
 func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -393,7 +394,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// allocated returns all the memory that do allocated, which is more than it held at any time.
+// allocated returns the number of bytes that do allocates in all, including those that are freed again.
 func allocated(do func()) int64 {
 	var a, b runtime.MemStats
 	runtime.ReadMemStats(&a)

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that did not become ready in time has failed, and no budget protects it. Before that the budget does.
+// If an instance did not become ready in time, no budget prevents a stop for that cause. The budget prevents a stop
+// before that time, or for another cause.
 func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 4

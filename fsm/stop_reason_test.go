@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestReasonsThatDoNotHold: a command whose reason does not hold (any more) is refused, whoever decided it.
+// TestReasonsThatDoNotHold: a command whose reason does not hold is refused and changes nothing.
 func TestReasonsThatDoNotHold(t *testing.T) {
 	s := busyState(t)
 	for name, c := range map[string]Command{
@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: if an agent reports an instance as stopped that should run, the instance has failed
-// and its slot stays wanted.
+// TestWhatEndsByItselfHasFailed: if an agent reports as stopped an instance that should run, the instance has failed,
+// and is still desired to run.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
@@ -46,8 +46,8 @@ func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	}
 }
 
-// TestPurgeEndsWithTheLastInstance: a purge ends when the last instance is reported stopped, or when the operator
-// confirms that its node is dead.
+// TestPurgeEndsWithTheLastInstance: a purged job is removed when its last instance is reported as stopped, or when the
+// operator confirms that the instance's node is dead.
 func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		m := NewMachine()
@@ -75,8 +75,8 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	}
 }
 
-// TestLeaves: a migration takes the instance away as long as it runs; a restore does so from the moment when it stops
-// the instance.
+// TestLeaves: a migration or an attachment to another node takes the instance away until the transfer is over. A
+// restore that attaches does so from the phase stopping on. A backup never does.
 func TestLeaves(t *testing.T) {
 	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying,
 		model.TransferAttaching}
@@ -104,7 +104,8 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestLostWith: a node takes with it the volumes at home there, and an old copy if the copy in use can't be relied on.
+// TestLostWith: if a node is lost, so are the volumes that have their home there. A volume that has an old copy there
+// is lost too if its home is offline.
 func TestLostWith(t *testing.T) {
 	lost := func(node model.NodeID, changes ...func(*State)) []model.VolumeID {
 		s := busyState(t)
@@ -141,7 +142,7 @@ func TestLostWith(t *testing.T) {
 	}
 }
 
-// TestStopsOfARate: a stop counts for the window after it, and not at its end.
+// TestStopsOfARate: a stop counts for a rate until its window is over. At that very time, it no longer counts.
 func TestStopsOfARate(t *testing.T) {
 	for _, tt := range []struct {
 		now  model.Time
@@ -162,7 +163,7 @@ func TestStopsOfARate(t *testing.T) {
 	}
 }
 
-// TestLeaving: an instance is moving while a transfer takes it away from its node.
+// TestLeaving: an instance is leaving while a transfer moves its volumes to another node.
 func TestLeaving(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

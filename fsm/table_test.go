@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTableIsPersistent compares a table and its forks with maps: whatever is done to a fork, every older version reads
-// as before.
+// TestTableIsPersistent compares a table and its forks with maps. Changes of a fork leave all older versions as they
+// were.
 func TestTableIsPersistent(t *testing.T) {
 	type version struct {
 		table Table[string, int]
@@ -91,8 +91,8 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// A published table is forked and read by many goroutines at once. With -race this fails for the library's own Copy,
-// which writes to its source.
+// Many goroutines may fork and read a published table at once. With -race, this test fails if fork uses the library's
+// own Copy, which writes to its source.
 func TestForksAndReadersOfAPublishedTable(t *testing.T) {
 	base := Table[string, int]{}.fork(nil)
 	for i := range 1000 {

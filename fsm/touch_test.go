@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent waits for changes of what its node must run. Other changes of the node must not wake it.
+// An agent is woken by changes that concern it, such as of its node's health or of offline_after. Labels, a cordon and
+// its own reports don't wake it.
 func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"))

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestTransfersOfAForgottenNode: a transfer that can't go on without the node fails. A migration whose target's copy is
-// in use already goes on without its source. What was left on the node is forgotten.
+// TestTransfersOfAForgottenNode: a transfer fails if it needs the forgotten node. A migration no longer needs its
+// source once the target's copy is in use. Copies that finished transfers left on the node are forgotten.
 func TestTransfersOfAForgottenNode(t *testing.T) {
 	tests := []struct {
 		name     string

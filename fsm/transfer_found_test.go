@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// foundState returns a volume in use by i1 on n1; n2 has room.
+// foundState returns a state with a volume that i1 uses on n1, and the volume's row. The node n2 is empty.
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
@@ -27,7 +27,8 @@ func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *Tran
 	return &TransferStart{ID: "t1", Work: model.TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
-// Data that the state does not know is attached once its agent has seen it and its slot's instance has stopped.
+// Data that the state does not know is attached once the agent of its node has seen the data and the slot's instance
+// has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
@@ -38,7 +39,7 @@ func TestAttachFoundData(t *testing.T) {
 	}
 	refused(model.TransferStopping, model.CodeStale)
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
-	refused(model.TransferStopping, model.CodeStale) // its agent has not seen it
+	refused(model.TransferStopping, model.CodeStale) // n2's agent has not seen the data
 	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
 		&TransferStep{ID: "t1", Phase: model.TransferStopping})
 	refused(model.TransferAttaching, model.CodeVolumeInUse)
@@ -58,7 +59,7 @@ func TestAttachFoundData(t *testing.T) {
 	}
 }
 
-// An agent that does not have the data ends the attachment before anything is stopped.
+// If the agent does not have the data, the attachment fails before an instance is stopped.
 func TestAttachFoundDataThatIsMissing(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
@@ -117,7 +118,7 @@ func TestAttachFoundRefusals(t *testing.T) {
 	}
 }
 
-// An old copy that a transfer left is attached by that transfer's id; the transfer then forgets the copy.
+// An old copy that a transfer left can't be attached as found data. The hint of the refusal names the copy's id.
 func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v
@@ -136,8 +137,8 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	}
 }
 
-// A transfer in a restored snapshot may have ended in the lost entries. While an instance that the state does not know
-// may use a volume, no data replaces the volume's.
+// A transfer in a restored snapshot may have finished in the lost entries. While an instance that the state does not
+// know may use a volume, no transfer replaces the volume's data. The adoption of that instance makes the transfer fail.
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
@@ -148,7 +149,7 @@ func TestTransferBehindARestore(t *testing.T) {
 		t.Helper()
 		for _, to := range []model.TransferPhase{model.TransferStopping, model.TransferAttaching} {
 			now := s
-			if to == model.TransferAttaching { // the snapshot was taken a moment later
+			if to == model.TransferAttaching { // as if the snapshot had been taken a moment later
 				row, _ := s.Transfers.Get("t1")
 				next := *row
 				next.Phase = model.TransferStopping
@@ -179,8 +180,8 @@ func TestTransferBehindARestore(t *testing.T) {
 	}
 }
 
-// The data that the state has in use may have been put aside by a move that a restore has lost. It is put back into its
-// place. That replaces nothing, so no old copy is left.
+// A volume's current data may have been put aside by a move that a restore has lost. If no instance uses the data, an
+// attachment puts it back into its place. Nothing is replaced, so no old copy is left.
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
 	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
@@ -204,9 +205,9 @@ func TestAttachPutAside(t *testing.T) {
 	}
 }
 
-// A restored snapshot may have a transfer that is attaching and that had ended in the lost entries. If an instance runs
-// on the attached data or on newer data, it is adopted and the transfer ends. An instance on older data waits for a
-// person.
+// A restored snapshot may have a transfer in the phase attaching that finished in the lost entries. An unknown instance
+// that uses the attached data or newer data is adopted, and the transfer fails. An instance that uses older data is not
+// adopted.
 func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  model.NodeID
@@ -259,7 +260,7 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	}
 }
 
-// An agent's reason why a transfer failed is kept in a row and in an event; both are bounded.
+// If an agent reports a transfer as failed, the code and the message are cut before they are stored.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),

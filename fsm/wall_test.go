@@ -12,7 +12,7 @@ const (
 	begun   = int64(1_790_000_000_000)
 )
 
-// clocked applies entries of a leader whose wall clock is off by some milliseconds.
+// clocked applies entries whose wall clock is off by some milliseconds.
 type clocked struct {
 	t    *testing.T
 	s    State
@@ -39,7 +39,7 @@ func (c *clocked) write(off int64, group ...Command) {
 	}
 }
 
-// later lets a second pass and writes something that makes an event.
+// later lets a second pass and applies an entry that makes an event.
 func (c *clocked) later(off int64) {
 	c.t.Helper()
 	c.now = c.now.Add(model.Second)
@@ -50,7 +50,7 @@ func (c *clocked) later(off int64) {
 	c.write(off, &NodeIntent{ID: "n1", Intent: intent})
 }
 
-// shows checks that the state's wall clock is off by want.
+// shows checks that the state's wall clock is off by want milliseconds.
 func (c *clocked) shows(when string, want int64) {
 	c.t.Helper()
 	if got := c.s.Wall - begun - int64(c.now); got != want {
@@ -59,7 +59,8 @@ func (c *clocked) shows(when string, want int64) {
 	}
 }
 
-// One entry with a wall clock years ahead drops no event and stops no later clock, and does not show it either.
+// If one entry has a wall clock that is years ahead, the state's wall clock does not follow it. No event is dropped,
+// and the clock of the next entry counts as usual.
 func TestOneEntryFromTheFuture(t *testing.T) {
 	c := newClocked(t)
 	for range 50 {
@@ -75,8 +76,8 @@ func TestOneEntryFromTheFuture(t *testing.T) {
 	}
 }
 
-// A clock that was set, forward or back, is followed once entries have carried it for a minute. Two clocks that differ
-// prove nothing.
+// If a clock was set forward or back, the state follows it once entries have carried it for a minute. Two entries whose
+// clocks contradict each other prove nothing.
 func TestWallThatWasSet(t *testing.T) {
 	c := newClocked(t)
 	for _, off := range []int64{3 * wallDay, -2 * wallDay} {
@@ -94,7 +95,8 @@ func TestWallThatWasSet(t *testing.T) {
 	c.shows("after an hour, another leap", -2*wallDay)
 }
 
-// A new leader may come long after the last entry, because all servers were away.
+// In the first entry of a new term, a jump of a week is believed at once, because all servers may have been down that
+// long. A jump of ten years is not.
 func TestWallOfANewTerm(t *testing.T) {
 	c := newClocked(t)
 	c.term = 2
@@ -108,7 +110,7 @@ func TestWallOfANewTerm(t *testing.T) {
 	c.shows("ten years", 0)
 }
 
-// Every number can be shown as a time.
+// Whatever wall clocks entries have, that of the state can be shown as a time.
 func TestStrangeWalls(t *testing.T) {
 	for _, first := range []int64{math.MinInt64, -1, math.MaxInt64} {
 		s := NewState()

@@ -15,16 +15,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Histories in words: how many, and how many entries each has.
+// The number of histories in words, and of entries in each.
 const (
 	wordyHistories = 8
 	wordySteps     = 150
 )
 
-// TestHistoriesInWords writes down what each command of a few random histories does, row by row, and compares it with a
-// file. Servers of two versions apply the same log. So a difference means that their states would differ (S5), unless
-// the new behaviour depends on the cluster's format. If a difference is intended, and no release has the old behaviour,
-// -rewrite writes the files. Their diff shows a reviewer what each command does differently.
+// TestHistoriesInWords writes down what each entry of a few random histories does, row by row, and compares this text
+// with a file. Servers of two versions apply the same log. So a difference means that their states would differ (S5),
+// unless the new behaviour depends on the cluster's format. If a difference is intended and no release has the old
+// behaviour, rewrite the files with -rewrite. Their diff shows a reviewer what has changed.
 func TestHistoriesInWords(t *testing.T) {
 	for n := range wordyHistories {
 		t.Run(fmt.Sprintf("history%d", n), func(t *testing.T) {
@@ -64,7 +64,7 @@ func wordyHistory(n uint64) string {
 	return out.String()
 }
 
-// inWords applies an entry, and writes the result of each command, who was woken and what changed.
+// inWords applies an entry, and writes its refusals, the topics that it wakes, and the rows that it changes.
 func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	fork := s.fork()
 	results := fork.applyNext(s.Index+1, term, e)
@@ -102,7 +102,7 @@ func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	return after
 }
 
-// brief returns the beginning of a long value, and a checksum of the whole.
+// brief returns a value as text. Of a long text, it returns the beginning and a checksum of the whole.
 func brief(v any) string {
 	text := fmt.Sprint(v)
 	if len(text) <= 60 {

@@ -105,7 +105,7 @@ func (w world) nodeAck() Command {
 	return c
 }
 
-// eligible draws a node that takes new instances, if there is one.
+// eligible draws a node, mostly one that takes new instances.
 func (w world) eligible() model.NodeID {
 	var ids []model.NodeID
 	for id, n := range w.s.Nodes.All() {
@@ -119,7 +119,7 @@ func (w world) eligible() model.NodeID {
 	return pick(w, ids...)
 }
 
-// offline draws a node that is offline, if there is one.
+// offline draws a node, more often one that is offline.
 func (w world) offline() model.NodeID {
 	for id, n := range w.s.Nodes.All() {
 		if n.Health == model.HealthOffline && w.bool() {
@@ -129,7 +129,7 @@ func (w world) offline() model.NodeID {
 	return w.node().ID
 }
 
-// nodeForget draws a NodeForget that mostly gives up the node's data.
+// nodeForget draws a NodeForget. It mostly lists all groups whose data would be lost with the node.
 func (w world) nodeForget() Command {
 	c := &NodeForget{ID: w.offline()}
 	for _, id := range w.s.LostWith(c.ID) {

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// role gives a group a role, gates and hooks; some are wrong.
+// role gives a group a role, gates and hooks. Some of them are invalid.
 func (w world) role(g *model.GroupSpec) {
 	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton,
 		model.RoleLeaderFollower, model.RoleLeaderFollower)
@@ -19,7 +19,7 @@ func (w world) role(g *model.GroupSpec) {
 	}
 }
 
-// speak adds facts, and the result of a preparation, to a status.
+// speak adds random facts to a status, and the result of a hook if the instance is being prepared.
 func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceStatus {
 	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards,
 		"slot.0.drained", "Odd"} {
@@ -28,7 +28,7 @@ func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceSta
 				status.Facts = map[string]string{}
 			}
 			status.Facts[name] = pick(w, "true", "false", "false")
-			if name == model.FactInSync && i.Slot == 0 { // now and then exactly one copy is good
+			if name == model.FactInSync && i.Slot == 0 { // so that now and then only this copy is in sync
 				status.Facts[name] = "true"
 			}
 		}
@@ -39,7 +39,7 @@ func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceSta
 	return status
 }
 
-// prepared draws an instance that is being prepared, if there is one.
+// prepared draws an instance, more often one that is being prepared.
 func (w world) prepared() *Instance {
 	for _, i := range w.s.Instances.All() {
 		if i.Eviction.Preparing && w.bool() {
@@ -49,7 +49,7 @@ func (w world) prepared() *Instance {
 	return w.instance()
 }
 
-// prepare draws a preparation, or if one is done, the stop that follows.
+// prepare draws a preparation, or the stop that follows a finished one.
 func (w world) prepare() Command {
 	for _, i := range w.s.Instances.All() {
 		if w.s.Prepared(i) && w.bool() {
@@ -84,7 +84,7 @@ func (w world) release() Command {
 }
 
 // pushMember draws the next step of an instance with a hook or gates: it becomes ready, is prepared, and then released
-// or stopped. Random commands alone rarely get that far. nil: there are no such instances.
+// or stopped. Random commands alone rarely get that far. It returns nil if there are no such instances.
 func (w world) pushMember() Command {
 	var ready, rests []*Instance
 	for _, i := range w.s.Instances.All() {
@@ -114,7 +114,7 @@ func (w world) pushMember() Command {
 	return nil
 }
 
-// promote draws the promotion of a deployment that waits for it, if there is one.
+// promote draws a promotion, mostly of a deployment that is not over and not promoted yet.
 func (w world) promote() Command {
 	for id, d := range w.s.Deployments.All() {
 		if !d.Promoted && !d.Status.Ended() && !w.rarely(8) {

@@ -7,13 +7,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// world draws commands that make some sense for a state: most name things that exist, some have one mistake. rapid
-// draws a seed for each step of a history. Its own numbers are 0 too often for a history to get anywhere, and with
-// seeds a failing history still shrinks to few steps.
+// world draws random commands that make some sense for a state: most name things that exist, and some have one mistake.
+// For each step of a history, rapid draws only a seed. Numbers that rapid draws are 0 so often that most commands would
+// be refused. With seeds, a failing history still shrinks to few steps.
 type world struct {
 	r   *rand.Rand
 	s   *State
-	seq *int // of ids that are never used again
+	seq *int // number of the last new id; no id is used twice
 }
 
 func newWorld(seed uint64, s *State, seq *int) world {
@@ -21,7 +21,7 @@ func newWorld(seed uint64, s *State, seq *int) world {
 	return world{rand.New(rand.NewPCG(seed, uint64(*seq))), s, seq}
 }
 
-// rarely returns true about once in n times.
+// rarely returns true about once in n calls.
 func (w world) rarely(n int) bool { return w.r.IntN(n) == 0 }
 
 func (w world) bool() bool { return w.r.IntN(2) == 0 }
@@ -43,7 +43,7 @@ func keysOf[K ~string, V any](t Table[K, V]) []K {
 	return keys
 }
 
-// key draws the key of a row, or one without a row.
+// key draws the key of a row, or now and then a key without a row.
 func key[K ~string, V any](w world, t Table[K, V]) K {
 	keys := keysOf(t)
 	if len(keys) == 0 || w.rarely(20) {
@@ -76,7 +76,8 @@ func (w world) cause() model.Cause {
 		model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
-// beginning returns an entry with which a cluster can begin; without it a history gets nowhere for long.
+// beginning draws the first entry of a history, which makes a cluster with nodes and jobs. Without it, most of the
+// following commands would be refused.
 func (w world) beginning() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
 	settings := model.DefaultSettings()
@@ -85,7 +86,7 @@ func (w world) beginning() Entry {
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
-		if c.ID == "n1" && !w.rarely(8) { // mostly keep what depends on it
+		if c.ID == "n1" && !w.rarely(8) { // mostly keep n1, on which instances run
 			c.ID, c.Name = "n2", "n2.local"
 		}
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Full: true}}, []Command{w.submit()})
@@ -94,7 +95,7 @@ func (w world) beginning() Entry {
 	return e
 }
 
-// entry draws a whole entry. Most terms are those of the log.
+// entry draws an entry. Its term is 0 or the given one, and rarely the next one.
 func (w world) entry(term uint64) Entry {
 	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
 		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
@@ -126,7 +127,7 @@ func (w world) entry(term uint64) Entry {
 	if c := w.pushMember(); c != nil && w.rarely(6) {
 		e.Groups = append(e.Groups, []Command{c})
 	}
-	if c := w.pushTransfer(); c != nil && w.rarely(3) { // in addition to the others
+	if c := w.pushTransfer(); c != nil && w.rarely(3) {
 		e.Groups = append(e.Groups, []Command{c})
 	}
 	if c := w.pushRestore(); c != nil && w.rarely(6) {
@@ -139,7 +140,7 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-// drawing is one sort of command, with its weight.
+// drawing draws one sort of command. The weight decides how often it is drawn.
 type drawing struct {
 	weight int
 	draw   func() Command
@@ -188,7 +189,7 @@ func (w world) drawings() []drawing {
 	}
 }
 
-// leaderBegins adds what a leader writes at the start of a term to an entry, mostly with the term of the log.
+// leaderBegins adds to an entry the command that a leader writes at the start of its term, mostly with the given term.
 func (w world) leaderBegins(e *Entry, term uint64) {
 	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"),
 		Name: pick(w, "s1", "s2", "")}
@@ -210,8 +211,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed draws a sort of command, each as often as any other, and tries until the state accepts one. So the rarest
-// commands are accepted too.
+// aimed draws a sort of command, all with the same chance, and repeats it up to twelve times until the state accepts
+// one. So commands that are rarely valid are accepted too.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw
@@ -225,7 +226,7 @@ func (w world) aimed() []Command {
 	return group
 }
 
-// wanting draws a group that wants instances, if there is one.
+// wanting draws a group, mostly one that wants instances.
 func (w world) wanting() model.GroupID {
 	var ids []model.GroupID
 	for id, g := range w.s.Groups.All() {

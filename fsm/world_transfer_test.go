@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// transferStart draws work on volumes, half of it on existing ones.
+// transferStart draws the start of a transfer, mostly with an existing volume and backup.
 func (w world) transferStart() Command {
 	c := &TransferStart{
 		ID: model.TransferID(w.fresh("t")), Work: pick(w, model.TransferMigrate, model.TransferMigrate, model.TransferBackup,
@@ -24,7 +24,7 @@ func (w world) transferStart() Command {
 	return c
 }
 
-// transferStep draws a step of a transfer: mostly the next one.
+// transferStep draws a step of a transfer, mostly one that its phase allows.
 func (w world) transferStep() Command {
 	id := key(w, w.s.Transfers)
 	c := &TransferStep{ID: id, Phase: pick(w, model.TransferStopping, model.TransferCopying, model.TransferRunning,
@@ -54,7 +54,7 @@ func (w world) transferStep() Command {
 	return c
 }
 
-// transferReports draws an agent's reports on its transfers: mostly what the servers wait for.
+// transferReports draws an agent's reports on its transfers, mostly those that the servers wait for.
 func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	var reports []model.TransferReport
 	for id, t := range w.s.Transfers.All() {
@@ -77,8 +77,9 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	return reports
 }
 
-// pushTransfer draws the next step of work on volumes: a phase, an agent's report, or the stop that it waits for.
-// Random commands alone rarely get that far. nil: there are no volumes.
+// pushTransfer draws the next step of a transfer: a phase, an agent's report, or a stop that the transfer waits for. If
+// none is under way, it mostly starts one. Random commands alone rarely get that far. It returns nil if there is no
+// volume.
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {

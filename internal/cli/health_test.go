@@ -16,7 +16,8 @@ const (
 	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
 )
 
-// serveHealth serves as one ready server of a cluster with these members. members may change between requests.
+// serveHealth answers like a ready server, and returns its address. For each request, it calls members for the items of
+// the list of members.
 func serveHealth(t *testing.T, name string, members func() string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +57,7 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 	}
 }
 
-// With several addresses, each server is asked itself: a ready one does not answer for one that is not ready.
+// With several addresses, each server is asked separately. A ready server does not hide one that is not ready.
 func TestHealthOfSeveralServers(t *testing.T) {
 	whole := func() string { return wholeServer }
 	first, second := serveHealth(t, "s1", whole), serveHealth(t, "s2", whole)

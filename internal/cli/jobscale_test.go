@@ -10,15 +10,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surging has instances of web/http in two slots. A drain replaces one of them. The other is to be evicted, and its
-// replacement is gone.
+// surging lists instances of web/http in three slots. The replacement of a1 is a2. The replacement of b1 is gone. The
+// eviction of c1 is requested, and it has no replacement yet.
 const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","desired":"running","replaced_by":"a2"},
 	{"id":"a2","job":"web","group":"http","slot":0,"node":"n2","desired":"running","replaces":"a1"},
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
-// In a dry run, an instance that has a replacement does not count, since it stops in any case. It counts only if
-// everything stops.
+// In a dry run, an instance whose replacement exists does not count, since it stops in any case. It counts only if all
+// instances stop.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Without a leader, status and members soon show what one server knows, with exit code 0. Other reads report that there
-// is no leader.
+// Without a leader, status, server members, why and logs soon show what one server knows, with exit code 0. They also
+// print that there is no leader.
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
@@ -80,7 +80,7 @@ func TestStrangeAnswers(t *testing.T) {
 	}
 }
 
-// serve answers on a unix socket and returns its address.
+// serve answers HTTP requests on a unix socket, and returns the socket's address.
 func serve(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -94,7 +94,7 @@ func serve(t *testing.T, answer http.HandlerFunc) string {
 	return "unix://" + path
 }
 
-// runHere runs a command line in this process.
+// runHere runs a command line in this process, with OUTSPAN_ADDR set to the address.
 func runHere(t *testing.T, address string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The output shows the reason itself, not only an id.
+// If the reason of a stop contains an id, the output says in words what the id means. Other reasons are shown
+// unchanged.
 func TestReasonsAreWords(t *testing.T) {
 	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
 	for _, tt := range []struct {

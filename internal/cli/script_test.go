@@ -24,22 +24,22 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestScripts runs testdata/*.txt, which read like terminal sessions. In addition to the commands of testscript they
+// TestScripts runs testdata/*.txt, which read like terminal sessions. In addition to the commands of testscript, they
 // use:
 //
-//	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with
-//	                    the script
-//	crash NAME          an agent of the cluster is killed, and all that runs below it: a machine that dies
-//	rc CODE CMD...      the command ends with this exit code
-//	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
-//	interrupt REGEXP CMD...  the command gets Ctrl-C as soon as what it prints matches, and ends with 130
-//	keys FILE PATH K... the JSON at PATH (items[0].groups, or . for all of it) is an object that has these keys
-//	value FILE PATH V   the JSON at PATH is V
-//	set NAME FILE       the environment variable is the first line of the file, of stdout or of stderr
-//	agent NAME API GOSSIP  a further agent of the cluster, which listens on these ports
-//	hold VAR            another process holds a free port; VAR is its number
-//	letgo VAR           and frees it
-//	expand FILE...      $NAME in the file is replaced from the environment
+//	cluster [N]         start a server and N agents (default 1), named dev, n2 ...; `outspan` then talks to this
+//	                    cluster, which stops with the script
+//	crash NAME          kill an agent of the cluster and everything that it runs, as when a machine dies
+//	rc CODE CMD...      run the command, which must exit with this code
+//	until REGEXP CMD... repeat the command until it succeeds and its stdout matches
+//	interrupt REGEXP CMD...  send Ctrl-C to the command as soon as its stdout matches; it must exit with code 130
+//	keys FILE PATH K... check that the JSON at PATH (items[0].groups, or . for all of it) is an object with these keys
+//	value FILE PATH V   check that the JSON at PATH is V, or with ! that it is not
+//	set NAME FILE       set an environment variable to the first line of the file, of stdout or of stderr
+//	agent NAME API GOSSIP  start another agent of the cluster, which listens on these ports
+//	hold VAR            listen on a free port, and set VAR to its number
+//	letgo VAR           free that port again
+//	expand FILE...      replace $NAME in the files by the values of environment variables
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -61,8 +61,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// runAs returns the user as which the programs of scripts run: the user who runs the tests, so that programs can read
-// the test's directories.
+// runAs returns the user that the programs of scripts run as. It is the user who runs the tests, so that the programs
+// can read the tests' directories.
 func runAs() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -73,7 +73,7 @@ func runAs() string {
 // limit is the longest time that a script waits for anything.
 const limit = 60 * time.Second
 
-// command makes a command in the environment of the script.
+// command returns a command with the directory and the environment of the script.
 func command(ctx context.Context, ts *testscript.TestScript, name string, args ...string) *exec.Cmd {
 	if name == "outspan" {
 		name = ts.Getenv("OUTSPAN")
@@ -104,7 +104,7 @@ func execute(ts *testscript.TestScript, name string, args ...string) (stdout, st
 	return out.String(), errs.String(), code
 }
 
-// record sets the stdout and stderr of the script to a command's output.
+// record makes a command's output the stdout and stderr of the script.
 func record(ts *testscript.TestScript, stdout, stderr string) {
 	_, err := fmt.Fprint(ts.Stdout(), stdout)
 	ts.Check(err)

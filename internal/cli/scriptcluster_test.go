@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// scriptCluster is started by the command cluster: `outspan dev`, and further agents as separate processes.
+// scriptCluster is what the script command cluster starts: `outspan dev`, and further agents as separate processes.
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
@@ -102,7 +102,7 @@ func (c *scriptCluster) eligible(want int) error {
 	return nil
 }
 
-// stop ends the cluster and everything that runs in it. Agents alone would leave their instances running.
+// stop stops the jobs of the cluster, and then its processes. Agents that stop leave their instances running.
 func (c *scriptCluster) stop() {
 	jobs, _, _ := execute(c.ts, "outspan", "job", "ls", "-o", "name")
 	for job := range strings.FieldsSeq(jobs) {
@@ -138,7 +138,8 @@ func (c *scriptCluster) crash(name string) {
 	kill(filepath.Join(c.dir, name) + "/")
 }
 
-// sweep ends what a failed script left running: shims below the cluster's directory, and their processes.
+// sweep kills what a failed script left running, such as shims and their processes, and removes the cluster's cgroups
+// and directory.
 func (c *scriptCluster) sweep() {
 	kill(c.dir)
 	if err := procs.RemoveCgroups("outspan-" + filepath.Base(c.dir)); err != nil {
@@ -149,7 +150,7 @@ func (c *scriptCluster) sweep() {
 	}
 }
 
-// kill ends the processes whose command line contains a directory of the cluster, and their descendants.
+// kill kills the processes whose command line contains a directory of the cluster, and their descendants.
 func kill(dir string) {
 	procs.Kill(procs.Find(func(args string) bool { return strings.Contains(args, dir) })...)
 }

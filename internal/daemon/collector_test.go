@@ -13,8 +13,8 @@ func TestHeapMayGrowWhileBusy(t *testing.T) {
 	}{
 		{12 << 20, 100 * time.Millisecond, 133},       // grows to 28 MiB
 		{12 << 20, 10 * time.Second, gcPercent},       // idle: the heap stays small
-		{40 << 20, 100 * time.Millisecond, gcPercent}, // large enough
-		{1, time.Millisecond, 2700},                   // the size of the heap counts as 1 MiB at least
+		{40 << 20, 100 * time.Millisecond, gcPercent}, // the heap is large enough already
+		{1, time.Millisecond, 2700},                   // a smaller heap counts as 1 MiB
 		{0, time.Millisecond, gcPercent},              // no collection yet
 	} {
 		if got := growth(c.live, c.since); got != c.want {

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// A write that fails leaves the old content and nothing beside it.
+// Replace writes a file as a whole. If writing fails, the file keeps its old content. No temporary file is left.
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	want := func(content string) {

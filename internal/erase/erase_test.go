@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// TestMain lets the test binary run as a process that may have few files open and removes a tree.
+// TestMain lets the test binary also run as a program that removes a tree and may have only 64 files open.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "erase" {
 		few := unix.Rlimit{Cur: 64, Max: 64}
@@ -72,7 +72,7 @@ func TestDeepTree(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = erase.Tree(dir) }() // the cleanup of package testing can't remove it
+	defer func() { _ = erase.Tree(dir) }() // the cleanup of package testing can't remove such a tree
 	for range 3 {
 		nest(t, dir, 500).Close()
 		out, err := exec.Command(os.Args[0], "erase", dir).CombinedOutput()

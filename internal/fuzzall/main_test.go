@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// ended returns the error of a process that ended with exit code 1.
+// ended returns the error of a process that exited with code 1.
 func ended(t *testing.T) error {
 	t.Helper()
 	err := exec.Command("sh", "-c", "exit 1").Run()
@@ -83,7 +83,7 @@ func formatTargets(list []target) string {
 	return b.String() + "]"
 }
 
-// A wrong command line is no success, and neither is a run without targets.
+// A wrong command line gives exit code 2, and a run without targets exit code 1.
 func TestRunRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var out bytes.Buffer

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// All mutants are printed except those that a test notices: survivors, and mutants that no test reaches.
+// measure prints the mutants that survived and those that no test reaches. At the end, it prints how many mutants had
+// each outcome.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary and runs it 30 times")
@@ -48,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The same seed gives the same sample.
+// The same seed gives the same sample, which contains only mutants that match the expression.
 func TestChoose(t *testing.T) {
 	var all []Mutant
 	for id := range 100 {

@@ -4,7 +4,7 @@ package plant
 
 import "testing"
 
-// A build without the tag has no planted bug, and the environment can't switch one on.
+// A build without the tag planted has no planted bug.
 func TestNothingIsPlanted(t *testing.T) {
 	for _, b := range All() {
 		if Is(b) {

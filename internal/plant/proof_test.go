@@ -17,11 +17,11 @@ import (
 // runLimit is the longest time of one run of a scenario.
 const runLimit = 90 * time.Second
 
-// binaries are the test binaries of the packages that proofs name, built with the tag.
+// binaries are the test binaries of the packages that proofs name, built with the tag planted.
 type binaries struct {
 	dir  string
 	root string
-	made map[string]string // package to file
+	made map[string]string // the file of each package's binary
 }
 
 // build builds the test binaries that some proofs need, each once.
@@ -103,8 +103,9 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 	}
 }
 
-// catch runs a proof with its seeds until one catches the bug. A seed does not decide how goroutines are scheduled, so
-// a scenario of real parts may need more than one.
+// catch runs a proof with its seeds until one catches the bug. It returns that seed, and the line that names the
+// invariant. A scenario of real parts may need several seeds, because a seed does not decide how goroutines are
+// scheduled.
 func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	t.Helper()
 	for _, seed := range p.seeds {

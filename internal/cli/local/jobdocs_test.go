@@ -30,7 +30,7 @@ func TestVariablesAreListed(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
-				if m[1] != "OUTSPAN_PORT_HTTP" { // the demo's job has that one
+				if m[1] != "OUTSPAN_PORT_HTTP" { // only the demo's job uses this one
 					found[m[1]] = true
 				}
 			}
