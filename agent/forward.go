@@ -40,7 +40,7 @@ type forwarder struct {
 	statuses []door.Status
 }
 
-// backendTable is the node's door: a process of its own, or a part of this process if the runtime has no processes.
+// backendTable is the node's door. It is a process of its own, or a part of this process if Config.Runtime is given.
 type backendTable interface {
 	// Follow makes the door carry out an order, and returns the status of its services. If news is true, the order differs
 	// from the last one.
@@ -65,7 +65,7 @@ func newForwarder(node model.NodeID, address, last string, way backendTable, pro
 	return f
 }
 
-// innerDoor is a door in this process, for a runtime without processes. Its ports close when the agent stops.
+// innerDoor is a door in this process; see backendTable. Its ports close when the agent stops.
 type innerDoor struct{ *door.Relay }
 
 func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.Status, error) {
@@ -179,8 +179,8 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost returns the services of now, with the exposed services and backends of lost that now lacks, because the
-// restored state may lack them. A lost service is not added if its port is exposed by another one.
+// withLost returns the services in now, and adds the services and backends that are only in lost: a restored state may
+// not know them. It adds no service from lost whose exposed port another service has by now.
 func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
 	all := slices.Clone(now)
 	for _, before := range lost {
@@ -201,8 +201,8 @@ func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends
 	return all
 }
 
-// want sets which services the door must expose, those of the answer with an exposed port, and wakes keepDoor. The
-// caller holds f.mu.
+// want sets the services that the door must expose, and wakes keepDoor. These are the answer's services that have an
+// exposed port. The caller holds f.mu.
 func (f *forwarder) want(answer transport.Services) {
 	f.wanted = nil
 	for _, s := range answer.Services {

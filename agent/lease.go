@@ -36,7 +36,7 @@ type lease struct {
 	now         registration    // the newest registration
 	told        registration    // the newest registration with known assignments; zero while a restore is not confirmed
 	incarnation uint64          // the incarnation of the servers' state to which sure belongs
-	sure        time.Time       // the latest time at which the restore may have been confirmed; zero: no restore was
+	sure        time.Time       // the latest time at which the restore may have been confirmed; zero if none was
 	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: there is none
 	moved       chan struct{}   // closed and replaced when heard changes
 	mark        clocks          // both clocks at the last refresh
@@ -66,8 +66,8 @@ func (l *lease) beginTerm(now registration) {
 	l.now = now
 }
 
-// assigned records that the assignments a of the registration now have reached every instance. They don't count while a
-// restore is not confirmed.
+// assigned records that every instance has received the assignments a. They belong to the registration that is given as
+// now. They don't count while a restore is not confirmed.
 func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +85,8 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 }
 
 // until returns when a lease of this length ends. It returns 0 if the lease is not held, the confirmed assignments of
-// the present registration are not known, or a restore was confirmed less than length plus grace ago. After that time,
-// another node has stopped its instance of the slot, or lost its lease.
+// the present registration are not known, or a restore was confirmed less than length plus grace ago. Before that time
+// is over, another node may still run an instance of the same slot under a lease of its own.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,8 +24,8 @@ type digestQuery struct {
 	Key    stateKey          `cbor:"2,keyasint"`
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Judge asks the server to look for contradictions in its state, and to compare itself with all voters soon, whatever
-	// its digest is.
+	// Judge asks the other server to look for contradictions in its state, and to compare itself with all voters soon,
+	// even if the two digests are equal.
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 

@@ -50,8 +50,8 @@ type Agent struct {
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
 	AllowUsers []string        // see MinUID
-	// VolumePaths are absolute directories. If the directory of a volume's path is missing, the agent creates it only at
-	// or below one of these. nil means driver.DefaultVolumePaths. An empty list allows none.
+	// VolumePaths are absolute directories. If the directory at which a volume is to be mounted is missing, the agent
+	// creates it only at or below one of VolumePaths. nil means driver.DefaultVolumePaths. An empty list allows none.
 	VolumePaths []string
 	// FirstUID and LastUID are a range of user ids. Each instance whose job file names no user gets one of them. 0 means
 	// agent.DefaultUIDs.
@@ -91,8 +91,8 @@ type Gossip struct {
 // Limits are limits of the API.
 type Limits struct {
 	RequestsPerSecond int // of each client; default 200
-	// Connections is how many connections of authenticated clients may be open at once; default 16384. The last server of
-	// a cluster must be able to serve people and 5,000 agents with one or two connections each.
+	// Connections is how many connections of authenticated clients may be open at once; default 16384. If only one server
+	// is left, it must serve people and 5,000 agents, each of which has one or two connections.
 	Connections int
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fleet is the drawer of machines: nodes and the drains of nodes, with the indexes of both. It only stores rows.
-// putNode, delNode, putDrain and delDrain are its only writers.
+// fleet is the drawer of machines: the nodes with their indexes, and the drains. It only stores rows. putNode, delNode,
+// putDrain and delDrain are its only writers.
 type fleet struct {
 	Nodes  Table[model.NodeID, *Node]
 	Drains Table[model.DrainID, *Drain]
@@ -17,7 +17,7 @@ type fleet struct {
 	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
 	restoring     Table[model.NodeID, present] // owe an inventory or have unknown instances since a restore
 	unheard       Table[model.NodeID, present] // owe an inventory since a restore and are not offline
-	leftOutEvents Table[string, present]       // nodes with an event that was left out (SelfEvents), by leftOutKey
+	leftOutEvents Table[string, present]       // nodes with events left out by the limit of SelfEvents; key: leftOutKey
 }
 
 func (s *fleet) fork(undo *undoLog) {
@@ -103,7 +103,7 @@ func (s *fleet) InFullService(id model.NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
-// forgetDrains drops the oldest ended drain if there are more than keptDrains.
+// forgetDrains removes the oldest ended drain if the table has more than keptDrains drains, ended or not.
 func (s *fleet) forgetDrains() {
 	if s.Drains.Len() <= keptDrains {
 		return

@@ -56,9 +56,9 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). A
-// slot on which no program ran leaves nothing behind. Its instance failed to start or waited for room, or the node was
-// lost before the start.
+// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). If
+// no program ran, the slot leaves no data behind. This happens if its instance failed to start or waited for room, or
+// if its node was lost before the start.
 func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
@@ -130,7 +130,8 @@ func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	return v
 }
 
-// forgetAside removes a node that is being forgotten from the volumes' lists of data left behind.
+// forgetAside updates the volumes that have data left behind on a node, because the node is being forgotten. It removes
+// that data from their lists, and records the loss.
 func (s *State) forgetAside(node model.NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -148,9 +149,9 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 }
 
-// SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. These
-// are the slots with volumes. If instances of the group hold their slots (see holdsSlot), and one that the state does
-// not know may be in any slot, the list has all slots below count. It is never nil.
+// SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. It
+// usually returns the slots with volumes. It returns all slots below count if the group's instances hold their slots
+// (see holdsSlot) and the state may lack an instance of the group. The list is never nil.
 func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {

@@ -189,9 +189,8 @@ func (p *pass) noteRetryLater(g *groupView, slot *slotView) {
 	}
 }
 
-// vacancyCause returns the cause of a slot's next instance: the one for which its last instance was stopped. It is
-// scale_up if the last instance was stopped by a scale-down, with its job, or by a drain's forced deadline, or if no
-// cause is known.
+// vacancyCause returns the cause of a slot's next instance: the cause for which the slot's last instance was stopped.
+// If that cause is scale_down, job_stopped or drain_timeout, or is not known, it returns scale_up.
 func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
 	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
@@ -381,7 +380,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 		}
 	case leaveRolled:
 		if w != leaveRolled {
-			return nil // the successor takes over first; its version is rolled afterwards
+			return nil // the successor takes over first; the rollout replaces it afterwards
 		}
 	default:
 		return nil

@@ -37,9 +37,9 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots whose holder has an old version and that only a rollout changes. Slots whose holder's stop
-// is being prepared come first, then slots on nodes to be emptied (P28), then slots whose holder is not ready. All of
-// them are in g.open.
+// rollable lists the slots whose holder takes part in the rollout now, and must leave only because of its old version.
+// Slots whose holder's stop is being prepared come first, then slots on nodes to be emptied (P28), then slots whose
+// holder is not ready.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -70,8 +70,8 @@ func (p *pass) canarying(g *groupView) bool {
 	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
 }
 
-// current returns the number of slots that have an instance of the group's version, or will get one next, while that
-// version is rolled out.
+// current returns the number of slots that have an instance of the group's version, or will get one next. The number is
+// only right during a rollout, because otherwise g.quiet may include slots with an old version.
 func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
@@ -126,8 +126,9 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops instances that a new version replaces. If the group stops first, or some of its instances may be
-// unavailable, it stops as many as that allows. Otherwise it stops those whose replacements are healthy.
+// stopRolled stops instances that a new version replaces. It stops an instance that has a successor once the successor
+// is healthy. It stops an instance without one only if max_unavailable allows it. In a group that stops old instances
+// before it makes new ones, at least one may be unavailable.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {

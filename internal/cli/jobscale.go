@@ -60,7 +60,8 @@ func (s scaling) scale(ctx context.Context, a *app, job string,
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
-// unplacedScale describes the new instances of a scale that fit on no node now: Count of the Of new ones.
+// unplacedScale describes the new instances of a scale that fit on no node now. Of is the number of new instances, and
+// Count of them fit nowhere.
 type unplacedScale struct {
 	Group    model.GroupID    `json:"-"`
 	Before   int              `json:"-"`
@@ -106,8 +107,8 @@ func (u *unplacedScale) text() string {
 }
 
 // unplacedAfter plans a scale and returns the new instances that would fit on no node. It returns nil if all fit, or if
-// the group does not grow. It also returns nil if the plan can't be made, because the scale itself reports the reason.
-// It warns if the new count is below the group's min_ready.
+// the group does not grow. It also returns nil if planning fails: the scale itself then reports the reason. It warns if
+// the new count is below the group's min_ready.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -176,7 +177,8 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale after which no new instance lacks a node, with the instances that would stop.
+// showSmaller prints a dry run of a scale that adds no instances, or whose new instances all fit. It also prints the
+// instances that would stop.
 func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
@@ -212,8 +214,8 @@ type wouldStop struct {
 	nodes     []string
 }
 
-// text names the instances and their nodes if all of them would stop, up to listedAtMost. Otherwise it only gives the
-// number.
+// text describes the stops. If all instances of the group would stop, it names up to listedAtMost of them and their
+// nodes. Otherwise it only gives the number.
 func (w *wouldStop) text() string {
 	of := len(w.Instances)
 	if w.Stop < of {
@@ -260,7 +262,7 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 	return slices.DeleteFunc(all, func(w wouldStop) bool { return w.Stop == 0 }), nil
 }
 
-// stoppedReply is the JSON of a dry run of a stop, or of a scale after which no new instance lacks a node.
+// stoppedReply is the JSON of a dry run of a stop, or of a scale that showSmaller prints.
 type stoppedReply struct {
 	api.JobReply
 	Stops []wouldStop `json:"stops"`
@@ -285,7 +287,8 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 }
 
 // checkNodes refuses unknown nodes before a drain starts: if one name is mistyped, the other nodes must not be drained
-// either. It does not check a single name, because the servers do. Code: not_found.
+// either. The servers would drain them and only reject the unknown one. checkNodes does not check a single name,
+// because the servers refuse a drain without any known node. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

@@ -124,8 +124,8 @@ func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) b
 const lagWait = 2 * time.Second
 
 // awaitNode blocks until this server's state has the node's registration with that epoch, or a later one, and is no
-// older than what the agent has seen. It waits at most lagWait. It does not wait on the leader, or for the registration
-// of an earlier incarnation.
+// older than what the agent has seen. It waits at most lagWait. If this server leads, it returns at once. It does not
+// wait for a registration of an earlier incarnation.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
@@ -181,7 +181,9 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
-		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may be ahead of the leader's
+		// This uses the time of the newest entry. The server's own clock may be ahead of the leader's, and the agent must
+		// not get a time that is too long.
+		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1)
 	}
 	n, ok := r.Nodes.Get(q.Node)
 	if !ok || !registered(&r.State, n, q) {
