@@ -30,12 +30,12 @@ type lineSource struct {
 	end  int   // end of the first line in buf; 0 while that line is not complete
 	fail error // the error of the log, if it is not io.EOF
 
-	read  int // number of the last read that returned bytes; see lineMerge.reads
-	empty int // number of the last read that returned none
+	read  int // value of lineMerge.reads after the last read that returned bytes
+	empty int // value of lineMerge.reads after the last read that returned none
 }
 
-// fill reads until a line is complete, nothing more can be read now, or the log fails. It adds its reads to reads. If
-// over is true, nothing more will be written, and fill treats what is left as a line.
+// fill reads until a line is complete, nothing more can be read now, or the log fails. It counts each read in
+// reads. If over is true, nothing more will be written, and fill treats what is left as a line.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
@@ -114,11 +114,11 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest returns the source whose line was written first, or nil if there is no line now. Before that, it reads each
-// source without a line once more, after the lines of the other sources were read. If that read finds nothing, the next
-// line of that source will be newer than the lines of the others.
+// oldest returns the source whose next line was written first, or nil if no source has a line now. A source without a
+// line could still get one that is older than the lines of the others. So oldest reads that source again, after the
+// others' lines were read. If it finds nothing, a later line of that source is newer than those lines.
 func (m *lineMerge) oldest(over bool) *lineSource {
-	begin := m.reads // if no stream has a line, all are read once
+	begin := m.reads // if no source has a line, all are read once
 	for looked := true; looked; {
 		looked = false
 		newest, found := 0, false
@@ -159,8 +159,8 @@ func (m *lineMerge) failed() bool {
 	return false
 }
 
-// show adds a line to those that are held, unless it is too old, and sends them once they are long enough. It returns
-// false if the reader is gone.
+// show takes the next line of s and adds it to the held lines, unless the line is too old. It sends the held lines once
+// they have maxLine bytes. It returns false if the reader is gone.
 func (m *lineMerge) show(s *lineSource) bool {
 	at := s.log.WrittenAt(s.at)
 	line := s.take()

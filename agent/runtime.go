@@ -10,12 +10,14 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// Runtime runs the processes of instances: the exec driver, or memory in a simulation. Safe for many goroutines.
+// Runtime runs the processes of instances. The exec driver implements it, and tests implement it in memory. It is safe
+// for concurrent use.
 type Runtime interface {
-	// Start runs spec, and returns once the program is executed. An instance that has ended is started again.
+	// Start starts the program of spec. It returns when the program has begun to run, and does not wait for its end. If an
+	// instance with the id of spec has ended, Start runs it again.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended. unclear has the ids of the instances of which
-	// the runtime can't tell whether they run. Call Adopt once, before Start.
+	// Adopt returns everything that an earlier agent left, running or ended. unclear lists the other instances: they may
+	// run, but the runtime can't find out. Call Adopt once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
 	// Readopt looks again at an unclear instance. It returns nil if nothing of the instance is left, and an error if the
 	// instance is still unclear.
@@ -26,7 +28,7 @@ type Runtime interface {
 	// Launched returns the Spec that an unclear instance was started with. known is false if it can't be read. Launched
 	// does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
-	// Capabilities returns what is enforced on this node. Its notes are shown with the node.
+	// Capabilities returns what this node can enforce. People see the Notes of the result when they look at the node.
 	Capabilities() driver.Capabilities
 	// BootNow reads the clock of leases.
 	BootNow() driver.BootTime
@@ -47,7 +49,7 @@ type Task interface {
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
-	// Renew moves the end of a fenced instance's lease to the time until.
+	// Renew moves the end of the instance's lease to the time until.
 	Renew(ctx context.Context, until driver.BootTime) error
 	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns the
 	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are

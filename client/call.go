@@ -36,7 +36,7 @@ type List[T any] struct {
 	Index uint64
 }
 
-// calls makes the calls for the operations on one kind of object.
+// calls is embedded in the types with the operations, such as Budgets, and holds what sends their requests.
 type calls struct{ caller *reach.Caller }
 
 // route returns the path of an operation. It escapes each of its parts.
@@ -84,7 +84,7 @@ func decode(raw []byte, into any, method, path string) error {
 	return nil
 }
 
-// page is one answer to a list.
+// page is the JSON of one page of a list.
 type page[T any] struct {
 	Items []T    `json:"items"`
 	Index uint64 `json:"index"`

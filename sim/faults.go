@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault performs a fault and schedules its end. So if the action is left out of a history, the end of the fault is left
-// out too.
+// fault performs a fault and schedules its end. So the end is not an action of its own: when Shrink leaves a fault out
+// of a history, its end is left out too.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -85,8 +85,8 @@ func (p *performer) serverFault(kind ActionKind) {
 	}
 }
 
-// isolate cuts the leader, if there is one, off from the other servers. What it accepts is not committed until another
-// server leads.
+// isolate cuts the leader, if there is one, off from the other servers until the next failover, which comes within 3 s.
+// Meanwhile the leader accepts entries but commits none. The failover loses most of them.
 func (p *performer) isolate() {
 	l := p.log
 	if l.leader < 0 || l.stuck {
@@ -103,8 +103,8 @@ func (p *performer) isolate() {
 	})
 }
 
-// soon makes a fault strike. Mostly it strikes just after the next entry was proposed, so that the entry is under way.
-// In one case of four it strikes now.
+// soon lets a fault strike just after the next entry is proposed, when that entry is probably not committed yet. In one
+// case in four the fault strikes at once.
 func (p *performer) soon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()

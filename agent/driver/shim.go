@@ -16,8 +16,8 @@ import (
 // fdReport is the descriptor on which the shim sends its startReport to the agent that started it.
 const fdReport = 3
 
-// initTimeout is how long an init step may take: longer than any healthy exec, and shorter than the default of
-// Config.StartTimeout.
+// initTimeout is how long an init step may take to become the program (see plan). It is longer than any healthy exec
+// takes, and shorter than the default of Config.StartTimeout.
 const initTimeout = 10 * time.Second
 
 // shim is the process that owns one run of an instance. One goroutine, that of ShimMain, makes all decisions.
@@ -35,9 +35,9 @@ type shim struct {
 	end     ending
 }
 
-// ShimMain implements the hidden subcommand `shim STATEDIR` and returns its exit code. It starts the program, and
-// returns 0 when no process of the instance is left and the exit is on disk, unless the disk refuses it. It returns 1
-// if the start failed, and 2 for wrong arguments.
+// ShimMain implements the hidden subcommand `shim STATEDIR` and returns its exit code. It starts the program, waits
+// until no process of the instance is left, and writes the exit to disk. Then it returns 0, even if the exit could not
+// be written. It returns 1 if the start failed, and 2 for wrong arguments.
 func ShimMain(args []string) int {
 	// The kernel sends the parent death signal when the thread that forked the program ends, so this thread is kept.
 	runtime.LockOSThread()
@@ -96,7 +96,7 @@ func newShim(dir stateDir) (*shim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	// An agent may have given up and renamed the directory before this process got the lock.
+	// Before this process got the lock, an agent may have given up the directory by renaming it.
 	named, err1 := os.Stat(dir.path(fileLock))
 	locked, err2 := lock.Stat()
 	if err1 != nil || err2 != nil || !os.SameFile(named, locked) {
@@ -240,7 +240,7 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
-	if err := syscall.Kill(-s.main.PID, sig); err != nil { // it is not reaped, so no other group has this number
+	if err := syscall.Kill(-s.main.PID, sig); err != nil { // no other group can have the number of an unreaped program
 		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}

@@ -248,7 +248,7 @@ func (t *task) holder() model.InstanceID {
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:
-	case transport.TaskDrop: // instances don't use data that was put aside
+	case transport.TaskDrop: // data that is already put aside needs no claim: instances don't use it
 		all, err := t.volumes()
 		if err != nil || !slices.ContainsFunc(all, func(v volume) bool { return v.here }) {
 			return err

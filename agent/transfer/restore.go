@@ -98,7 +98,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	if err := u.in.rest(); err != nil { // the padding has sums too
+	if err := u.in.rest(); err != nil { // the sums of the padding after the last entry are checked too
 		return err
 	}
 	return u.check.end()

@@ -137,7 +137,8 @@ func (s *tally) String() string {
 		s.entries, strings.Join(kinds, ", "))
 }
 
-// tallies has the tally of each running test, by the test's name. A world knows nothing else of its test's tally.
+// tallies has the tally of each running test, by the test's name. So a world can count for its test without a reference
+// to the tally.
 var tallies = register{of: map[string]*tally{}}
 
 type register struct {
