@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,13 +43,19 @@ func newSmallCluster(t *testing.T) *smallCluster {
 
 func (d *smallCluster) apply(command fsm.Command) committed {
 	d.t.Helper()
-	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader,
+	c := d.request("", command)
+	if refusal := c.results[0].Refusal; refusal != nil {
+		d.t.Fatal(refusal)
+	}
+	return c
+}
+
+// request applies a command under a request id, and may be refused.
+func (d *smallCluster) request(id model.RequestID, command fsm.Command) committed {
+	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader, Request: id,
 		Groups: [][]fsm.Command{{command}}}
 	index := d.state.Index + 1
 	after, results := d.state.Apply(index, 1, e)
-	if results[0].Refusal != nil {
-		d.t.Fatal(results[0].Refusal)
-	}
 	d.state = after
 	return committed{index, 1, e, results}
 }
@@ -76,30 +83,51 @@ func TestSilenceCanFail(t *testing.T) {
 	}
 }
 
-// durable and allThere find violations of S4: an acknowledged write that was not carried out, or is not in the state,
-// and a refused write that was carried out. An unknown outcome is no violation.
+// durable and allThere find violations of S4: an acknowledged write that no entry holds, that its entry refused, or
+// that is not in the state, and a refused write that was carried out. Answers that fit the log, and an unknown outcome,
+// are no violations.
 func TestReceiptsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
-	s := d.apply(&fsm.NodeIntent{ID: "n1", Intent: model.IntentCordoned})
-	s.Request = "logged"
-	for name, r := range map[string]receipt{
-		"lost":     {"a write", answeredDone, nil},
-		"logged":   {"a write", answeredRefused, nil},
-		"unlogged": {"a write", answeredDone, nil},
+	cordon := func() fsm.Command { return &fsm.NodeIntent{ID: "n1", Intent: model.IntentCordoned} }
+	log := []committed{
+		d.request("done", cordon()),
+		d.request("refused", &fsm.NodeIntent{ID: "n9", Intent: model.IntentCordoned}),
+		d.apply(cordon()), // the state does not have this one's id
+	}
+	if log[1].results[0].Refusal == nil {
+		t.Fatal("a node that does not exist was cordoned")
+	}
+	log[2].Request = "forgotten"
+	judged := func(id model.RequestID, told answered) error {
+		r := newReceipts()
+		r.all[id] = receipt{"a write", told, nil}
+		return r.durable(log, d.state)
+	}
+	for id, test := range map[model.RequestID]struct {
+		told answered
+		want string
+	}{
+		"lost":      {answeredDone, "no entry holds it"},
+		"refused":   {answeredDone, "refused it"},
+		"forgotten": {answeredDone, "is not remembered"},
+		"done":      {answeredRefused, "carried it out"},
 	} {
-		told := newReceipts()
-		told.all[model.RequestID(name)] = r
-		if err := told.durable([]committed{s}, d.state); !ruled(err, fsm.S4) {
-			t.Errorf("%s: %v", name, err)
+		if err := judged(id, test.told); !ruled(err, fsm.S4) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s, answered %s: %v, want S4: %s", id, test.told, err, test.want)
 		}
 	}
-	told := newReceipts()
-	told.all["other"] = receipt{"a write", answeredUnknown, nil}
-	if err := told.durable([]committed{s}, d.state); err != nil {
-		t.Errorf("an unknown outcome: %v", err)
+	for id, told := range map[model.RequestID]answered{
+		"done": answeredDone, "refused": answeredRefused, "lost": answeredUnknown,
+	} {
+		if err := judged(id, told); err != nil {
+			t.Errorf("%s, answered %s: %v", id, told, err)
+		}
 	}
-	if err := allThere([]model.RequestID{"lost"}, d.state); !ruled(err, fsm.S4) {
+	if err := allThere([]model.RequestID{"done", "lost"}, d.state); !ruled(err, fsm.S4) {
 		t.Errorf("a leader without what was acknowledged: %v", err)
+	}
+	if err := allThere([]model.RequestID{"done"}, d.state); err != nil {
+		t.Errorf("a leader with what was acknowledged: %v", err)
 	}
 }
 
@@ -129,12 +157,15 @@ func TestReasonsCanFail(t *testing.T) {
 }
 
 // mayBegin judges a start by the programs that already run. It finds too little memory (S1), a second holder of a slot,
-// and a fencing epoch that goes back (S2).
+// and a fencing epoch that goes back although the slot has no other holder any more (S2).
 func TestTruthCanFail(t *testing.T) {
 	begin := func(change func(*program)) error {
 		tr := newTruth(t)
 		tr.alive["a"] = &program{instance: "a", group: "db/g", slot: "0", node: "n1", fenced: true, memory: nodeMemory / 2}
-		tr.epochs["db/g/0"] = 5
+		before := &program{instance: "c", group: "db/g", slot: "1", node: "n2", fenced: true, epoch: 5}
+		if err := tr.mayBegin(before); err != nil {
+			t.Fatal(err)
+		}
 		p := &program{instance: "b", group: "db/g", slot: "1", node: "n1", fenced: true, memory: nodeMemory / 2, epoch: 6}
 		change(p)
 		return tr.mayBegin(p)
@@ -148,9 +179,7 @@ func TestTruthCanFail(t *testing.T) {
 	}{
 		"memory": {fsm.S1, func(p *program) { p.memory++ }},
 		"holder": {fsm.S2, func(p *program) { p.slot, p.node = "0", "n2" }},
-		"epoch": {fsm.S2, func(p *program) {
-			p.slot, p.node, p.epoch, p.instance = "0", "n2", 4, "a"
-		}},
+		"epoch":  {fsm.S2, func(p *program) { p.epoch = 4 }},
 	} {
 		if err := begin(test.change); !ruled(err, test.id) {
 			t.Errorf("%s: %v, want %s", name, err, test.id)
