@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
@@ -31,7 +32,7 @@ const (
 
 // part is the state of one program in what its group simulates.
 type part struct {
-	synced  time.Time // copies: when it comes in sync; zero if it does not
+	synced  time.Time // copies: when it comes in sync, or came; zero if it has not begun to
 	lost    time.Time // copies: when it stopped being in sync
 	drained bool      // shards: its shards were moved away
 	sick    time.Time // its check fails until this time
@@ -42,13 +43,12 @@ type stage struct {
 	leaders  map[model.GroupID]model.InstanceID
 	mute     map[model.GroupID]time.Time // no role check of the group gets an answer until this time
 	stubborn map[model.GroupID]time.Time // no hook of the group succeeds until this time
-	held     map[model.GroupID]bool      // a copy of the group was once in sync
 }
 
 func newStage() stage {
 	return stage{
 		leaders: map[model.GroupID]model.InstanceID{}, mute: map[model.GroupID]time.Time{},
-		stubborn: map[model.GroupID]time.Time{}, held: map[model.GroupID]bool{},
+		stubborn: map[model.GroupID]time.Time{},
 	}
 }
 
@@ -135,31 +135,31 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 	return false
 }
 
-const toSync = 2 * time.Second // how long a copy takes to come in sync
+const toSync = 2 * time.Second // how long a copy takes to come in sync once it has begun
 
-// inSync reports whether a copy is in sync. A copy comes in sync toSync after its first role check. If it falls behind,
-// it comes in sync again toSync after the next role check.
+// inSync reports whether a copy is in sync. A copy that is not comes in sync toSync after a role check that finds a
+// peer in sync. It needs no peer if no other copy is in sync or comes in sync: the first copy begins with what it has.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
-		source := !tr.stage.held[p.group]
-		for _, other := range tr.peers(p) {
-			source = source || !other.part.synced.IsZero() && now.After(other.part.synced)
-		}
-		if source || !tr.anySynced(p, now) {
+		source := slices.ContainsFunc(tr.peers(p), func(peer *program) bool { return peer.part.inSync(now) })
+		if source || !tr.otherSyncs(p) {
 			p.part.synced = now.Add(toSync)
 		}
 	}
-	ok := !p.part.synced.IsZero() && !now.Before(p.part.synced)
-	if ok {
-		tr.stage.held[p.group] = true
-	}
-	return ok
+	return p.part.inSync(now)
 }
 
-func (tr *truth) anySynced(p *program, now time.Time) bool {
-	return slices.ContainsFunc(tr.peers(p), func(other *program) bool {
-		return !other.part.synced.IsZero() && now.After(other.part.synced)
-	})
+// inSync reports whether the copy is in sync, as its last role check left it.
+func (p *part) inSync(now time.Time) bool { return !p.synced.IsZero() && !now.Before(p.synced) }
+
+// otherSyncs reports whether another copy of p's group is in sync or comes in sync.
+func (tr *truth) otherSyncs(p *program) bool {
+	for _, other := range tr.alive {
+		if other.group == p.group && other != p && !other.part.synced.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // resign hands over what the program leads. It returns false if no other program can take over.
@@ -227,10 +227,9 @@ const factsLag = 20 * time.Second
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()
-	alone := p.env["PLAY"] == playCopies && !p.part.synced.IsZero() && now.After(p.part.synced)
+	alone := p.env["PLAY"] == playCopies && p.part.inSync(now)
 	for _, other := range w.truth.alive {
-		if other.group == p.group && other != p &&
-			(!other.part.synced.IsZero() && now.After(other.part.synced) || now.Sub(other.part.lost) < factsLag) {
+		if other.group == p.group && other != p && (other.part.inSync(now) || now.Sub(other.part.lost) < factsLag) {
 			alone = false
 		}
 	}
@@ -254,4 +253,34 @@ func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()
 	return w.truth.losses[group]
+}
+
+// Of two copies that start together, the first comes in sync with what it has, and the second after it. A copy that
+// falls behind waits for a peer in sync. One that is about to stop is no peer. The last copy begins with what it has.
+func TestCopiesComeInSync(t *testing.T) {
+	tr, now := newTruth(t), time.Now()
+	began := now.Add(-settled)
+	a := &program{instance: "a", group: "db/g", began: began}
+	b := &program{instance: "b", group: "db/g", began: began}
+	tr.alive["a"], tr.alive["b"] = a, b
+	tr.alive["x"] = &program{instance: "x", group: "other/g", began: began, part: part{synced: now}}
+	expect := func(when string, wantA, wantB bool) {
+		t.Helper()
+		if gotA, gotB := tr.inSync(a, now), tr.inSync(b, now); gotA != wantA || gotB != wantB {
+			t.Errorf("%s: a in sync %v, b %v; want %v, %v", when, gotA, gotB, wantA, wantB)
+		}
+	}
+	expect("both start", false, false)
+	now = now.Add(toSync)
+	expect("the first is in sync", true, false)
+	now = now.Add(toSync)
+	expect("the second is in sync too", true, true)
+	b.part.synced, tr.stopped["a"] = time.Time{}, now
+	expect("the second has fallen behind", true, false)
+	now = now.Add(toSync)
+	expect("its peer is about to stop", true, false)
+	delete(tr.alive, "a")
+	if tr.inSync(b, now) || !tr.inSync(b, now.Add(toSync)) {
+		t.Error("the last copy did not begin with what it has")
+	}
 }
