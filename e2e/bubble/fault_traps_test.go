@@ -52,7 +52,7 @@ func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			s.disk.Fail(nil)
 			if s.running() {
-				t.Logf("%s goes on after its disk failed", s.name)
+				t.Errorf("%s goes on after its disk failed", s.name)
 			}
 			s.again()
 			w.follows(s, "after its disk failed for a moment")
