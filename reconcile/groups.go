@@ -91,16 +91,6 @@ func (p *pass) findGroups() {
 	}
 }
 
-func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
-	name, _ := g.Split()
-	job, ok := p.state().Jobs.Get(name)
-	if !ok {
-		return nil
-	}
-	d, _ := p.state().Deployments.Get(job.Deployment)
-	return d
-}
-
 // viewGroups fills in the views of the groups that were found, and sorts them by class.
 func (p *pass) viewGroups() {
 	s := p.state()
