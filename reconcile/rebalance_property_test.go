@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
@@ -162,4 +164,56 @@ func whereabouts(w *world) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
+}
+
+// A decision with a Cache sees what has changed in a group since the last one: where its instances are, or its policy.
+func TestRebalanceSeesChangedGroups(t *testing.T) {
+	for name, lines := range map[string]struct{ before, change []string }{
+		"instances": {
+			before: []string{"node n1 n2", "run web http count=2", "settle"},
+			change: []string{"report web-http-0a failed"},
+		},
+		"policy": {
+			before: []string{"node n1", "run web http affinity=node.label.disk:hdd:60", "settle", "node n2 disk=ssd"},
+			change: []string{"run web http affinity=node.label.disk:ssd:60"},
+		},
+	} {
+		w := newWorld(t)
+		for _, line := range append(lines.before, "settings rescheduler=balanced", "advance 24h") {
+			w.run(line)
+		}
+		in := w.input()
+		in.Cache = &w.seen
+		if plan := reconcile.Decide(in); len(plan.Entries) > 0 {
+			t.Fatalf("%s: %v is decided for a group that is well placed", name, plan.Entries)
+		}
+		w.run("settings rescheduler=off")
+		for _, line := range append(lines.change, "settle", "settings rescheduler=balanced", "advance 24h") {
+			w.run(line)
+		}
+		in = w.input()
+		in.Cache = &w.seen
+		cached, plain := reconcile.Decide(in), reconcile.Decide(w.input())
+		if diff := cmp.Diff(plain, cached); diff != "" || len(plain.Entries) == 0 {
+			t.Errorf("%s: without a Cache, %d entries are decided; with it:\n%s", name, len(plain.Entries), diff)
+		}
+	}
+}
+
+// Groups that can't be moved don't use up the number of groups that are examined in one pass.
+func TestRebalancePassesOverFixedGroups(t *testing.T) {
+	w := newWorld(t)
+	w.run("node n1 memory=8GiB")
+	fixed := make([]string, 40)
+	for i := range fixed {
+		fixed[i] = fmt.Sprintf("g%d order=stop_first affinity=node.label.disk:ssd:100", i)
+	}
+	w.run("run fixed " + strings.Join(fixed, " ; "))
+	w.run("run web http affinity=node.label.disk:ssd:60")
+	w.run("settle")
+	w.run("node n2 disk=ssd")
+	w.run("advance 24h")
+	if moves := w.run("moves"); !strings.HasPrefix(moves, "web-http-0a from n1 to n2") {
+		t.Errorf("the moves are %q", moves)
+	}
 }
