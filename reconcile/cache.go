@@ -91,10 +91,9 @@ type seenNode struct {
 	labels, attributes map[string]string
 }
 
-// seenGroup is a group at rest. Its row changes whenever an instance of it moves to another node.
+// seenGroup is a group at rest. Its row changes whenever an instance of it moves to another node, and with its policy.
 type seenGroup struct {
 	row  *fsm.Group
-	spec *model.GroupSpec
 	hint int64
 }
 

@@ -200,20 +200,26 @@ func TestRebalanceSeesChangedGroups(t *testing.T) {
 	}
 }
 
-// Groups that can't be moved don't use up the number of groups that are examined in one pass.
-func TestRebalancePassesOverFixedGroups(t *testing.T) {
-	w := newWorld(t)
-	w.run("node n1 memory=8GiB")
-	fixed := make([]string, 40)
-	for i := range fixed {
-		fixed[i] = fmt.Sprintf("g%d order=stop_first affinity=node.label.disk:ssd:100", i)
-	}
-	w.run("run fixed " + strings.Join(fixed, " ; "))
-	w.run("run web http affinity=node.label.disk:ssd:60")
-	w.run("settle")
-	w.run("node n2 disk=ssd")
-	w.run("advance 24h")
-	if moves := w.run("moves"); !strings.HasPrefix(moves, "web-http-0a from n1 to n2") {
-		t.Errorf("the moves are %q", moves)
+// Groups that can't be moved, or are placed as well as possible, don't use up the number of groups that are examined in
+// one pass.
+func TestRebalancePassesOverOtherGroups(t *testing.T) {
+	for name, keys := range map[string]string{
+		"fixed": "order=stop_first affinity=node.label.disk:ssd:100", "even": "count=2 spread=node.label.rack",
+	} {
+		w := newWorld(t)
+		w.run("node n1 rack=a memory=8GiB")
+		w.run("node n2 rack=b memory=8GiB")
+		others := make([]string, 40)
+		for i := range others {
+			others[i] = fmt.Sprintf("g%d %s", i, keys)
+		}
+		w.run("run others " + strings.Join(others, " ; "))
+		w.run("run web http affinity=node.label.disk:ssd:60")
+		w.run("settle")
+		w.run("node n3 rack=a disk=ssd")
+		w.run("advance 24h")
+		if moves := w.run("moves"); !strings.HasPrefix(moves, "web-http-0a from") {
+			t.Errorf("%s: the moves are %q", name, moves)
+		}
 	}
 }

@@ -34,7 +34,7 @@ func (b *balancer) weigh() {
 }
 
 // tallies lists the groups whose preferences a move could meet better, in order of id. It uses the cached result for a
-// group whose row and policy have not changed, unless a node has changed. At least one node must be a possible target.
+// group whose row has not changed, unless a node has changed. At least one node must be a possible target.
 func (b *balancer) tallies() []*groupTally {
 	seen := b.p.seen
 	seen.look(b.all)
@@ -45,7 +45,7 @@ func (b *balancer) tallies() []*groupTally {
 		if t == nil {
 			continue
 		}
-		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
+		if known := seen.groups[id]; known.row == t.row {
 			t.hint = known.hint
 			if n++; (uint64(n)+seen.looks)%refreshed == 0 {
 				b.p.instanceRows(id)
@@ -57,7 +57,7 @@ func (b *balancer) tallies() []*groupTally {
 				}
 			}
 			t.hint = b.hint(t, counts)
-			seen.groups[id] = seenGroup{t.row, t.spec, t.hint}
+			seen.groups[id] = seenGroup{t.row, t.hint}
 		}
 		if t.hint > 0 {
 			worth = append(worth, t)
