@@ -93,10 +93,10 @@ type seenNode struct {
 }
 
 // seenGroup is the hint of a group at rest: an upper bound of what a move could gain in preferences. It is valid while
-// the group has this row and spec. The row changes whenever an instance of the group moves to another node.
+// the group has this row. The row changes whenever an instance of the group moves to another node, and whenever the
+// group's policy changes.
 type seenGroup struct {
 	row  *fsm.Group
-	spec *model.GroupSpec
 	hint int64
 }
 

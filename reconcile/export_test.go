@@ -240,3 +240,13 @@ func refusedSlots(refused []Refusal) []Refusal {
 	}
 	return all
 }
+
+func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
+	name, _ := g.Split()
+	job, ok := p.state().Jobs.Get(name)
+	if !ok {
+		return nil
+	}
+	d, _ := p.state().Deployments.Get(job.Deployment)
+	return d
+}

@@ -92,16 +92,6 @@ func (p *pass) findGroups() {
 	}
 }
 
-func (p *pass) deploymentOf(g model.GroupID) *fsm.Deployment {
-	name, _ := g.Split()
-	job, ok := p.state().Jobs.Get(name)
-	if !ok {
-		return nil
-	}
-	d, _ := p.state().Deployments.Get(job.Deployment)
-	return d
-}
-
 // viewGroups fills in the views of the groups that were found, and sorts them by class. It drops groups whose job or
 // policy no longer exists.
 func (p *pass) viewGroups() {

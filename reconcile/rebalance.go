@@ -70,10 +70,10 @@ func (p *pass) rebalance() {
 			b.going++
 		}
 	}
-	tallies := b.weigh()
-	if len(b.loads) < 2 {
+	if b.weigh(); len(b.loads) < 2 {
 		return
 	}
+	tallies := b.tallies()
 	if p.in.State.Settings.Algorithm != "binpack" && !b.unloadOverused() {
 		return
 	}

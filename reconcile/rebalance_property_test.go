@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
@@ -163,4 +165,62 @@ func whereabouts(w *world) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
+}
+
+// A decision with a Cache sees what has changed in a group since the last one: where its instances are, or its policy.
+func TestRebalanceSeesChangedGroups(t *testing.T) {
+	for name, lines := range map[string]struct{ before, change []string }{
+		"instances": {
+			before: []string{"node n1 n2", "run web http count=2", "settle"},
+			change: []string{"report web-http-0a failed"},
+		},
+		"policy": {
+			before: []string{"node n1", "run web http affinity=node.label.disk:hdd:60", "settle", "node n2 disk=ssd"},
+			change: []string{"run web http affinity=node.label.disk:ssd:60"},
+		},
+	} {
+		w := newWorld(t)
+		for _, line := range append(lines.before, "settings rescheduler=balanced", "advance 24h") {
+			w.run(line)
+		}
+		in := w.input()
+		in.Cache = &w.seen
+		if plan := reconcile.Decide(in); len(plan.Entries) > 0 {
+			t.Fatalf("%s: %v is decided for a group that is well placed", name, plan.Entries)
+		}
+		w.run("settings rescheduler=off")
+		for _, line := range append(lines.change, "settle", "settings rescheduler=balanced", "advance 24h") {
+			w.run(line)
+		}
+		in = w.input()
+		in.Cache = &w.seen
+		cached, plain := reconcile.Decide(in), reconcile.Decide(w.input())
+		if diff := cmp.Diff(plain, cached); diff != "" || len(plain.Entries) == 0 {
+			t.Errorf("%s: without a Cache, %d entries are decided; with it:\n%s", name, len(plain.Entries), diff)
+		}
+	}
+}
+
+// Groups that can't be moved, or are placed as well as possible, don't use up the number of groups that are examined in
+// one pass.
+func TestRebalancePassesOverOtherGroups(t *testing.T) {
+	for name, keys := range map[string]string{
+		"fixed": "order=stop_first affinity=node.label.disk:ssd:100", "even": "count=2 spread=node.label.rack",
+	} {
+		w := newWorld(t)
+		w.run("node n1 rack=a memory=8GiB")
+		w.run("node n2 rack=b memory=8GiB")
+		others := make([]string, 40)
+		for i := range others {
+			others[i] = fmt.Sprintf("g%d %s", i, keys)
+		}
+		w.run("run others " + strings.Join(others, " ; "))
+		w.run("run web http affinity=node.label.disk:ssd:60")
+		w.run("settle")
+		w.run("node n3 rack=a disk=ssd")
+		w.run("advance 24h")
+		if moves := w.run("moves"); !strings.HasPrefix(moves, "web-http-0a from") {
+			t.Errorf("%s: the moves are %q", name, moves)
+		}
+	}
 }

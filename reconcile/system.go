@@ -5,12 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// systemUnsettled reports whether a system group may need something. It needs nothing if its job has no deployment
-// going on, it has no constraints, and every node has a ready instance of the group's version.
+// systemUnsettled reports whether a system group without a rollout may need something. It needs nothing if it has no
+// constraints, and every node has a ready instance of the group's version.
 func (p *pass) systemUnsettled(g *fsm.Group) bool {
-	if d := p.deploymentOf(g.ID); d != nil && !d.Status.Ended() {
-		return true
-	}
 	policy, ok := p.state().Policy(g.ID)
 	nodes := p.state().Nodes.Len()
 	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes || p.hasStragglers(g)

@@ -14,9 +14,8 @@ type groupTally struct {
 	hint  int64 // upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and finds the groups whose preferences a move could meet better. It uses the
-// cached result for a group whose row and policy have not changed, unless a node has changed.
-func (b *balancer) weigh() []*groupTally {
+// weigh adds up what each node holds, and lists the nodes to which an instance could move.
+func (b *balancer) weigh() {
 	p := b.p
 	views := p.candidates().views
 	b.all, b.loads = make([]load, len(views)), make([]*load, 0, len(views))
@@ -32,10 +31,10 @@ func (b *balancer) weigh() []*groupTally {
 		b.leave(inst)
 	}
 	b.average()
-	return b.tallies()
 }
 
-// tallies lists the groups for which a move could gain something, in order of id.
+// tallies lists the groups whose preferences a move could meet better, in order of id. It uses the cached result for a
+// group whose row has not changed, unless a node has changed. At least one node must be a possible target.
 func (b *balancer) tallies() []*groupTally {
 	seen := b.p.seen
 	seen.look(b.all)
@@ -46,19 +45,19 @@ func (b *balancer) tallies() []*groupTally {
 		if t == nil {
 			continue
 		}
-		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
+		if known := seen.groups[id]; known.row == t.row {
 			t.hint = known.hint
 			if n++; (uint64(n)+seen.looks)%refreshed == 0 {
 				b.p.instanceRows(id)
 			}
-		} else if len(b.loads) > 1 {
+		} else {
 			for _, row := range b.p.instanceRows(id) {
 				if row.calm || row.inst.Desired == model.DesiredRunning {
 					t.nodes = append(t.nodes, row.inst.Node)
 				}
 			}
 			t.hint = b.hint(t, counts)
-			seen.groups[id] = seenGroup{t.row, t.spec, t.hint}
+			seen.groups[id] = seenGroup{t.row, t.hint}
 		}
 		if t.hint > 0 {
 			worth = append(worth, t)

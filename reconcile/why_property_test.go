@@ -128,3 +128,25 @@ func placementCodes() []model.Code {
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.CodeReplicaEvicting,
 	}
 }
+
+// The complete name or id of a node is not read as the prefix of an instance's id.
+func TestWhyPrefersCompleteNames(t *testing.T) {
+	w := newWorld(t)
+	w.run("node n1")
+	w.run("run web http")
+	w.run("decide")
+	prefix := string(w.id("web-http-0a"))[:8]
+	for name, node := range map[string]struct{ id, name string }{
+		"name": {"n2", prefix},
+		"id":   {prefix, "other"},
+	} {
+		state := w.state
+		w.apply("agent:new", &fsm.NodeRegister{ID: model.NodeID(node.id), Name: node.name, Agent: model.AgentInfo{
+			BootID: "b", Incarnation: "1", Address: "127.0.0.1", Key: []byte("k")}})
+		why, refusal := reconcile.Explain(w.input()).Why(prefix)
+		if want := "node/" + node.id; refusal != nil || why.Subject != want {
+			t.Errorf("by %s: %v, %s, want %s", name, refusal, why.Subject, want)
+		}
+		w.state = state
+	}
+}
