@@ -31,7 +31,6 @@ func (c *DrainStart) apply(s *State) error {
 	for _, name := range c.Nodes {
 		n, refusal := s.drainable(name)
 		switch {
-		case slices.ContainsFunc(d.Rejected, func(r model.DrainRefusal) bool { return r.Node == name }):
 		case refusal != nil:
 			first = cmp.Or(first, refusal)
 			d.Rejected = append(d.Rejected, model.DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})

@@ -76,7 +76,7 @@ func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	after := shares[to.Name] + s.shareOf(taker)
 	if shares[from.Name] < largest || after >= largest {
 		return model.Refuse(model.CodeConflict,
-			"the largest share of class %s is %d MiB: job %s has %d MiB, and with one more instance job %s would have %d MiB",
+			"the largest share of class %s is %d MiB: job %s has %d MiB, and with one more job %s would have %d MiB",
 			to.Class, largest>>20, from.Name, shares[from.Name]>>20, to.Name, after>>20)
 	}
 	return nil
