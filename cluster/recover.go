@@ -175,7 +175,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	return writeRecovered(cfg, state)
 }
 
-// clearDir undoes what was written to a directory that was missing before, or else empty.
+// clearDir removes what was written to a directory that was missing or empty before.
 func clearDir(path string, missing bool) error {
 	if missing {
 		return os.RemoveAll(path)
