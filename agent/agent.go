@@ -84,7 +84,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		return nil, err
 	}
 	ports := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address))
-	var way backendTable = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
+	var way nodeDoor = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
 	if cfg.Runtime == nil {
 		way = door.NewClient(h.path("door"), cfg.Exec.binary(), cfg.Version)
 		if cfg.Runtime, err = newExecRuntime(cfg, h); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -26,12 +27,12 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	logs := newLogServer(a)
 	mux.HandleFunc("GET /healthz", a.serveHealth)
-	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), transport.RoleServer, transport.RoleCLI))
-	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), transport.RoleServer))
-	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), transport.RoleServer))
-	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), transport.RoleAgent))
+	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), pki.RoleServer, pki.RoleCLI))
+	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), pki.RoleServer))
+	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), pki.RoleServer))
+	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), pki.RoleAgent))
 	if metrics != nil {
-		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
+		mux.Handle("GET /metrics", only(metrics, pki.RoleServer, pki.RoleCLI, pki.RoleAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").
@@ -41,7 +42,7 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 }
 
 // only passes requests of callers with one of the roles to next, and refuses all others. Code: forbidden.
-func only(next http.Handler, roles ...transport.Role) http.Handler {
+func only(next http.Handler, roles ...pki.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := transport.IdentityFrom(r.Context())
 		if !ok || !slices.Contains(roles, who.Role) {

@@ -301,7 +301,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 		return transport.ReportReply{}, nil
 	}, testLog(t))
 	first := registration{1, 7}
-	r.beginTerm(first)
+	r.newRegistration(first)
 	r.begin(first, 0)
 	flush := func() {
 		for more := true; more; {
@@ -327,7 +327,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	r.suspend()
 	r.set(model.InstanceStatus{ID: "i00000", Generation: 2, Observed: model.ObservedReady})
 	second := registration{2, 7} // the same epoch again: a restored state may lack the first registration
-	r.beginTerm(second)
+	r.newRegistration(second)
 	r.begin(second, 0)
 	flush()
 	if last := sent[len(sent)-1]; !last.Full || last.FactsGen != 1 || len(last.Instances) != reportBatch+1 {
@@ -361,7 +361,7 @@ func TestReportsHaveABound(t *testing.T) {
 	for epoch := range uint64(2) {
 		now := registration{epoch + 1, 7}
 		r.suspend()
-		r.beginTerm(now)
+		r.newRegistration(now)
 		for i := range count {
 			r.set(model.InstanceStatus{ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1,
 				Observed: model.ObservedReady, Facts: said})

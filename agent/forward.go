@@ -22,7 +22,7 @@ import (
 type forwarder struct {
 	node    model.NodeID
 	address string
-	door    backendTable
+	door    nodeDoor
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
@@ -40,8 +40,8 @@ type forwarder struct {
 	statuses []door.Status
 }
 
-// backendTable is the node's door. It is a process of its own, or a part of this process if Config.Runtime is given.
-type backendTable interface {
+// nodeDoor is the node's door. It is a process of its own, or a part of this process if Config.Runtime is given.
+type nodeDoor interface {
 	// Follow makes the door carry out an order, and returns the status of its services. If news is true, the order differs
 	// from the last one.
 	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
@@ -57,7 +57,7 @@ const doorCheck = time.Second
 const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder. It keeps the last known services in the file last, unless last is "".
-func newForwarder(node model.NodeID, address, last string, way backendTable, problem func(part, problem string),
+func newForwarder(node model.NodeID, address, last string, way nodeDoor, problem func(part, problem string),
 	log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
 		kick: make(chan struct{}, 1), ports: newPortWatch()}
@@ -65,7 +65,7 @@ func newForwarder(node model.NodeID, address, last string, way backendTable, pro
 	return f
 }
 
-// innerDoor is a door in this process; see backendTable. Its ports close when the agent stops.
+// innerDoor is a door in this process; see nodeDoor. Its ports close when the agent stops.
 type innerDoor struct{ *door.Relay }
 
 func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.Status, error) {
@@ -179,11 +179,11 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost returns the services in now, and adds the services and backends that are only in lost: a restored state may
-// not know them. It adds no service from lost whose exposed port another service has by now.
-func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
-	all := slices.Clone(now)
-	for _, before := range lost {
+// withLost returns the current services, and adds services and backends that only the list from before a restore has,
+// because the restored state may not know them. It adds no service whose exposed port another service uses now.
+func withLost(current, beforeRestore []transport.ServiceBackends) []transport.ServiceBackends {
+	all := slices.Clone(current)
+	for _, before := range beforeRestore {
 		i := slices.IndexFunc(all, func(s transport.ServiceBackends) bool { return s.Name == before.Name })
 		if i < 0 {
 			if !slices.ContainsFunc(all, func(s transport.ServiceBackends) bool { return s.Expose == before.Expose }) {

@@ -34,9 +34,9 @@ type lease struct {
 	mu          sync.Mutex
 	beats       Heartbeats      // nil: no lease is held
 	now         registration    // the newest registration
-	told        registration    // the newest registration with known assignments; zero while a restore is not confirmed
-	incarnation uint64          // the incarnation of the servers' state to which sure belongs
-	sure        time.Time       // the latest time at which the restore may have been confirmed; zero if none was
+	assignedFor registration    // the newest registration with known assignments; zero while a restore is not confirmed
+	incarnation uint64          // the incarnation of the servers' state to which confirmed belongs
+	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if none was
 	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: there is none
 	moved       chan struct{}   // closed and replaced when heard changes
 	mark        clocks          // both clocks at the last refresh
@@ -59,8 +59,8 @@ func (l *lease) set(beats Heartbeats) {
 	l.beats = beats
 }
 
-// beginTerm sets the newest registration. Its assignments are not known yet.
-func (l *lease) beginTerm(now registration) {
+// newRegistration sets the newest registration. Its assignments are not known yet.
+func (l *lease) newRegistration(now registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
@@ -72,15 +72,18 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a.Incarnation != l.incarnation {
-		l.incarnation, l.sure = a.Incarnation, time.Time{}
+		l.incarnation, l.confirmed = a.Incarnation, time.Time{}
 	}
 	if a.Unconfirmed {
-		l.told = registration{}
+		l.assignedFor = registration{}
 		return
 	}
-	l.told = now
-	if since := time.Now().Add(-asDuration(a.Confirmed)); a.Confirmed > 0 && (l.sure.IsZero() || since.Before(l.sure)) {
-		l.sure = since
+	l.assignedFor = now
+	if a.Confirmed <= 0 {
+		return
+	}
+	if at := time.Now().Add(-asDuration(a.Confirmed)); l.confirmed.IsZero() || at.Before(l.confirmed) {
+		l.confirmed = at
 	}
 }
 
@@ -91,7 +94,8 @@ func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := l.heard.Add(length)
-	if l.heard == 0 || end <= l.boot() || l.told != l.now || !l.sure.IsZero() && time.Since(l.sure) < length+grace {
+	waits := !l.confirmed.IsZero() && time.Since(l.confirmed) < length+grace
+	if l.heard == 0 || end <= l.boot() || l.assignedFor != l.now || waits {
 		return 0
 	}
 	return end
@@ -101,7 +105,7 @@ func (l *lease) until(length, grace time.Duration) driver.BootTime {
 func (l *lease) assignedNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now != (registration{}) && l.told == l.now
+	return l.now != (registration{}) && l.assignedFor == l.now
 }
 
 // run refreshes the lease until ctx ends.

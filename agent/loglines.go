@@ -30,8 +30,8 @@ type lineSource struct {
 	end  int   // end of the first line in buf; 0 while that line is not complete
 	fail error // the error of the log, if it is not io.EOF
 
-	read  int // value of lineMerge.reads after the last read that returned bytes
-	empty int // value of lineMerge.reads after the last read that returned none
+	lastRead  int // value of lineMerge.reads after the last read that returned bytes
+	lastEmpty int // value of lineMerge.reads after the last read that returned none
 }
 
 // fill reads until a line is complete, nothing more can be read now, or the log fails. It counts each read in
@@ -49,9 +49,9 @@ func (s *lineSource) fill(over bool, reads *int) {
 		n, err := s.log.Read(s.buf[s.have:])
 		s.have += n
 		if *reads++; n > 0 {
-			s.read = *reads
+			s.lastRead = *reads
 		} else {
-			s.empty = *reads
+			s.lastEmpty = *reads
 		}
 		switch {
 		case err == nil:
@@ -124,14 +124,14 @@ func (m *lineMerge) oldest(over bool) *lineSource {
 		newest, found := 0, false
 		for _, s := range m.sources {
 			if s.end > 0 {
-				newest, found = max(newest, s.read), true
+				newest, found = max(newest, s.lastRead), true
 			}
 		}
 		if !found {
 			newest = begin
 		}
 		for _, s := range m.sources {
-			if s.end == 0 && s.fail == nil && s.empty <= newest {
+			if s.end == 0 && s.fail == nil && s.lastEmpty <= newest {
 				s.fill(over, &m.reads)
 				looked = true
 			}

@@ -204,12 +204,12 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
 	last, _ := a.session.current()
 	now := registration{last.count + 1, reply.Epoch}
-	a.shared.lease.beginTerm(now) // before servers answer heartbeats of this registration
+	a.shared.lease.newRegistration(now) // before servers answer heartbeats of this registration
 	if a.beats != nil {
 		a.beats.SetVoters(reply.Cluster, reply.Config, reply.Voters)
 		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())
 		a.shared.lease.set(a.beats)
 	}
-	a.shared.reports.beginTerm(now)
+	a.shared.reports.newRegistration(now)
 	a.session.set(now, labels)
 }

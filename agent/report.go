@@ -80,8 +80,8 @@ func (r *reporter) set(s model.InstanceStatus) {
 	r.kick()
 }
 
-// beginTerm restarts the count of facts for a new registration.
-func (r *reporter) beginTerm(now registration) {
+// newRegistration restarts the count of facts for a new registration.
+func (r *reporter) newRegistration(now registration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.facts.term, r.facts.now, r.facts.acked = now, 1, 0

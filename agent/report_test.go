@@ -33,7 +33,7 @@ func newBusyNode(t *testing.T) *busyNode {
 		return transport.ReportReply{}, nil
 	}, testLog(t))
 	now := registration{1, 7}
-	b.beginTerm(now)
+	b.newRegistration(now)
 	for i := range busyInstances {
 		b.statuses = append(b.statuses, model.InstanceStatus{
 			ID: model.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: model.ObservedReady,

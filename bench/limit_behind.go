@@ -12,6 +12,7 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/procs"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -47,7 +48,7 @@ func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err erro
 	if err != nil {
 		return nil, err
 	}
-	if b.creds, err = ca.Credentials(transport.RoleCLI, "bench"); err != nil {
+	if b.creds, err = ca.Credentials(pki.RoleCLI, "bench"); err != nil {
 		return nil, err
 	}
 	program, err := os.Executable()

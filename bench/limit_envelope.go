@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,7 +23,7 @@ type envelope struct {
 
 func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 	handle func(path string) error) (*envelope, error) {
-	creds, err := ca.Credentials(transport.RoleServer, "envelope")
+	creds, err := ca.Credentials(pki.RoleServer, "envelope")
 	if err != nil {
 		return nil, err
 	}

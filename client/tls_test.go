@@ -14,11 +14,12 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 // serveTLS serves https with a certificate of the CA in dir until the test ends.
-func serveTLS(t *testing.T, dir string, role transport.Role, name string) (address string) {
+func serveTLS(t *testing.T, dir string, role pki.Role, name string) (address string) {
 	t.Helper()
 	files, err := transport.IssueCert(dir, transport.CertRequest{Role: role, Name: name}, false)
 	if err != nil {
@@ -48,14 +49,14 @@ func serveTLS(t *testing.T, dir string, role transport.Role, name string) (addre
 	return "https://" + l.Addr().String()
 }
 
-// pki makes a CA in a new directory, and a certificate for the client.
-func pki(t *testing.T, cluster string) (dir string, files client.Files) {
+// makeCA makes a CA in a new directory, and a certificate for the client.
+func makeCA(t *testing.T, cluster string) (dir string, files client.Files) {
 	t.Helper()
 	dir = t.TempDir()
 	if _, err := transport.CreateCA(dir, transport.CAOptions{Cluster: cluster}); err != nil {
 		t.Fatal(err)
 	}
-	cert, err := transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleCLI, Name: "ops"}, false)
+	cert, err := transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleCLI, Name: "ops"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func pki(t *testing.T, cluster string) (dir string, files client.Files) {
 }
 
 func TestTLS(t *testing.T) {
-	dir, files := pki(t, "east")
+	dir, files := makeCA(t, "east")
 	call := func(address string, files client.Files) (client.Response[api.Health], error) {
 		t.Helper()
 		tls, err := client.LoadTLS(files)
@@ -77,21 +78,21 @@ func TestTLS(t *testing.T) {
 		defer c.Close()
 		return c.Cluster.Alive(t.Context())
 	}
-	server := serveTLS(t, dir, transport.RoleServer, "s1")
+	server := serveTLS(t, dir, pki.RoleServer, "s1")
 	if got, err := call(server, files); err != nil || got.Value.Name != "s1" {
 		t.Errorf("got %+v: %v", got, err)
 	}
-	_, err := call(serveTLS(t, dir, transport.RoleAgent, "n1"), files)
+	_, err := call(serveTLS(t, dir, pki.RoleAgent, "n1"), files)
 	wantCode(t, err, model.CodeCertificateRefused) // the peer is an agent, not a server
-	_, others := pki(t, "east")
+	_, others := makeCA(t, "east")
 	_, err = call(server, others)
 	wantCode(t, err, model.CodeCertificateRefused) // the client and the server trust different CAs
 }
 
 // The client refuses a server of another cluster even if it trusts the CA of that cluster.
 func TestTLSOfAnotherCluster(t *testing.T) {
-	_, files := pki(t, "east")
-	west, theirs := pki(t, "west")
+	_, files := makeCA(t, "east")
+	west, theirs := makeCA(t, "west")
 	var bundle []byte
 	for _, path := range []string{files.CA, theirs.CA} {
 		text, err := os.ReadFile(path)
@@ -108,7 +109,7 @@ func TestTLSOfAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Config{Addresses: []string{serveTLS(t, west, transport.RoleServer, "s1")},
+	c, err := client.New(client.Config{Addresses: []string{serveTLS(t, west, pki.RoleServer, "s1")},
 		TLS: tls, RetryFor: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +123,8 @@ func TestTLSOfAnotherCluster(t *testing.T) {
 }
 
 func TestTLSIsChecked(t *testing.T) {
-	_, files := pki(t, "east")
-	_, otherFiles := pki(t, "east")
+	_, files := makeCA(t, "east")
+	_, otherFiles := makeCA(t, "east")
 	for name, wrong := range map[string]client.Files{
 		"no CA":         {CA: files.CA + "x", Cert: files.Cert, Key: files.Key},
 		"CA without":    {CA: files.Key, Cert: files.Cert, Key: files.Key},

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // recordedConn is a connection whose other end has already sent everything.
@@ -102,9 +102,9 @@ func FuzzSignedBeat(f *testing.F) {
 func FuzzGossipMeta(f *testing.F) {
 	c := newCodec()
 	for _, m := range []Meta{
-		{Role: transport.RoleServer, API: "10.0.0.1:7640",
+		{Role: pki.RoleServer, API: "10.0.0.1:7640",
 			Server: &ServerMeta{Pledge: []model.ServerID{"a", "b"}, Expect: 3, Fresh: true}},
-		{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", Name: "n1"},
+		{Role: pki.RoleAgent, BootID: "boot", Incarnation: "1", Name: "n1"},
 	} {
 		good, err := c.encodeMeta(m)
 		if err != nil {
@@ -121,7 +121,7 @@ func FuzzGossipMeta(f *testing.F) {
 			}
 			return
 		}
-		if m.Role != transport.RoleServer && m.Role != transport.RoleAgent {
+		if m.Role != pki.RoleServer && m.Role != pki.RoleAgent {
 			t.Fatalf("accepted role %q", m.Role)
 		}
 		again, err := c.encodeMeta(m)

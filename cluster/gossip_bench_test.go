@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // BenchmarkHeartbeat measures one heartbeat and its answer over loopback sockets, both ends together. It does so with
@@ -38,7 +38,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 }
 
 func benchHeartbeat(b *testing.B, via func(string) Transport) {
-	open := func(name, address string, role transport.Role) *Pool {
+	open := func(name, address string, role pki.Role) *Pool {
 		p, err := OpenPool(PoolConfig{Name: name, Cluster: "test", Key: testGossipKey, Bind: address, Transport: via(address),
 			Meta: Meta{Role: role, Name: name}})
 		if err != nil {
@@ -47,7 +47,7 @@ func benchHeartbeat(b *testing.B, via func(string) Transport) {
 		b.Cleanup(func() { _ = p.Abandon() })
 		return p
 	}
-	server, agent := open("s1", "127.0.0.1", transport.RoleServer), open("n1", "127.0.0.2", transport.RoleAgent)
+	server, agent := open("s1", "127.0.0.1", pki.RoleServer), open("n1", "127.0.0.2", pki.RoleAgent)
 	if err := agent.Join(server.Address()); err != nil {
 		b.Fatal(err)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // madeUp returns a member that doesn't exist, as an attacker with the gossip key could announce it.
-func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node {
+func madeUp(t *testing.T, p *Pool, i int, role pki.Role) *memberlist.Node {
 	t.Helper()
 	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})
 	if err != nil {
@@ -29,7 +29,7 @@ func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node 
 func TestPoolIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	say := func(i int, state fsm.Gossip) {
-		if n := madeUp(t, p, i, transport.RoleAgent); (gossipBounds{p}).NotifyAlive(n) == nil {
+		if n := madeUp(t, p, i, pki.RoleAgent); (gossipBounds{p}).NotifyAlive(n) == nil {
 			p.seen(n, state)
 		}
 	}
@@ -39,7 +39,7 @@ func TestPoolIsBounded(t *testing.T) {
 	if got := len(p.Members()); got != maxMembers {
 		t.Fatalf("%d members are known, at most %d may be", got, maxMembers)
 	}
-	if err := (gossipBounds{p}).NotifyAlive(madeUp(t, p, 7, transport.RoleAgent)); err != nil {
+	if err := (gossipBounds{p}).NotifyAlive(madeUp(t, p, 7, pki.RoleAgent)); err != nil {
 		t.Errorf("a known member is refused: %v", err)
 	}
 	full := openTestPool(t, "b")
@@ -57,7 +57,7 @@ func TestPoolIsBounded(t *testing.T) {
 		t.Error("a voter is not taken in")
 	}
 	for i := range 100 {
-		p.seen(madeUp(t, p, i, transport.RoleAgent), fsm.GossipDead)
+		p.seen(madeUp(t, p, i, pki.RoleAgent), fsm.GossipDead)
 	}
 	time.Sleep(sweepEvery) // the sockets are real, so time can't be faked
 	if say(maxMembers+1000, fsm.GossipAlive); len(p.Members()) > maxMembers {
@@ -66,7 +66,7 @@ func TestPoolIsBounded(t *testing.T) {
 	if _, known := p.Member(fmt.Sprintf("x%06d", maxMembers+1000)); !known {
 		t.Error("the dead make no room")
 	}
-	long := madeUp(t, p, 1, transport.RoleAgent)
+	long := madeUp(t, p, 1, pki.RoleAgent)
 	long.Name = strings.Repeat("x", maxMetaID+1)
 	if err := (gossipBounds{p}).NotifyAlive(long); err == nil {
 		t.Error("a long name is taken in")
@@ -78,11 +78,11 @@ func TestPoolIsBounded(t *testing.T) {
 func TestRejoinIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	for i := range 1000 {
-		p.seen(madeUp(t, p, i, transport.RoleServer), fsm.GossipDead)
+		p.seen(madeUp(t, p, i, pki.RoleServer), fsm.GossipDead)
 	}
 	p.Want([]string{"x000999"})
 	got := p.missing(t.Context())
-	wanted := madeUp(t, p, 999, transport.RoleServer).Address()
+	wanted := madeUp(t, p, 999, pki.RoleServer).Address()
 	if len(got) > 1+16+3 || !strings.Contains(strings.Join(got, " "), wanted) {
 		t.Errorf("it contacts %d addresses, %v", len(got), got[:min(5, len(got))])
 	}

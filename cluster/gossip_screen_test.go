@@ -20,7 +20,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 const poolName = "pool"
@@ -143,7 +143,7 @@ func TestScreen(t *testing.T) {
 
 func openTestPool(t *testing.T, name string) *Pool {
 	t.Helper()
-	meta := Meta{Role: transport.RoleAgent, Name: name}
+	meta := Meta{Role: pki.RoleAgent, Name: name}
 	p, err := OpenPool(PoolConfig{Name: name, Cluster: poolName, Key: poolKey, Bind: "127.0.0.1", Meta: meta})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 var testGossipKey = bytes.Repeat([]byte{7}, 32)
@@ -25,7 +25,7 @@ func startPool(t *testing.T, n *memnet.Net, name, host string, edit func(*PoolCo
 	t.Helper()
 	cfg := PoolConfig{
 		Name: name, Cluster: "test", Key: testGossipKey, Profile: ProfileFast, Transport: n.Packets(host + ":7642"),
-		Meta: Meta{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", API: host + ":7640"},
+		Meta: Meta{Role: pki.RoleAgent, BootID: "boot", Incarnation: "1", API: host + ":7640"},
 		Join: []string{"10.0.0.1:7642"},
 	}
 	if edit != nil {
@@ -77,7 +77,7 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 		eventually(t, 5*time.Second, "three alive at n2", allAlive(p2, 3))
 
 		m, ok := p2.Member("n3")
-		if !ok || m.Meta.API != "10.0.0.3:7640" || m.Meta.Role != transport.RoleAgent {
+		if !ok || m.Meta.API != "10.0.0.3:7640" || m.Meta.Role != pki.RoleAgent {
 			t.Fatalf("n3 at n2 = %+v, %v; want its meta", m, ok)
 		}
 		began := time.Now()
@@ -205,7 +205,7 @@ func TestMetaFitsWhenFull(t *testing.T) {
 	c := newCodec()
 	id := strings.Repeat("Z", 26)
 	m := Meta{
-		Role: transport.RoleServer, BootID: strings.Repeat("b", 36), Incarnation: id,
+		Role: pki.RoleServer, BootID: strings.Repeat("b", 36), Incarnation: id,
 		API: strings.Repeat("a", maxMetaAddress), Name: strings.Repeat("n", 63),
 		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535,
 			Version: strings.Repeat("v", 80)},
@@ -245,7 +245,7 @@ func TestResolveJoin(t *testing.T) {
 
 func TestPoolRefusesBadSettings(t *testing.T) {
 	good := PoolConfig{Name: "n1", Cluster: "c", Key: testGossipKey, Bind: "127.0.0.1",
-		Meta: Meta{Role: transport.RoleAgent}}
+		Meta: Meta{Role: pki.RoleAgent}}
 	for what, edit := range map[string]func(*PoolConfig){
 		"no key":      func(c *PoolConfig) { c.Key = nil },
 		"short key":   func(c *PoolConfig) { c.Key = []byte("short") },
@@ -267,7 +267,7 @@ func TestPoolOnLoopback(t *testing.T) {
 	open := func(name string, join ...string) *Pool {
 		p, err := OpenPool(PoolConfig{
 			Name: name, Cluster: "test", Key: testGossipKey, Profile: ProfileFast, Bind: "127.0.0.1",
-			Meta: Meta{Role: transport.RoleServer}, Join: join,
+			Meta: Meta{Role: pki.RoleServer}, Join: join,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // poolView caches the results of Servers and Liveness. They are needed often, and change only when a member changes.
@@ -20,9 +20,9 @@ type poolView struct {
 // changed drops the cached results that a change of a member makes invalid. before and after are the member's roles
 // before and after the change; they may be equal. If both are agent, the list of servers stays valid and is kept. Each
 // registration of an agent needs that list. The Pool's mu is held.
-func (v *poolView) changed(before, after transport.Role) {
+func (v *poolView) changed(before, after pki.Role) {
 	v.liveness = nil
-	if before != transport.RoleAgent || after != transport.RoleAgent {
+	if before != pki.RoleAgent || after != pki.RoleAgent {
 		v.servers = nil
 	}
 }
@@ -33,7 +33,7 @@ func (p *Pool) viewedServers() []Member {
 	if p.view.servers == nil {
 		p.view.servers = []Member{}
 		for _, m := range p.members {
-			if m.Meta.Role == transport.RoleServer {
+			if m.Meta.Role == pki.RoleServer {
 				p.view.servers = append(p.view.servers, m)
 			}
 		}
@@ -77,7 +77,7 @@ func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 	if p.view.liveness == nil {
 		p.view.liveness = make(map[model.NodeID]fsm.Gossip, len(p.members))
 		for name, m := range p.members {
-			if m.Meta.Role == transport.RoleAgent {
+			if m.Meta.Role == pki.RoleAgent {
 				p.view.liveness[model.NodeID(name)] = m.State
 			}
 		}

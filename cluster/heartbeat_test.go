@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 func TestHeartbeatInterval(t *testing.T) {
@@ -245,7 +245,7 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 	for i := range 3 {
 		name := fmt.Sprintf("s%d", i+1)
 		pool, _ := startPool(t, r.net, name, "10.0.0."+fmt.Sprint(i+1), func(c *PoolConfig) {
-			c.Meta = Meta{Role: transport.RoleServer}
+			c.Meta = Meta{Role: pki.RoleServer}
 		})
 		h, err := NewHearts(HeartsConfig{
 			Self: model.ServerID(name), NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true },

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 var testNodeKey = []byte("0123456789abcdef0123456789abcdef")
@@ -308,7 +308,7 @@ func TestGossipAliveNeedsAllVoters(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		stop[0]()
 		quiet, _ := startPool(t, r.net, "n1", agentHost(1), func(c *PoolConfig) { // gossip goes on without heartbeats
-			c.Meta.Role, c.Join = transport.RoleAgent, []string{host(1) + ":7642"}
+			c.Meta.Role, c.Join = pki.RoleAgent, []string{host(1) + ":7642"}
 		})
 		eventually(t, 10*time.Second, "its gossip lives", allAlive(quiet, 5))
 		leader := r.leader(time.Second)

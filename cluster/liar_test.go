@@ -10,7 +10,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // addresses returns the vote and the address of each server in the configuration that s has.
@@ -56,7 +56,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 					meta.ClusterID = ""
 				}
 				_, stop := startPool(t, r.net, name, host(9), func(c *PoolConfig) {
-					c.Meta = Meta{Role: transport.RoleServer, API: api, Name: "liar", Server: &meta}
+					c.Meta = Meta{Role: pki.RoleServer, API: api, Name: "liar", Server: &meta}
 					c.Join = []string{leader.host + ":7642"}
 				})
 				eventually(t, 10*time.Second, "the leader sees the liar", func() bool {

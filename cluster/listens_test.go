@@ -7,7 +7,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // The listeners shown for a server are those that it reports over TLS or that the configuration has. Gossip is not used
@@ -20,7 +20,7 @@ func TestListensAreNotWhatGossipClaims(t *testing.T) {
 		moved := r.other(leader)
 		startPool(t, r.net, "liar", host(9), func(c *PoolConfig) {
 			c.Meta = Meta{
-				Role: transport.RoleServer, API: host(9) + ":8080", Name: "liar",
+				Role: pki.RoleServer, API: host(9) + ":8080", Name: "liar",
 				Server: &ServerMeta{Fresh: true, Format: model.CurrentFormat},
 			}
 			c.Join = []string{leader.host + ":7642"}

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -29,7 +30,7 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds, err := authority.Credentials(transport.RoleServer, name)
+	creds, err := authority.Credentials(pki.RoleServer, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 // answer handles the questions of other servers, as the API does.
 func (r *realServer) answer(w http.ResponseWriter, req *http.Request) {
 	id, ok := transport.IdentityFrom(req.Context())
-	if !ok || id.Role != transport.RoleServer {
+	if !ok || id.Role != pki.RoleServer {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}

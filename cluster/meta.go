@@ -6,14 +6,14 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // Meta is what a member of the pool claims about itself, in at most 512 bytes, memberlist's limit. Anyone with the
 // gossip key can claim anything, so Meta proves nothing.
 type Meta struct {
-	Role   transport.Role `cbor:"1,keyasint"`           // server or agent
-	BootID string         `cbor:"2,keyasint,omitempty"` // of the kernel
+	Role   pki.Role `cbor:"1,keyasint"`           // server or agent
+	BootID string   `cbor:"2,keyasint,omitempty"` // of the kernel
 	// Incarnation identifies the process. Only a new incarnation shows a restart that is faster than failure detection.
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
 	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
@@ -111,7 +111,7 @@ func (c codec) decodeMeta(buf []byte) (Meta, error) {
 	if err := c.dec.Unmarshal(buf, &m); err != nil {
 		return Meta{}, fmt.Errorf("gossip meta: %w", err)
 	}
-	if m.Role != transport.RoleServer && m.Role != transport.RoleAgent {
+	if m.Role != pki.RoleServer && m.Role != pki.RoleAgent {
 		return Meta{}, fmt.Errorf("gossip meta: unknown role %q", m.Role)
 	}
 	return m, nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // Servers that exist only in gossip, at addresses that don't answer, don't keep a new server from becoming a member and
@@ -25,7 +25,7 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 			r.net.Vanish(host(60 + i))
 			meta := ServerMeta{Fresh: true, Format: model.CurrentFormat}
 			startPool(t, r.net, fmt.Sprintf("000-liar-%d", i), host(40+i), func(c *PoolConfig) {
-				c.Meta = Meta{Role: transport.RoleServer, API: host(60+i) + ":7640", Name: fmt.Sprintf("liar-%d", i), Server: &meta}
+				c.Meta = Meta{Role: pki.RoleServer, API: host(60+i) + ":7640", Name: fmt.Sprintf("liar-%d", i), Server: &meta}
 				c.Join = []string{leader.host + ":7642"}
 			})
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 const (
@@ -73,7 +73,7 @@ func (p *Pool) deserted() bool {
 		if name == p.cfg.Name {
 			continue
 		}
-		server, up := m.Meta.Role == transport.RoleServer, m.State != fsm.GossipDead
+		server, up := m.Meta.Role == pki.RoleServer, m.State != fsm.GossipDead
 		alive, servers, serving = alive || up, servers || server, serving || server && up
 	}
 	return !alive || servers && !serving
@@ -118,7 +118,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 			addresses = append(addresses, m.Address)
 		case time.Since(m.since) > forgetAfter:
 			p.drop(name, m)
-		case m.Meta.Role == transport.RoleServer:
+		case m.Meta.Role == pki.RoleServer:
 			servers = append(servers, m.Address)
 		default:
 			dead = append(dead, m.Address)

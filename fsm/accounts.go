@@ -187,7 +187,7 @@ func (s *State) emit(e Event) {
 	if !s.keepsEvents() || s.entry.muted {
 		return
 	}
-	s.tellUntold(&e)
+	s.addLeftOut(&e)
 	e.Key = NewEventKey(s.Index, s.entry.events)
 	s.entry.events++
 	e.At, e.Wall, e.Actor, e.Request = s.Now, s.Wall, s.entry.actor, s.entry.request

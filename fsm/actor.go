@@ -7,13 +7,13 @@ import (
 // ActorLedger lists the stops that one kind of actor has begun within its rate's window. The first stop under a rate
 // writes the row. If the kind no longer has a rate, its next stop removes the row.
 type ActorLedger struct {
-	Actor model.ActorKind `cbor:"1,keyasint"`
-	Stops []model.Time    `cbor:"2,keyasint,omitempty"`
+	Actor model.StopOrigin `cbor:"1,keyasint"`
+	Stops []model.Time     `cbor:"2,keyasint,omitempty"`
 }
 
 // NextOf returns the earliest time at which the rate of a kind of actor allows another stop to begin. It may be in the
 // past. It is 0 if the kind has no rate, or has begun fewer stops than the rate allows.
-func (s *rules) NextOf(k model.ActorKind) model.Time {
+func (s *rules) NextOf(k model.StopOrigin) model.Time {
 	rate := s.Settings.ActorRate(k)
 	l, ok := s.Actors.Get(k)
 	if !ok {
@@ -23,7 +23,7 @@ func (s *rules) NextOf(k model.ActorKind) model.Time {
 }
 
 // UsedBy returns how many stops a kind of actor has begun within its rate's window.
-func (s *State) UsedBy(k model.ActorKind) int {
+func (s *State) UsedBy(k model.StopOrigin) int {
 	l, ok := s.Actors.Get(k)
 	if !ok {
 		return 0
@@ -32,7 +32,7 @@ func (s *State) UsedBy(k model.ActorKind) int {
 }
 
 // spendActor counts a stop towards the rate of the kind of actor that began it.
-func (s *State) spendActor(k model.ActorKind) {
+func (s *State) spendActor(k model.StopOrigin) {
 	rate := s.Settings.ActorRate(k)
 	if rate.Max == 0 {
 		if s.Actors.Has(k) { // left by an earlier rate

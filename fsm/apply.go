@@ -35,7 +35,7 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 			results[i].Index = index
 		}
 	}
-	s.tellHushed()
+	s.emitLeftOut()
 	s.dropOldEvents(s.Events.Bytes() - before)
 	return results
 }

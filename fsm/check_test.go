@@ -101,8 +101,11 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"unsettled", "is it unsettled?", func(s *State) {
 			mark(s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api"))
 		}},
-		{"off duty and gone", "nodes off duty has", func(s *State) { s.offDuty.put("gone", present{}) }},
-		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", s.offDuty.Has("n1"), !s.offDuty.Has("n1")) }},
+		{"out of service and gone", "nodes out of service has", func(s *State) { s.outOfService.put("gone", present{}) }},
+		{"out of service", "is it out of service?", func(s *State) {
+			is := s.outOfService.Has("n1")
+			mark(s.outOfService, "n1", is, !is)
+		}},
 		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", false, true) }},
 		{"row of a group", "has another row", func(s *State) {
 			row, _ := s.Instances.Get("i1")

@@ -74,9 +74,9 @@ var rowTables = [...]rowTable{
 	rows(13, "budgets", func(s *State) *Table[model.BudgetName, *SharedBudget] {
 		return &s.Budgets
 	}, func(b *SharedBudget) model.BudgetName { return b.Name }),
-	rows(14, "actors", func(s *State) *Table[model.ActorKind, *ActorLedger] {
+	rows(14, "actors", func(s *State) *Table[model.StopOrigin, *ActorLedger] {
 		return &s.Actors
-	}, func(l *ActorLedger) model.ActorKind { return l.Actor }),
+	}, func(l *ActorLedger) model.StopOrigin { return l.Actor }),
 	rows(15, "rails", func(s *State) *Table[RailName, *Rail] {
 		return &s.Rails
 	}, func(r *Rail) RailName { return r.Name }),

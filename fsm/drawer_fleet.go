@@ -14,7 +14,7 @@ type fleet struct {
 	Drains Table[model.DrainID, *Drain]
 
 	nodeNames     Table[string, model.NodeID]
-	offDuty       Table[model.NodeID, present] // cordoned, draining or disabled
+	outOfService  Table[model.NodeID, present] // cordoned, draining or disabled
 	restoring     Table[model.NodeID, present] // owe an inventory or have unknown instances since a restore
 	unheard       Table[model.NodeID, present] // owe an inventory since a restore and are not offline
 	leftOutEvents Table[string, present]       // nodes with events left out by the limit of SelfEvents; key: leftOutKey
@@ -22,7 +22,7 @@ type fleet struct {
 
 func (s *fleet) fork(undo *undoLog) {
 	s.Nodes, s.Drains = s.Nodes.fork(undo), s.Drains.fork(undo)
-	s.nodeNames, s.offDuty = s.nodeNames.fork(undo), s.offDuty.fork(undo)
+	s.nodeNames, s.outOfService = s.nodeNames.fork(undo), s.outOfService.fork(undo)
 	s.restoring, s.unheard, s.leftOutEvents = s.restoring.fork(undo), s.unheard.fork(undo), s.leftOutEvents.fork(undo)
 }
 
@@ -54,7 +54,7 @@ func (s *fleet) indexNode(before, after *Node) {
 			s.nodeNames.put(after.Name, after.ID)
 		}
 	}
-	mark(s.offDuty, row.ID, before.outOfService(), after.outOfService())
+	mark(s.outOfService, row.ID, before.outOfService(), after.outOfService())
 	mark(s.restoring, row.ID, before.restoring(), after.restoring())
 	mark(s.unheard, row.ID, before.unheard(), after.unheard())
 	if before.hasLeftOutEvents() {
@@ -86,11 +86,11 @@ func (n *Node) hasLeftOutEvents() bool { return n != nil && n.Self.Events.Last !
 
 func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }
 
-// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order
-// of id.
-func (s *fleet) OffDuty() iter.Seq[*Node] {
+// OutOfService iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in
+// order of id.
+func (s *fleet) OutOfService() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
-		for id := range s.offDuty.All() {
+		for id := range s.outOfService.All() {
 			if n, ok := s.Nodes.Get(id); ok && !yield(n) {
 				return
 			}
@@ -98,9 +98,9 @@ func (s *fleet) OffDuty() iter.Seq[*Node] {
 	}
 }
 
-// InFullService reports whether nobody has cordoned, drained or disabled the node.
-func (s *fleet) InFullService(id model.NodeID) bool {
-	return !s.offDuty.Has(id)
+// InService reports whether nobody has cordoned, drained or disabled the node.
+func (s *fleet) InService(id model.NodeID) bool {
+	return !s.outOfService.Has(id)
 }
 
 // forgetDrains removes the oldest ended drain if the table has more than keptDrains drains, ended or not.

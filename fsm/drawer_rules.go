@@ -10,7 +10,7 @@ type rules struct {
 	SettingsIndex uint64
 	Classes       []Class // the most important first
 
-	Actors Table[model.ActorKind, *ActorLedger]
+	Actors Table[model.StopOrigin, *ActorLedger]
 	Rails  Table[RailName, *Rail]
 }
 
@@ -20,6 +20,6 @@ func (s *rules) fork(undo *undoLog) {
 
 func (s *rules) putActor(l *ActorLedger) { s.Actors.put(l.Actor, l) }
 
-func (s *rules) delActor(k model.ActorKind) { s.Actors.del(k) }
+func (s *rules) delActor(k model.StopOrigin) { s.Actors.del(k) }
 
 func (s *rules) putRail(r *Rail) { s.Rails.put(r.Name, r) }

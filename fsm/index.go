@@ -127,7 +127,8 @@ func (c *checker) unsettledIndexes() {
 	}
 	for id, n := range s.Nodes.All() {
 		is := n.Intent != model.IntentActive
-		c.want(s.offDuty.Has(id) == is, "node %s: is it off duty? by the index %v, by its row %v", id, s.offDuty.Has(id), is)
+		c.want(s.outOfService.Has(id) == is, "node %s: is it out of service? by the index %v, by its row %v", id,
+			s.outOfService.Has(id), is)
 		off += count(is)
 		is = n.Restore.pending()
 		c.want(s.restoring.Has(id) == is, "node %s: did a restore leave something open? by the index %v, by its row %v",
@@ -148,7 +149,7 @@ func (c *checker) unsettledIndexes() {
 		name      string
 		got, want int
 	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled},
-		{"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
+		{"open deployments", s.openDeployments.Len(), open}, {"nodes out of service", s.outOfService.Len(), off},
 		{"nodes with something open after a restore", s.restoring.Len(), restoring},
 		{"nodes unheard since a restore", s.unheard.Len(), unheard},
 		{"nodes with events left out", s.leftOutEvents.Len(), leftOut}} {

@@ -148,7 +148,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	// booting, not pending: the instance runs, so its role and its gates count; untold covers the time until its report
+	// booting, not pending: the instance runs, so its role and its gates count; statusKnown covers the time until its
+	// report
 	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting})
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
@@ -157,9 +158,9 @@ func (c *InstanceAdopt) apply(s *State) error {
 	return nil
 }
 
-// untold refuses a decision that depends on the status of an adopted instance, until the agent has reported that
+// statusKnown refuses a decision that depends on the status of an adopted instance, until the agent has reported that
 // status: the instance may be ready, lead, or have a hook. Code: inventory_missing.
-func (i *Instance) untold() *model.Error {
+func (i *Instance) statusKnown() *model.Error {
 	// a status that an agent has reported has the epoch of its node, which is not 0
 	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 {
 		return nil

@@ -341,7 +341,7 @@ func (s *State) markTimes(next, before *Instance) {
 // never changes a terminal instance.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
-	if !inst.takes(status) {
+	if !inst.acceptsStatus(status) {
 		return
 	}
 	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
@@ -354,10 +354,10 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	}
 }
 
-// takes reports whether an agent's status of an instance replaces the known one. A newer status does. One of the same
-// generation does if the instance was lost, or if the status only restores facts. A terminal instance and one that
-// waits for room take no status.
-func (i *Instance) takes(status model.InstanceStatus) bool {
+// acceptsStatus reports whether an agent's status of an instance replaces the known one. A newer status does. One of
+// the same generation does if the instance was lost, or if the status only restores facts. A terminal instance and one
+// that waits for room take no status.
+func (i *Instance) acceptsStatus(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == model.ObservedPending ||

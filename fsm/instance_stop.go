@@ -76,7 +76,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan " +
 				"settings resume restore")
 	}
-	if refusal := inst.untold(); refusal != nil && c.Cause.Voluntary() && !c.Bypass {
+	if refusal := inst.statusKnown(); refusal != nil && c.Cause.Voluntary() && !c.Bypass {
 		return refusal
 	}
 	if inst.Status.Observed == model.ObservedPending || c.Cause == model.CauseJobStopped {

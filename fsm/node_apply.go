@@ -21,7 +21,7 @@ func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	changed := before != nil && before.State() != after.State()
 	if changed {
-		s.noteTold(&after.Self.Events, toldState, string(before.State()))
+		s.noteLeftOut(&after.Self.Events, lastState, string(before.State()))
 	}
 	s.putNode(&after)
 	s.touch("nodes", Topic("node/"+after.ID))
@@ -232,7 +232,8 @@ func (c *NodeReport) News(s *State) bool {
 	}
 	for _, status := range c.Instances {
 		status.Epoch = c.Epoch
-		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID || inst.WaitsForRoom() || inst.takes(status) {
+		inst, ok := s.Instances.Get(status.ID)
+		if !ok || inst.Node != c.ID || inst.WaitsForRoom() || inst.acceptsStatus(status) {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (s *State) tellPorts(n, next *Node) {
 	if len(closed)+len(open) == 0 {
 		return // only the text of a reason changed
 	}
-	s.noteTold(&next.Self.Events, toldPorts, portCodes(n.Self.Ports))
+	s.noteLeftOut(&next.Self.Events, lastPorts, portCodes(n.Self.Ports))
 	s.emit(next.portsEvent(portCodes(n.Self.Ports), closed, open))
 }
 

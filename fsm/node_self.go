@@ -89,7 +89,7 @@ func (s *State) takeSelf(c *NodeReport) {
 		s.touch(Topic("node/" + n.ID))
 		return
 	}
-	s.noteTold(&next.Self.Events, toldChecks, n.Self.checks())
+	s.noteLeftOut(&next.Self.Events, lastChecks, n.Self.checks())
 	s.setNode(n, next)
 	s.emit(next.checksEvent(n.Self.checks()))
 }

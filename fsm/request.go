@@ -27,8 +27,9 @@ func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 		WithHint("choose a new request id")
 }
 
-// Told returns the refusal that answers a repeated request. It returns nil if the first request was not refused.
-func (r *Request) Told() *model.Error {
+// FirstRefusal returns the refusal that answers a repeated request. It returns nil if the first request was not
+// refused.
+func (r *Request) FirstRefusal() *model.Error {
 	if r.Refusal == nil || r.Refusal.Message != "" {
 		return r.Refusal
 	}

@@ -30,7 +30,7 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	if refusal := old.Conflict(e.Actor, e.Body); refusal != nil {
 		return refuseAll(e.Groups, refusal), true
 	}
-	results := refuseAll(e.Groups, old.Told())
+	results := refuseAll(e.Groups, old.FirstRefusal())
 	for i := range results {
 		results[i].Index, results[i].Replay = old.Index, true
 	}

@@ -159,7 +159,7 @@ func sampleState() State {
 	s.Events.put(event.Key, event)
 	putSample(&s.Requests, func(r *Request) model.RequestID { return r.ID })
 	putSample(&s.Budgets, func(b *SharedBudget) model.BudgetName { return b.Name })
-	putSample(&s.Actors, func(l *ActorLedger) model.ActorKind { return l.Actor })
+	putSample(&s.Actors, func(l *ActorLedger) model.StopOrigin { return l.Actor })
 	putSample(&s.Transfers, func(t *Transfer) model.TransferID { return t.ID })
 	putSample(&s.Backups, func(b *Backup) model.BackupID { return b.ID })
 	putSample(&s.Rails, func(r *Rail) RailName { return r.Name })

@@ -22,26 +22,26 @@ const leftOutAnEntry = 16
 
 // SelfEvents counts the events that resulted from an agent's reports on its own machine.
 type SelfEvents struct {
-	Since  model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Told counts
-	Told   int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
-	Untold int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
+	Since   model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Emitted counts
+	Emitted int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
+	LeftOut int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
 	// what the last emitted events said, if newer ones were left out; nil means that none were left out
-	Last *SelfTold `cbor:"4,keyasint,omitempty"`
+	Last *LastEmitted `cbor:"4,keyasint,omitempty"`
 }
 
-// SelfTold holds, for each kind of event that was left out, what the last emitted event of that kind said of the node.
-// A field is empty if none was left out.
-type SelfTold struct {
+// LastEmitted holds, for each kind of event that was left out, what the last emitted event of that kind said of the
+// node. A field is empty if none was left out.
+type LastEmitted struct {
 	State  string `cbor:"1,keyasint,omitempty"`
 	Checks string `cbor:"2,keyasint,omitempty"`
 	Ports  string `cbor:"3,keyasint,omitempty"`
 }
 
-// noteTold records in e that an event of one kind is left out or emitted; field selects the kind. If the event is left
-// out, the field keeps what the last emitted event of the kind said. That is before, unless an earlier event was left
-// out, too. If the event is emitted, the field is cleared.
-func (s *State) noteTold(e *SelfEvents, field func(*SelfTold) *string, before string) {
-	var last SelfTold
+// noteLeftOut records in e that an event of one kind is left out or emitted; field selects the kind. If the event is
+// left out, the field keeps what the last emitted event of the kind said. That is before, unless an earlier event was
+// left out, too. If the event is emitted, the field is cleared.
+func (s *State) noteLeftOut(e *SelfEvents, field func(*LastEmitted) *string, before string) {
+	var last LastEmitted
 	if e.Last != nil {
 		last = *e.Last
 	}
@@ -51,14 +51,14 @@ func (s *State) noteTold(e *SelfEvents, field func(*SelfTold) *string, before st
 	case *f == "":
 		*f = before
 	}
-	if e.Last = nil; last != (SelfTold{}) {
+	if e.Last = nil; last != (LastEmitted{}) {
 		e.Last = &last
 	}
 }
 
-func toldState(t *SelfTold) *string  { return &t.State }
-func toldChecks(t *SelfTold) *string { return &t.Checks }
-func toldPorts(t *SelfTold) *string  { return &t.Ports }
+func lastState(t *LastEmitted) *string  { return &t.State }
+func lastChecks(t *LastEmitted) *string { return &t.Checks }
+func lastPorts(t *LastEmitted) *string  { return &t.Ports }
 
 // boundSelfEvents begins to count the events that an agent's report makes. It mutes them if the hour's limit is
 // reached. The returned function ends that and writes the count. Unless the events were muted, it first emits events
@@ -66,22 +66,22 @@ func toldPorts(t *SelfTold) *string  { return &t.Ports }
 func (s *State) boundSelfEvents(n *Node) (done func()) {
 	count, id := n.Self.Events, n.ID
 	if s.Now.Sub(count.Since) >= selfWindow {
-		count = SelfEvents{Since: s.Now, Untold: count.Untold}
+		count = SelfEvents{Since: s.Now, LeftOut: count.LeftOut}
 	}
-	before, muted := s.entry.made, count.Told >= selfEvents
-	s.entry.muted, s.entry.untold = muted, count.Untold
+	before, muted := s.entry.made, count.Emitted >= selfEvents
+	s.entry.muted, s.entry.leftOut = muted, count.LeftOut
 	return func() {
 		if !muted {
-			s.tellPresent(id)
+			s.emitPresent(id)
 		}
-		s.entry.muted, s.entry.untold = false, 0
+		s.entry.muted, s.entry.leftOut = false, 0
 		switch made := s.entry.made - before; {
 		case made == 0:
 			return
 		case muted:
-			count.Untold += made
+			count.LeftOut += made
 		default:
-			count.Told, count.Untold = count.Told+made, 0
+			count.Emitted, count.LeftOut = count.Emitted+made, 0
 		}
 		n, _ := s.Nodes.Get(id)
 		next := *n
@@ -91,9 +91,9 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 	}
 }
 
-// tellPresent emits at most three events with the present state of a node, if that differs from what the last emitted
+// emitPresent emits at most three events with the present state of a node, if that differs from what the last emitted
 // events said.
-func (s *State) tellPresent(id model.NodeID) {
+func (s *State) emitPresent(id model.NodeID) {
 	n, _ := s.Nodes.Get(id)
 	last := n.Self.Events.Last
 	if last == nil {
@@ -114,9 +114,9 @@ func (s *State) tellPresent(id model.NodeID) {
 	}
 }
 
-// tellHushed emits the present state of at most leftOutAnEntry nodes whose hour is over, as part of an entry that is
+// emitLeftOut emits the present state of at most leftOutAnEntry nodes whose hour is over, as part of an entry that is
 // written anyway.
-func (s *State) tellHushed() {
+func (s *State) emitLeftOut() {
 	var due []model.NodeID
 	for key := range s.leftOutEvents.All() {
 		n, ok := s.Nodes.Get(leftOutNode(key))
@@ -140,19 +140,20 @@ func leftOutNode(key string) model.NodeID {
 	return model.NodeID(id)
 }
 
-// tellUntold adds to an event how many events before it were left out.
-func (s *State) tellUntold(e *Event) {
-	if s.entry.untold == 0 {
+// addLeftOut adds to an event how many events before it were left out.
+func (s *State) addLeftOut(e *Event) {
+	if s.entry.leftOut == 0 {
 		return
 	}
 	e.Data = maps.Clone(e.Data)
 	if e.Data == nil {
 		e.Data = map[string]string{}
 	}
-	e.Data["untold"] = strconv.Itoa(s.entry.untold)
-	s.entry.untold = 0
+	e.Data["untold"] = strconv.Itoa(s.entry.leftOut)
+	s.entry.leftOut = 0
 }
 
 func (c SelfEvents) sound(now model.Time) bool {
-	return c.Since <= now && c.Told >= 0 && c.Untold >= 0 && (c.Last == nil || *c.Last != SelfTold{} && c.Untold > 0)
+	return c.Since <= now && c.Emitted >= 0 && c.LeftOut >= 0 &&
+		(c.Last == nil || *c.Last != LastEmitted{} && c.LeftOut > 0)
 }

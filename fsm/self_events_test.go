@@ -39,7 +39,7 @@ func TestSelfReportsMakeFewEvents(t *testing.T) {
 		t.Errorf("%d reports made %d events", reports, told)
 	}
 	n, _ := s.Nodes.Get("n1")
-	if made := 4 * reports; n.Self.Events.Told != told || n.Self.Events.Untold != made-told {
+	if made := 4 * reports; n.Self.Events.Emitted != told || n.Self.Events.LeftOut != made-told {
 		t.Errorf("%d of %d events are told: %+v", told, made, n.Self.Events)
 	}
 
@@ -57,11 +57,11 @@ func TestSelfReportsMakeFewEvents(t *testing.T) {
 			words = append(words, fmt.Sprintf("%s at %d: %s", e.Type, e.At, e.Data["untold"]))
 		}
 	}
-	want := fmt.Sprintf("instance.disk_changed at %d: %d", s.Now, n.Self.Events.Untold)
+	want := fmt.Sprintf("instance.disk_changed at %d: %d", s.Now, n.Self.Events.LeftOut)
 	if got := strings.Join(words, ", "); got != want {
 		t.Errorf("untold: %.200q, want %q", got, want)
 	}
-	if n, _ = s.Nodes.Get("n1"); n.Self.Events.Untold != 0 || n.Self.Events.Told != 4 {
+	if n, _ = s.Nodes.Get("n1"); n.Self.Events.LeftOut != 0 || n.Self.Events.Emitted != 4 {
 		t.Errorf("in the next hour: %+v", n.Self.Events)
 	}
 	if err := Check(s); err != nil {
@@ -162,7 +162,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("%d events within the hour, want only that of the hold", n)
 	}
 	n, _ := s.Nodes.Get("n1")
-	untold := n.Self.Events.Untold
+	untold := n.Self.Events.LeftOut
 	s = run(t, s, hour, &HoldSet{Reason: "another entry"})
 	if differs() {
 		t.Errorf("after the hour the events say last: %v", told())
@@ -187,7 +187,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	if n := s.Events.Len() - before; n != 1 {
 		t.Errorf("%d events at the next entry, want only that of the hold", n)
 	}
-	if n, _ := s.Nodes.Get("n1"); n.Self.Events.Untold != 0 || n.Self.Events.Told != 3 || n.Self.Events.Last != nil {
+	if n, _ := s.Nodes.Get("n1"); n.Self.Events.LeftOut != 0 || n.Self.Events.Emitted != 3 || n.Self.Events.Last != nil {
 		t.Errorf("after the hour: %+v", n.Self.Events)
 	}
 

@@ -7,34 +7,34 @@ import (
 	"strings"
 )
 
-// ActorKind is the kind of origin of a stop: one of three parts of the system, or an operator. Each kind has its own
+// StopOrigin is the kind of origin of a stop: one of three parts of the system, or an operator. Each kind has its own
 // rate limit (R27).
-type ActorKind string
+type StopOrigin string
 
-// The kinds of actors.
+// The origins.
 const (
-	ByDrain       ActorKind = "drain"
-	ByPreemption  ActorKind = "preemption"
-	ByRescheduler ActorKind = "rescheduler"
-	ByOperator    ActorKind = "operator"
+	ByDrain       StopOrigin = "drain"
+	ByPreemption  StopOrigin = "preemption"
+	ByRescheduler StopOrigin = "rescheduler"
+	ByOperator    StopOrigin = "operator"
 )
 
-// ActorKinds lists all kinds.
-func ActorKinds() []ActorKind {
-	return []ActorKind{ByDrain, ByPreemption, ByRescheduler, ByOperator}
+// StopOrigins lists all origins.
+func StopOrigins() []StopOrigin {
+	return []StopOrigin{ByDrain, ByPreemption, ByRescheduler, ByOperator}
 }
 
 // Valid reports whether k is in the closed set.
-func (k ActorKind) Valid() bool { return slices.Contains(ActorKinds(), k) }
+func (k StopOrigin) Valid() bool { return slices.Contains(StopOrigins(), k) }
 
 // String implements fmt.Stringer.
-func (k ActorKind) String() string { return string(k) }
+func (k StopOrigin) String() string { return string(k) }
 
 // Setting returns the name of the setting that holds the actor's rate.
-func (k ActorKind) Setting() string { return "rate_" + string(k) }
+func (k StopOrigin) Setting() string { return "rate_" + string(k) }
 
 // StoppedBy returns the kind of actor whose rate limit counts a stop for this cause; "" if none does.
-func (c Cause) StoppedBy() ActorKind {
+func (c Cause) StoppedBy() StopOrigin {
 	switch c {
 	case CauseNodeDraining:
 		return ByDrain
@@ -88,7 +88,7 @@ func (r ActorRate) valid() bool {
 
 // checkRates refuses rates that are out of range.
 func (c *Settings) checkRates() *Error {
-	for _, k := range ActorKinds() {
+	for _, k := range StopOrigins() {
 		if !c.ActorRate(k).valid() {
 			return Refuse(CodeInvalid, "%s: max must be 1 to %d and the window at least 1s, or none", k.Setting(), maxRate)
 		}
@@ -97,7 +97,7 @@ func (c *Settings) checkRates() *Error {
 }
 
 // ActorRate returns the rate of one kind of actor.
-func (c *Settings) ActorRate(k ActorKind) ActorRate {
+func (c *Settings) ActorRate(k StopOrigin) ActorRate {
 	switch k {
 	case ByDrain:
 		return c.RateDrain

@@ -21,20 +21,20 @@ type Input struct {
 
 // pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.
 type pass struct {
-	in       Input
-	plan     planner
-	kills    []model.InstanceID        // draining instances
-	marked   []model.InstanceID        // instances whose eviction is requested
-	groups   []*groupView              // groups that may need something, in the order in which they are served
-	nodes    *nodeTable                // nodes as placement sees them; made at first use
-	wanted   map[model.InstanceID]bool // instances that this pass tried to stop, if the stop needs preparation
-	reasons  reasons                   // why instances and slots wait; shown in explanations
-	moves    []fsm.Move                // moves that the rescheduler makes, or would make but for a blocker
-	preempts preempting
-	seen     *Cache
-	places   *nodeIndex     // positions of the nodes; looked up at first use
-	troubled []model.NodeID // nodes whose agents report troubles, in order of id
-	duty     []bool         // by position of the node; true if it is neither cordoned, draining nor disabled
+	in             Input
+	plan           planner
+	kills          []model.InstanceID        // draining instances
+	marked         []model.InstanceID        // instances whose eviction is requested
+	groups         []*groupView              // groups that may need something, in the order in which they are served
+	nodes          *nodeTable                // nodes as placement sees them; made at first use
+	wanted         map[model.InstanceID]bool // instances that this pass tried to stop, if the stop needs preparation
+	reasons        reasons                   // why instances and slots wait; shown in explanations
+	moves          []fsm.Move                // moves that the rescheduler makes, or would make but for a blocker
+	preempts       preempting
+	seen           *Cache
+	places         *nodeIndex     // positions of the nodes; looked up at first use
+	troubled       []model.NodeID // nodes whose agents report troubles, in order of id
+	nodesInService []bool         // by position of the node; true if it is neither cordoned, draining nor disabled
 
 	gone map[model.InstanceID]bool // instances that the preview of a job assumes to have left their nodes
 }

@@ -12,7 +12,7 @@ import (
 // every instance runs the new version and has proved healthy. It fails when it makes no progress within its deadline,
 // or when its instances keep failing.
 func (p *pass) stepDeployments() {
-	p.duty = nil // it was computed before earlier passes tried commands
+	p.nodesInService = nil // it was computed before earlier passes tried commands
 	byDeployment := map[model.DeploymentID][]*groupView{}
 	var ids []model.DeploymentID
 	for _, g := range p.groups {
@@ -167,7 +167,7 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 		return nil
 	}
 	old := slot.holder
-	if !g.system() && (old == nil || g.behind(slot) || !old.Ready()) {
+	if !g.system() && (old == nil || g.hasOldVersion(slot) || !old.Ready()) {
 		if n := p.node(p.homeOf(g, slot.n)); n != nil {
 			if refusal := p.state().Eligible(n); refusal != nil {
 				return model.Refuse(model.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id,
@@ -178,14 +178,14 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if old == nil {
 		return nil
 	}
-	if g.system() && p.canarying(g) && !g.behind(slot) && old.Status.Observed == model.ObservedLost {
+	if g.system() && p.canarying(g) && !g.hasOldVersion(slot) && old.Status.Observed == model.ObservedLost {
 		return model.Refuse(model.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id,
 			slot.n, p.nodeName(old.Node))
 	}
 	b, blocked := p.reasons.blockers[old.ID]
 	lost := !g.system() && old.Status.Observed == model.ObservedLost && slot.successor == nil
 	limited := b.Code == model.CodeBudgetRate || b.Code == model.CodeBudgetMinReady && p.state().Unheard(g.id)
-	if blocked && (lost || g.behind(slot) && limited) {
+	if blocked && (lost || g.hasOldVersion(slot) && limited) {
 		return model.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
 	}
 	return nil
@@ -198,7 +198,7 @@ func (p *pass) rolledOut(g *groupView) bool {
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}
-		if slot.successor != nil || g.behind(slot) || slot.holder != nil && !p.healthy(g, slot.holder) {
+		if slot.successor != nil || g.hasOldVersion(slot) || slot.holder != nil && !p.healthy(g, slot.holder) {
 			return false
 		}
 	}

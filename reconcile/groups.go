@@ -59,7 +59,7 @@ func (p *pass) findGroups() {
 			p.marked = append(p.marked, inst.ID)
 		}
 	}
-	for n := range s.OffDuty() {
+	for n := range s.OutOfService() {
 		if n.Placed.Instances == 0 || n.Intent == model.IntentCordoned && s.Settings.EvictOn != model.EvictOnCordon {
 			continue
 		}

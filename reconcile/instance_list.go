@@ -170,17 +170,17 @@ func (x *nodeIndex) instanceRow(inst *fsm.Instance) instanceRow {
 
 // inService returns, by position of the node, whether the node is neither cordoned, draining nor disabled.
 func (p *pass) inService() []bool {
-	if p.duty == nil {
+	if p.nodesInService == nil {
 		places := p.nodePlaces()
-		p.duty = make([]bool, len(places.ids))
-		for i := range p.duty {
-			p.duty[i] = true
+		p.nodesInService = make([]bool, len(places.ids))
+		for i := range p.nodesInService {
+			p.nodesInService[i] = true
 		}
-		for n := range p.state().OffDuty() {
-			p.duty[places.at[n.ID]] = false
+		for n := range p.state().OutOfService() {
+			p.nodesInService[places.at[n.ID]] = false
 		}
 	}
-	return p.duty
+	return p.nodesInService
 }
 
 // viewSlots reads a group's row and slots again.

@@ -27,7 +27,7 @@ const (
 // there is none.
 func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	// the most common case needs no look at the node's row
-	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) {
+	if inst.Ready() && !inst.Eviction.Requested && p.state().InService(inst.Node) {
 		if inst.Version != g.row.Version && g.renewing() {
 			return leaveRolled
 		}

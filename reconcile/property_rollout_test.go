@@ -123,7 +123,7 @@ func (r *rollouts) drawRun(job string) string {
 }
 
 func (r *rollouts) cordoned() string {
-	for n := range r.state.OffDuty() {
+	for n := range r.state.OutOfService() {
 		return n.Name
 	}
 	return ""

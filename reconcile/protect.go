@@ -36,7 +36,7 @@ func (p *pass) policyNodes() []*fsm.Node {
 	if p.state().Unconfirmed {
 		return nil
 	}
-	for n := range p.state().OffDuty() {
+	for n := range p.state().OutOfService() {
 		if n.Intent == model.IntentDisabled {
 			continue
 		}

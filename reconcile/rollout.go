@@ -19,7 +19,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	}
 	room := g.spec.Update.MaxSurge
 	for _, slot := range g.open {
-		if g.behind(slot) && slot.successor != nil {
+		if g.hasOldVersion(slot) && slot.successor != nil {
 			room--
 		}
 	}
@@ -98,7 +98,7 @@ func (p *pass) current(g *groupView) int {
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
-		if slot.n < before && g.behind(slot) && slot.successor != nil && slot.successor.Version != g.row.Version {
+		if slot.n < before && g.hasOldVersion(slot) && slot.successor != nil && slot.successor.Version != g.row.Version {
 			n++
 		}
 	}
@@ -131,7 +131,7 @@ func (p *pass) available(g *groupView) int {
 // before it makes new ones, at least one may be unavailable.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
-		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
+		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.hasOldVersion) {
 			continue
 		}
 		for _, slot := range g.slots() {
@@ -143,8 +143,8 @@ func (p *pass) stopRolled() {
 	}
 }
 
-// behind reports whether a slot's holder has a version other than the group's.
-func (g *groupView) behind(slot *slotView) bool {
+// hasOldVersion reports whether a slot's holder has a version other than the group's.
+func (g *groupView) hasOldVersion(slot *slotView) bool {
 	return slot.holder != nil && slot.holder.Version != g.row.Version
 }
 

@@ -80,7 +80,7 @@ func isDown(inst *fsm.Instance) bool {
 
 // leaving reports whether an instance's node is to be emptied or does not exist any more.
 func (p *pass) leaving(inst *fsm.Instance) bool {
-	if p.state().InFullService(inst.Node) {
+	if p.state().InService(inst.Node) {
 		return false
 	}
 	n := p.node(inst.Node)

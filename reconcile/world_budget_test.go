@@ -123,7 +123,7 @@ func (w *world) cmdRate(args []string) string {
 		if err := rate.UnmarshalText([]byte(value)); err != nil {
 			w.t.Fatalf("%s: %v", w.at, err)
 		}
-		switch model.ActorKind(key) {
+		switch model.StopOrigin(key) {
 		case model.ByDrain:
 			s.RateDrain = rate
 		case model.ByPreemption:

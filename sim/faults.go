@@ -60,9 +60,9 @@ func (p *performer) serverFault(kind ActionKind) {
 	r, l := p.r, p.log
 	switch kind {
 	case ActFailover:
-		p.soon(func() { l.failover(r, -1) })
+		p.strikeSoon(func() { l.failover(r, -1) })
 	case ActIsolateLeader:
-		p.soon(p.isolate)
+		p.strikeSoon(p.isolate)
 	case ActServerCrash:
 		id := r.IntN(servers)
 		for _, s := range l.servers {
@@ -89,15 +89,15 @@ func (p *performer) serverFault(kind ActionKind) {
 // Meanwhile the leader accepts entries but commits none. The failover loses most of them.
 func (p *performer) isolate() {
 	l := p.log
-	if l.leader < 0 || l.stuck {
+	if l.leader < 0 || l.isolated {
 		return
 	}
 	id := l.leader
-	l.stuck = true
+	l.isolated = true
 	p.step(CountIsolations)
 	p.trace.say("leader s%d is isolated", id+1)
 	p.after(between(p.r, 500, 3000), func() {
-		if l.leader == id && l.stuck {
+		if l.leader == id && l.isolated {
 			l.failover(p.r, id)
 		}
 	})
@@ -105,7 +105,7 @@ func (p *performer) isolate() {
 
 // soon lets a fault strike just after the next entry is proposed, when that entry is probably not committed yet. In one
 // case in four the fault strikes at once.
-func (p *performer) soon(strike func()) {
+func (p *performer) strikeSoon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()
 		return

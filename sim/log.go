@@ -44,7 +44,7 @@ type log struct {
 	pending         []*proposal // entries in the leader's log that are not committed yet
 	servers         []*server
 	first           fsm.State // state after the last committed entry, from the server that first applied it
-	stuck           bool      // the leader reaches no majority
+	isolated        bool      // the leader reaches no majority
 	strikeOnPropose func()    // a fault that strikes just after the next entry is proposed; nil if none waits
 }
 
@@ -94,7 +94,7 @@ func (l *log) commitDelay() model.Duration {
 
 // commit commits all entries up to p, if the leader to which p was proposed still leads and is not isolated.
 func (l *log) commit(p *proposal) {
-	if l.stuck {
+	if l.isolated {
 		return
 	}
 	for i, other := range l.pending {
@@ -173,7 +173,7 @@ func (l *log) failover(r *rand.Rand, spare int) {
 	w, old := l.w, l.leader
 	left := l.pending
 	kept := r.IntN(len(left) + 1)
-	if l.stuck && r.IntN(3) > 0 {
+	if l.isolated && r.IntN(3) > 0 {
 		kept = 0 // an isolated leader's entries reached no other server
 	}
 	w.step(CountFailovers)
@@ -182,7 +182,7 @@ func (l *log) failover(r *rand.Rand, spare int) {
 	w.trace.say("failover from s%d: %d of %d entries survive", old+1, kept, len(left))
 	term, clock, stale := l.term, w.lead.clock(), w.lead.undecided()
 	w.lead = nil
-	l.leader, l.pending, l.stuck = -1, nil, false
+	l.leader, l.pending, l.isolated = -1, nil, false
 	for _, p := range left {
 		if p.done != nil {
 			p.done(outcome{})

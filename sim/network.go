@@ -147,7 +147,7 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	for i, m := range n.w.nodes {
 		age, heard := n.age(i, l.id)
 		live := fsm.Liveness{Age: age, Gossip: n.gossip(i), Unheard: !heard, FactsGen: m.factsHeard(l.id)}
-		if age >= min(threshold, interval*5/2) && !n.w.log.stuck {
+		if age >= min(threshold, interval*5/2) && !n.w.log.isolated {
 			live.Silent, live.SeenBy = n.silent(l, i, age, threshold, interval, live.Gossip)
 		}
 		out[m.id] = live

@@ -48,7 +48,7 @@ func (w *world) mend() {
 		}
 	}
 	w.net.changed()
-	if w.log.stuck {
+	if w.log.isolated {
 		w.log.failover(w.chance, -1)
 	}
 	w.until(w.now.Add(15 * model.Second))

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Defaults of NewBodies, in bytes. 5,000 agents that send their inventories at once need about 50 MiB.
@@ -18,7 +19,7 @@ type Bodies struct {
 
 	mu   sync.Mutex
 	held int64
-	of   map[Identity]int64
+	of   map[pki.Identity]int64
 }
 
 // NewBodies bounds the bytes of one caller, and of all callers together. Zeros mean 8 MiB and 128 MiB.
@@ -29,17 +30,17 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	if inAll <= 0 {
 		inAll = defaultBodiesInAll
 	}
-	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[Identity]int64{}}
+	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[pki.Identity]int64{}}
 }
 
 // Take counts n bytes of a caller until Give is called with the same arguments. It refuses bytes above a limit, and
 // never blocks. Servers forward the requests of many callers, so only the limit of all callers together applies to
 // them. Code: busy.
-func (b *Bodies) Take(who Identity, n int64) error {
+func (b *Bodies) Take(who pki.Identity, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case who.Role != RoleServer && b.of[who]+n > b.perCaller:
+	case who.Role != pki.RoleServer && b.of[who]+n > b.perCaller:
 		return model.Refuse(model.CodeBusy, "%s has requests of %d bytes under way, at most %d are allowed",
 			who, b.of[who]+n, b.perCaller).
 			WithHint("send fewer large requests at once")
@@ -53,7 +54,7 @@ func (b *Bodies) Take(who Identity, n int64) error {
 }
 
 // Give releases bytes that Take counted.
-func (b *Bodies) Give(who Identity, n int64) {
+func (b *Bodies) Give(who pki.Identity, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held -= n

@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 func TestBodies(t *testing.T) {
 	b := NewBodies(100, 250)
-	agent := func(name string) Identity { return Identity{Role: RoleAgent, Name: name} }
+	agent := func(name string) pki.Identity { return pki.Identity{Role: pki.RoleAgent, Name: name} }
 	busy := &model.Error{Code: model.CodeBusy}
 	for _, step := range []struct {
-		who  Identity
+		who  pki.Identity
 		n    int64 // bytes to take; if negative, to give back
 		want error
 	}{
@@ -22,10 +23,10 @@ func TestBodies(t *testing.T) {
 		{agent("c"), 100, busy}, // over the limit of all callers
 		{agent("a"), -60, nil},
 		{agent("c"), 100, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 50, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 1, busy},
+		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 50, nil},
+		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // for a server, only the limit of all callers counts
+		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 100, nil}, // for a server, only the limit of all callers counts
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)
@@ -36,7 +37,7 @@ func TestBodies(t *testing.T) {
 		}
 	}
 	b.Give(agent("b"), 100)
-	b.Give(Identity{Role: RoleServer, Name: "s1"}, 150)
+	b.Give(pki.Identity{Role: pki.RoleServer, Name: "s1"}, 150)
 	if b.held != 0 || len(b.of) != 0 {
 		t.Errorf("all was given back, and %d bytes of %d callers are held", b.held, len(b.of))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -21,14 +22,14 @@ func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
-		server := credentials(t, ca, transport.RoleServer, "s1")
+		server := credentials(t, ca, pki.RoleServer, "s1")
 		if got := server.NotAfter().Year(); got != 2009 && got != 2010 {
 			t.Errorf("the certificate ends in %d: it was not made by the bubble's clock", got)
 		}
 		p := newPoller()
 		s := start(t, server, stationConfig{raw: network.Listen("s1:443"), dial: network.Dialer("s1"), handler: p})
 		echoRaft(t, s)
-		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"),
+		s2 := start(t, credentials(t, ca, pki.RoleServer, "s2"),
 			stationConfig{raw: network.Listen("s2:443"), dial: network.Dialer("s1")})
 		echoRaft(t, s2)
 
@@ -44,7 +45,7 @@ func TestBubble(t *testing.T) {
 
 // pollInTime checks that a long poll over HTTP/2 lasts its minute.
 func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
-	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.Dialer("n1")}
+	d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	began := time.Now()
 	got, err := get(t.Context(), client(t, d), "https://s1/rude")
 	if err != nil || got != "HTTP/2.0 waited" {
@@ -60,7 +61,7 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 	for len(p.entered) > 0 {
 		<-p.entered
 	}
-	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.Dialer("n1")}
+	d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	got := getLater(t.Context(), client(t, d), "https://s1/rude")
 	<-p.entered
 	began := time.Now()
@@ -80,10 +81,10 @@ func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
-		start(t, credentials(t, ca, transport.RoleServer, "s1"),
+		start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), handler: newPoller()})
 		var silent atomic.Bool
-		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"),
+		d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1"),
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
 				c, err := network.Dial(ctx, "n1", address)
 				return &muffled{c, &silent}, err
@@ -131,7 +132,7 @@ func TestSlowHandshake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := memnet.New()
-				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"),
+				s := start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s1"),
 					stationConfig{raw: network.Listen("s1:443")})
 				c := must(network.Dial(t.Context(), "n1", "s1:443"))(t)
 				began := time.Now()
@@ -174,7 +175,7 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
-		creds := credentials(t, authority(t, "c1"), transport.RoleServer, "s1")
+		creds := credentials(t, authority(t, "c1"), pki.RoleServer, "s1")
 		l := must(transport.NewListener(network.Listen("s1:443"), transport.ListenerConfig{Credentials: creds}))(t)
 		stop := background(l.Run)
 		c := must(transport.Dialer{Credentials: creds, Dial: network.Dialer("n1")}.DialAPI(t.Context(), "tcp", "s1:443"))(t)

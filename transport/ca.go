@@ -36,7 +36,7 @@ type Authority struct {
 
 // CertRequest describes a certificate to issue.
 type CertRequest struct {
-	Role Role
+	Role pki.Role
 	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@".
 	Name string
 	// Hosts are further DNS names and IP addresses of a server or agent. outspan's own clients don't need them, but
@@ -151,7 +151,7 @@ func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := Identity{Cluster: a.cluster, Role: r.Role, Name: r.Name}
+	id := pki.Identity{Cluster: a.cluster, Role: r.Role, Name: r.Name}
 	t := &x509.Certificate{
 		SerialNumber: serial(),
 		Subject:      pkix.Name{CommonName: id.String()},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // Register registers this agent's node. If it succeeds, the registration is committed. It blocks as Caller.Send does.
@@ -73,13 +74,13 @@ type PeerClient struct{ via *reach.HTTPTransport }
 
 // NewPeerClient returns a PeerClient. d.Credentials must be a server's.
 func NewPeerClient(d Dialer) *PeerClient {
-	d.Peer = RoleServer
+	d.Peer = pki.RoleServer
 	return &PeerClient{via: d.HTTPTransport()}
 }
 
 // NewAgentTransport returns a transport with which a server or an agent calls agents.
 func NewAgentTransport(d Dialer) *reach.HTTPTransport {
-	d.Peer = RoleAgent
+	d.Peer = pki.RoleAgent
 	return d.HTTPTransport()
 }
 

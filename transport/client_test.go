@@ -15,6 +15,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,7 +25,7 @@ func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (addre
 	t.Helper()
 	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
 	l := must(transport.NewListener(raw,
-		transport.ListenerConfig{Credentials: credentials(t, ca, transport.RoleServer, "s1")}))(t)
+		transport.ListenerConfig{Credentials: credentials(t, ca, pki.RoleServer, "s1")}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
@@ -46,7 +47,7 @@ func refuseWith(w http.ResponseWriter, code model.Code) {
 func newClient(t testing.TB, ca *transport.Authority, retry time.Duration, addresses ...string) *transport.Client {
 	t.Helper()
 	c := must(transport.NewClient(transport.ClientConfig{
-		Addresses: addresses, Credentials: credentials(t, ca, transport.RoleCLI, "alice"), RetryFor: retry,
+		Addresses: addresses, Credentials: credentials(t, ca, pki.RoleCLI, "alice"), RetryFor: retry,
 	}))(t)
 	t.Cleanup(c.Close)
 	return c
@@ -222,11 +223,11 @@ func TestCBORIsStrict(t *testing.T) {
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32
-	old := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	old := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		asked.Add(1)
 		return nil, model.Refuse(model.CodeConflict, "another lineage")
 	})
-	present := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	present := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.RegisterReply{Epoch: 7})
 	})
 	if reply, err := agentClient(t, ca, old.addr, present.addr).

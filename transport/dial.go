@@ -15,7 +15,7 @@ import (
 type Dialer struct {
 	Credentials *Credentials
 	// Peer is the role that the other end must have; default RoleServer.
-	Peer Role
+	Peer pki.Role
 	// ServerName replaces the DNS name that the other end's certificate must have. It is for certificates that outspan did
 	// not make. The role in the certificate is still checked.
 	ServerName string
@@ -37,11 +37,11 @@ func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, er
 // DialRaft opens a raft connection to a server. This process must be a server too, otherwise the code is
 // certificate_refused. It blocks and fails as DialAPI does.
 func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
-	if me := d.Credentials.Identity(); me.Role != RoleServer {
+	if me := d.Credentials.Identity(); me.Role != pki.RoleServer {
 		return nil, model.Refuse(model.CodeCertificateRefused, "raft is for servers only: this process is %s", me).
 			WithHint("give the server a certificate made with: outspan tls cert create --server NAME")
 	}
-	d.Peer = RoleServer
+	d.Peer = pki.RoleServer
 	return d.dialOnly(ctx, addr, protoRaft, "raft")
 }
 
@@ -71,7 +71,7 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	}
 	peer := d.Peer
 	if peer == "" {
-		peer = RoleServer
+		peer = pki.RoleServer
 	}
 	cfg := d.Credentials.ClientConfig(peer, protos...)
 	if d.ServerName != "" {

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 // A reload that removes a CA closes the connections that this process opened to peers with certificates of that CA, for
 // each protocol. A reload that removes no CA closes none of them.
 func TestReloadEndsDialledConnections(t *testing.T) {
-	oldDir, old := certFiles(t, "c1", transport.CertRequest{Role: transport.RoleServer, Name: "s1"})
-	newDir, mine := certFiles(t, "c1", transport.CertRequest{Role: transport.RoleServer, Name: "s2"})
+	oldDir, old := certFiles(t, "c1", transport.CertRequest{Role: pki.RoleServer, Name: "s1"})
+	newDir, mine := certFiles(t, "c1", transport.CertRequest{Role: pki.RoleServer, Name: "s2"})
 	both := slices.Concat(readAll(t, filepath.Join(oldDir, "ca.pem")), readAll(t, filepath.Join(newDir, "ca.pem")))
 	latest := readAll(t, filepath.Join(newDir, "ca.pem"))
 	writeAll(t, map[string][]byte{old.CAFile: both, mine.CAFile: both})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -204,9 +205,9 @@ func TestOpenDirRefusals(t *testing.T) {
 // reload.
 func TestDirCredentials(t *testing.T) {
 	cfg := transport.CredentialsConfig{Dir: filepath.Join(t.TempDir(), "tls"), Cluster: "c1",
-		Role: transport.RoleServer, Name: "s1"}
+		Role: pki.RoleServer, Name: "s1"}
 	server := must(transport.LoadCredentials(cfg))(t)
-	cfg.Role, cfg.Name = transport.RoleAgent, "n1"
+	cfg.Role, cfg.Name = pki.RoleAgent, "n1"
 	agent := must(transport.LoadCredentials(cfg))(t)
 	s := start(t, server, stationConfig{})
 	for range 2 {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -34,9 +35,9 @@ func TestCreateFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	must(transport.CreateCA(dir, transport.CAOptions{Cluster: "c1"}))(t)
 	server := must(transport.IssueCert(dir, transport.CertRequest{
-		Role: transport.RoleServer, Name: "s1", Hosts: []string{"s1.lan", "10.0.0.1"}, TTL: time.Hour,
+		Role: pki.RoleServer, Name: "s1", Hosts: []string{"s1.lan", "10.0.0.1"}, TTL: time.Hour,
 	}, false))(t)
-	must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleCLI, Name: "alice"}, false))(t)
+	must(transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleCLI, Name: "alice"}, false))(t)
 	want := map[string]string{
 		"ca.pem": "-rw-r--r--", "ca-key.pem": "-rw-------",
 		"server-s1.pem": "-rw-r--r--", "server-s1-key.pem": "-rw-------",
@@ -72,7 +73,7 @@ func TestCreateFiles(t *testing.T) {
 }
 
 func TestCreateRefusesToOverwrite(t *testing.T) {
-	req := transport.CertRequest{Role: transport.RoleAgent, Name: "n1"}
+	req := transport.CertRequest{Role: pki.RoleAgent, Name: "n1"}
 	dir, cfg := certFiles(t, "c1", req)
 	before := must(os.ReadFile(cfg.CertFile))(t)
 
@@ -98,23 +99,23 @@ func TestCreateRefusesToOverwrite(t *testing.T) {
 
 func TestIssueRefusals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
-	_, err := transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s1"}, false)
+	_, err := transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleServer, Name: "s1"}, false)
 	wantCode(t, err, model.CodeCertificateInvalid, "ca.pem", "outspan tls ca create --dir "+dir)
 	must(transport.CreateCA(dir, transport.CAOptions{TTL: 48 * time.Hour}))(t)
 
 	tests := map[string]transport.CertRequest{
 		"role":        {Role: "root", Name: "x"},
-		"empty name":  {Role: transport.RoleServer},
-		"path":        {Role: transport.RoleServer, Name: "../x"},
-		"kernel name": {Role: transport.RoleCLI, Name: "uid:0(root)"},
-		"key name":    {Role: transport.RoleCLI, Name: "x-key"},
-		"port":        {Role: transport.RoleServer, Name: "s1", Hosts: []string{"s1.lan:7640"}},
-		"scheme":      {Role: transport.RoleServer, Name: "s1", Hosts: []string{"https://s1"}},
-		"empty host":  {Role: transport.RoleServer, Name: "s1", Hosts: []string{""}},
-		"other role":  {Role: transport.RoleAgent, Name: "n1", Hosts: []string{"server.outspan"}},
-		"cli host":    {Role: transport.RoleCLI, Name: "a", Hosts: []string{"h"}},
-		"too long":    {Role: transport.RoleServer, Name: "s1", TTL: 72 * time.Hour},
-		"negative":    {Role: transport.RoleServer, Name: "s1", TTL: -time.Hour},
+		"empty name":  {Role: pki.RoleServer},
+		"path":        {Role: pki.RoleServer, Name: "../x"},
+		"kernel name": {Role: pki.RoleCLI, Name: "uid:0(root)"},
+		"key name":    {Role: pki.RoleCLI, Name: "x-key"},
+		"port":        {Role: pki.RoleServer, Name: "s1", Hosts: []string{"s1.lan:7640"}},
+		"scheme":      {Role: pki.RoleServer, Name: "s1", Hosts: []string{"https://s1"}},
+		"empty host":  {Role: pki.RoleServer, Name: "s1", Hosts: []string{""}},
+		"other role":  {Role: pki.RoleAgent, Name: "n1", Hosts: []string{"server.outspan"}},
+		"cli host":    {Role: pki.RoleCLI, Name: "a", Hosts: []string{"h"}},
+		"too long":    {Role: pki.RoleServer, Name: "s1", TTL: 72 * time.Hour},
+		"negative":    {Role: pki.RoleServer, Name: "s1", TTL: -time.Hour},
 	}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestIssueRefusals(t *testing.T) {
 		t.Errorf("refusals left files: %v", got)
 	}
 	// Without a ttl, the certificate expires no later than its CA.
-	f := must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s1"}, false))(t)
+	f := must(transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleServer, Name: "s1"}, false))(t)
 	if left := time.Until(must(tls.LoadX509KeyPair(f.Cert, f.Key))(t).Leaf.NotAfter); left > 48*time.Hour {
 		t.Errorf("the certificate lasts %s, its CA 48h", left)
 	}
@@ -134,12 +135,12 @@ func TestIssueRefusals(t *testing.T) {
 
 // TestLoadRefusals: each error names the file or setting that is wrong.
 func TestLoadRefusals(t *testing.T) {
-	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
+	req := transport.CertRequest{Role: pki.RoleServer, Name: "s1"}
 	dir, good := certFiles(t, "c1", req)
 	must(transport.LoadCredentials(good))(t)
 	_, other := certFiles(t, "c1", req)
 	short := must(transport.IssueCert(dir,
-		transport.CertRequest{Role: transport.RoleServer, Name: "old", TTL: time.Nanosecond}, false))(t)
+		transport.CertRequest{Role: pki.RoleServer, Name: "old", TTL: time.Nanosecond}, false))(t)
 	junk := filepath.Join(dir, "junk")
 	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nnot base64\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestLoadRefusals(t *testing.T) {
 			c.CertFile, c.KeyFile = short.Cert, short.Key
 		}, []string{short.Cert, "expired at", "outspan tls cert create"}},
 		"role": {func(c *transport.CredentialsConfig) {
-			c.Role, c.Name = transport.RoleAgent, "n1"
+			c.Role, c.Name = pki.RoleAgent, "n1"
 		}, []string{good.CertFile, "role server, not agent", "tls cert create --agent n1"}},
 		"name":    {func(c *transport.CredentialsConfig) { c.Name = "s2" }, []string{good.CertFile, `"s1", not "s2"`}},
 		"cluster": {func(c *transport.CredentialsConfig) { c.Cluster = "c2" }, []string{good.CertFile, `"c1", not "c2"`}},

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -63,7 +64,7 @@ func authority(t testing.TB, cluster string) *transport.Authority {
 	return must(transport.NewAuthority(cluster, 0))(t)
 }
 
-func credentials(t testing.TB, ca *transport.Authority, role transport.Role, name string) *transport.Credentials {
+func credentials(t testing.TB, ca *transport.Authority, role pki.Role, name string) *transport.Credentials {
 	t.Helper()
 	return must(ca.Credentials(role, name))(t)
 }
@@ -231,4 +232,11 @@ func mustAuthority(t testing.TB, dir string) *transport.Authority {
 		t.Fatal(err)
 	}
 	return ca
+}
+
+// agentServer answers agents on loopback until the test ends.
+func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
+	t.Helper()
+	return start(t, credentials(t, ca, pki.RoleServer, "s1"),
+		stationConfig{http: transport.HTTPConfig{Agents: answer, ShutdownTimeout: 5 * time.Second}})
 }

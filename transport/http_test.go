@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -55,7 +56,7 @@ func getLater(ctx context.Context, c *http.Client, url string) <-chan answer {
 // in time.
 func TestShutdown(t *testing.T) {
 	ca := authority(t, "c1")
-	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}
+	d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1")}
 	for _, proto := range []string{"HTTP/2.0", "HTTP/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			c := client(t, d)
@@ -64,7 +65,7 @@ func TestShutdown(t *testing.T) {
 			}
 			t.Run("polite", func(t *testing.T) {
 				p := newPoller()
-				s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+				s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 					stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: time.Minute}})
 				got := getLater(t.Context(), c, "https://"+s.addr+"/polite")
 				<-p.entered
@@ -81,7 +82,7 @@ func TestShutdown(t *testing.T) {
 			})
 			t.Run("rude", func(t *testing.T) {
 				p := newPoller()
-				s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+				s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 					stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: 100 * time.Millisecond}})
 				got := getLater(t.Context(), c, "https://"+s.addr+"/rude")
 				<-p.entered
@@ -105,7 +106,7 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 		if err != nil {
 			return nil, err
 		}
-		c := tls.Client(raw, d.Credentials.ClientConfig(transport.RoleServer))
+		c := tls.Client(raw, d.Credentials.ClientConfig(pki.RoleServer))
 		if err := c.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
@@ -117,7 +118,7 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 // TestDeafHandler: a handler that ignores everything doesn't keep the server from stopping.
 func TestDeafHandler(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	entered, release := make(chan struct{}), make(chan struct{})
 	s := start(t, creds,
 		stationConfig{http: transport.HTTPConfig{ShutdownTimeout: time.Millisecond},
@@ -134,7 +135,7 @@ func TestDeafHandler(t *testing.T) {
 
 func TestHeaderLimit(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	s := start(t, creds, stationConfig{http: transport.HTTPConfig{MaxHeaderBytes: 4096}})
 	ask := func(c *http.Client, size int) (*http.Response, error) {
 		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr, http.NoBody))(t)

@@ -8,30 +8,17 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Role is what a certificate allows its holder to be; see package pki.
-type Role = pki.Role
-
-// Identity says who is at the other end of a connection; see package pki.
-type Identity = pki.Identity
-
-// The roles.
-const (
-	RoleServer = pki.RoleServer
-	RoleAgent  = pki.RoleAgent
-	RoleCLI    = pki.RoleCLI
-)
-
 type identityKey struct{}
 
 // WithIdentity returns a context that carries id.
-func WithIdentity(ctx context.Context, id Identity) context.Context {
+func WithIdentity(ctx context.Context, id pki.Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
 // IdentityFrom returns who sent a request, given the request's context. ok is false for a connection without proof;
 // handlers must refuse such requests.
-func IdentityFrom(ctx context.Context) (id Identity, ok bool) {
-	id, ok = ctx.Value(identityKey{}).(Identity)
+func IdentityFrom(ctx context.Context) (id pki.Identity, ok bool) {
+	id, ok = ctx.Value(identityKey{}).(pki.Identity)
 	return id, ok
 }
 

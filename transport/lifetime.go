@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"sync"
 	"time"
+
+	"github.com/outspan/outspan/pki"
 )
 
 // Lifetime is the validity of a certificate.
@@ -32,8 +34,8 @@ type seenCerts struct {
 }
 
 // note remembers the certificate of a new connection from an agent.
-func (s *seenCerts) note(id Identity, cert *x509.Certificate) {
-	if id.Role != RoleAgent {
+func (s *seenCerts) note(id pki.Identity, cert *x509.Certificate) {
+	if id.Role != pki.RoleAgent {
 		return
 	}
 	s.mu.Lock()

@@ -288,7 +288,7 @@ func (l *Listener) Reload() error {
 
 // deliver counts an authenticated connection in the account of its protocol, and hands it to raft or the HTTP server.
 // It closes the connection if the account is full, or if nobody takes the connection in time.
-func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Identity, proto string) {
+func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer pki.Identity, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {
 		account, q, refused = l.raft, l.raftQ, &l.count.refusedRaft

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -22,7 +23,7 @@ import (
 // nor a raft peer. The handshake limit is so high that it can't be the reason.
 func TestIdleStrangers(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	s := start(t, creds, stationConfig{listener: transport.ListenerConfig{
 		HandshakeTimeout: time.Hour,
 		Limits:           transport.Limits{MaxPending: 200},
@@ -79,14 +80,14 @@ func idle(ctx context.Context, addr string) {
 // connection frees its place.
 func TestBudgetsAreApart(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	s := start(t, creds,
 		stationConfig{listener: transport.ListenerConfig{Limits: transport.Limits{MaxRaft: 2, MaxAPI: 3, MaxAPIPerPeer: 2}}})
 	echoRaft(t, s)
 	d := transport.Dialer{Credentials: creds}
 	raft := func() net.Conn { return must(d.DialRaft(t.Context(), s.addr))(t) }
 	api := func(name string) net.Conn {
-		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, name)}
+		d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, name)}
 		return must(d.DialAPI(t.Context(), "tcp", s.addr))(t)
 	}
 	closed := func(c net.Conn) bool {
@@ -145,7 +146,7 @@ func TestBudgetsAreApart(t *testing.T) {
 // TestGarbage: bytes that are not TLS do no harm.
 func TestGarbage(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	s := start(t, creds, stationConfig{})
 	random := make([]byte, 64<<10)
 	rand.Read(random)
@@ -197,7 +198,7 @@ func clientHello(t *testing.T) []byte {
 }
 
 func TestPlainHTTP(t *testing.T) {
-	s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{})
+	s := start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s1"), stationConfig{})
 	c := must(net.Dial("tcp", s.addr))(t)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
@@ -211,7 +212,7 @@ func TestPlainHTTP(t *testing.T) {
 // TestStop: before Run returns, it closes all connections, even those in a handshake, and frees the port.
 func TestStop(t *testing.T) {
 	ca := authority(t, "c1")
-	creds := credentials(t, ca, transport.RoleServer, "s1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
 	s := start(t, creds, stationConfig{listener: transport.ListenerConfig{HandshakeTimeout: time.Hour}})
 	echoRaft(t, s)
 	stranger := must(net.Dial("tcp", s.addr))(t)
@@ -243,7 +244,7 @@ func TestStop(t *testing.T) {
 func TestListenerFails(t *testing.T) {
 	raw := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l := must(transport.NewListener(raw,
-		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), pki.RoleServer, "s1")}))(t)
 	stop := background(l.Run)
 	raw.Close()
 	eventually(t, "the API side ends", func() bool { _, err := l.API().Accept(); return err != nil })
@@ -266,7 +267,7 @@ func TestIsLoopback(t *testing.T) {
 
 // TestCrowds: a source that fills the port loses its own connections, not those of others.
 func TestCrowds(t *testing.T) {
-	s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"),
+	s := start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s1"),
 		stationConfig{listener: transport.ListenerConfig{
 			HandshakeTimeout: time.Hour,
 			Limits:           transport.Limits{MaxPending: 10},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,9 +17,9 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	ca := authority(t, "c1")
 	var asked atomic.Int32
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
-	s := start(t, credentials(t, ca, transport.RoleAgent, "n2"), stationConfig{handler: handler})
+	s := start(t, credentials(t, ca, pki.RoleAgent, "n2"), stationConfig{handler: handler})
 	c := client(t,
-		transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1"), Peer: transport.RoleAgent})
+		transport.Dialer{Credentials: credentials(t, ca, pki.RoleServer, "s1"), Peer: pki.RoleAgent})
 	ask := func(name string) error {
 		ctx := t.Context()
 		if name != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/internal/testbed/memnet"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -28,7 +29,7 @@ func (l layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, e
 func TestRaftTransport(t *testing.T) {
 	ca := authority(t, "c1")
 	node := func(name string) (*station, *raft.NetworkTransport) {
-		s := start(t, credentials(t, ca, transport.RoleServer, name), stationConfig{})
+		s := start(t, credentials(t, ca, pki.RoleServer, name), stationConfig{})
 		tr := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: layer{s.raft}, MaxPool: 3, Timeout: 10 * time.Second, MaxRPCsInFlight: 1, Logger: hclog.NewNullLogger(),
 		})
@@ -37,7 +38,7 @@ func TestRaftTransport(t *testing.T) {
 	a, from := node("s1")
 	b, to := node("s2")
 	third :=
-		must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
+		must(transport.Dialer{Credentials: credentials(t, ca, pki.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
 	defer third.Close()
 	if name := a.raft.PeerName(third); name != "s2" {
 		t.Errorf("the certificate at the other end is of %q, want s2", name)
@@ -96,7 +97,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestRaftAdvertise(t *testing.T) {
 	l := must(transport.NewListener(memnet.New().Listen("x"),
-		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+		transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), pki.RoleServer, "s1")}))(t)
 	if got := l.Raft(transport.Dialer{}, "s1.lan:7640").Addr(); got.String() != "s1.lan:7640" || got.Network() != "tcp" {
 		t.Errorf("got %s %s", got.Network(), got)
 	}

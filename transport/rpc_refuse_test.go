@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
-		func(_ context.Context, _ transport.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
+		func(_ context.Context, _ pki.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
 			if call == transport.CallServices {
 				return nil, errors.New("the password is hunter2")
 			}
@@ -44,7 +45,7 @@ func TestAgentCallsAreBounded(t *testing.T) {
 	ca := authority(t, "test")
 	release := make(chan struct{})
 	s := agentServer(t, ca,
-		func(_ context.Context, who transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		func(_ context.Context, who pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 			if who.Name == "n1" {
 				<-release
 			}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // AnswerAgent answers a call of an authenticated agent. The context ends when the call's time limit has passed, when
 // the connection ends, or when the agent no longer waits. Stopping may be called with this context. The agent gets an
 // error as an *api.Problem.
-type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
+type AnswerAgent func(ctx context.Context, who pki.Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
@@ -28,7 +29,7 @@ const (
 // Thousands of agents have two long polls open each, and these dominate a server's memory.
 type agentConn struct {
 	frameConn
-	who    Identity
+	who    pki.Identity
 	answer AnswerAgent
 	open   sync.WaitGroup
 

@@ -19,15 +19,9 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
-
-// agentServer answers agents on loopback until the test ends.
-func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
-	t.Helper()
-	return start(t, credentials(t, ca, transport.RoleServer, "s1"),
-		stationConfig{http: transport.HTTPConfig{Agents: answer, ShutdownTimeout: 5 * time.Second}})
-}
 
 func agentClient(t testing.TB, ca *transport.Authority, addresses ...string) *transport.Client {
 	t.Helper()
@@ -42,7 +36,7 @@ func agentClientOf(t testing.TB, ca *transport.Authority, name string, addresses
 	c :=
 		must(
 			transport.NewClient(transport.ClientConfig{Addresses: addresses,
-				Credentials: credentials(t, ca, transport.RoleAgent, name), RetryFor: -1}))(t)
+				Credentials: credentials(t, ca, pki.RoleAgent, name), RetryFor: -1}))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -62,8 +56,8 @@ func TestAgentCalls(t *testing.T) {
 	var late sync.WaitGroup
 	late.Add(9)
 	s := agentServer(t, ca,
-		func(_ context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-			if who.Role != transport.RoleAgent || who.Name != "n1" || call != transport.CallReport {
+		func(_ context.Context, who pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+			if who.Role != pki.RoleAgent || who.Name != "n1" || call != transport.CallReport {
 				return nil, fmt.Errorf("%s of %s", call, who)
 			}
 			late.Done()
@@ -96,7 +90,7 @@ func TestLargeAnswer(t *testing.T) {
 	ca := authority(t, "test")
 	text := strings.Repeat("0123456789", 1<<20)
 	s := agentServer(t, ca,
-		func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(_ context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return answerReport(question)
 			}
@@ -120,7 +114,7 @@ func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
 	s := agentServer(t, ca,
-		func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return answerReport(question)
 			}
@@ -152,12 +146,12 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
 	first := agentServer(t, ca,
-		func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 			entered <- true
 			<-transport.Stopping(ctx)
 			return transport.EncodeCBOR(transport.Assignments{Index: 1})
 		})
-	second := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	second := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.Assignments{Index: 2})
 	})
 	c := agentClient(t, ca, first.addr, second.addr)
@@ -181,16 +175,16 @@ func TestRudeAgentCall(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
 		entered := make(chan bool, 1)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				Agents: func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 					entered <- true
 					<-ctx.Done()
 					return nil, ctx.Err()
 				},
 			}})
 		c := must(transport.NewClient(transport.ClientConfig{
-			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, pki.RoleAgent, "n1"), RetryFor: -1,
 			Dial: network.Dialer("n1"),
 		}))(t)
 		defer c.Close()
@@ -217,9 +211,9 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				Agents: func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
 					select {
 					case <-ctx.Done():
 					case <-time.After(time.Minute):
@@ -229,7 +223,7 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 			}})
 		var silent atomic.Bool
 		c := must(transport.NewClient(transport.ClientConfig{
-			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, pki.RoleAgent, "n1"), RetryFor: -1,
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
 				c, err := network.Dial(ctx, "n1", address)
 				return &muffled{c, &silent}, err
@@ -267,9 +261,9 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 		network := memnet.New()
 		ca := authority(t, "c1")
 		text := strings.Repeat("0123456789", 1<<17)
-		s := start(t, credentials(t, ca, transport.RoleServer, "s1"),
+		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+				Agents: func(_ context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 					if call == transport.CallReport {
 						return answerReport(question)
 					}
@@ -278,7 +272,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 				},
 			}})
 		c := must(transport.NewClient(transport.ClientConfig{
-			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, pki.RoleAgent, "n1"), RetryFor: -1,
 			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
 				c, err := network.Dial(ctx, "n1", address)
 				return &slow{c}, err
@@ -312,7 +306,7 @@ func (s *slow) Read(b []byte) (int, error) {
 // An agent gets an explanation if it can't speak to a server.
 func TestAgentRefused(t *testing.T) {
 	ca, other := authority(t, "test"), authority(t, "test")
-	s := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	s := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
 		return nil, nil
 	})
 	_, err := agentClient(t, other, s.addr).Register(t.Context(), transport.RegisterRequest{})
@@ -335,7 +329,7 @@ type rawConn struct{ net.Conn }
 
 func rawAgent(t testing.TB, ca *transport.Authority, address string) rawConn {
 	t.Helper()
-	c := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}.DialAgent(t.Context(),
+	c := must(transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1")}.DialAgent(t.Context(),
 		address))(t)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
@@ -366,7 +360,7 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
-		func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return question, nil
 			}

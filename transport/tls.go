@@ -26,7 +26,7 @@ type CredentialsConfig struct {
 	// Cluster, Role and Name are what the certificate must contain. An empty one is taken from the certificate. With Dir,
 	// an empty Cluster is DefaultCluster.
 	Cluster string
-	Role    Role
+	Role    pki.Role
 	Name    string
 }
 
@@ -61,7 +61,7 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 }
 
 // Credentials issues a process a certificate that exists only in memory and lasts as long as the CA. Errors: invalid.
-func (a *Authority) Credentials(role Role, name string) (*Credentials, error) {
+func (a *Authority) Credentials(role pki.Role, name string) (*Credentials, error) {
 	return newCredentials(func() (*pki.Certificate, error) { return a.mint(role, name) })
 }
 
@@ -75,7 +75,7 @@ func newCredentials(load func() (*pki.Certificate, error)) (*Credentials, error)
 	return c, nil
 }
 
-func (a *Authority) mint(role Role, name string) (*pki.Certificate, error) {
+func (a *Authority) mint(role pki.Role, name string) (*pki.Certificate, error) {
 	certPEM, keyPEM, err := a.Issue(CertRequest{Role: role, Name: name, TTL: time.Until(a.cert.NotAfter) - time.Second})
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (a *Authority) mint(role Role, name string) (*pki.Certificate, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
-	return &pki.Certificate{Pair: pair, Roots: roots, ID: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
+	return &pki.Certificate{Pair: pair, Roots: roots, ID: pki.Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
 // Reload reads everything again (SIGHUP). It ends connections that Dialers opened to peers whose CA is no longer
@@ -132,7 +132,7 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 }
 
 // Identity returns the identity in this process's certificate.
-func (c *Credentials) Identity() Identity { return c.cur.Load().ID }
+func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 
 // Lifetime returns the validity of the certificate in use.
 func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().Pair.Leaf) }
@@ -170,7 +170,7 @@ func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
 	if err != nil {
 		return err
 	}
-	if state.NegotiatedProtocol == protoRaft && (peer.Role != RoleServer || m.ID.Role != RoleServer) {
+	if state.NegotiatedProtocol == protoRaft && (peer.Role != pki.RoleServer || m.ID.Role != pki.RoleServer) {
 		return model.Refuse(model.CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.ID)
 	}
 	return nil
@@ -178,6 +178,6 @@ func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
 
 // ClientConfig returns a configuration for one connection to a peer with the role want. It does not follow Reload, so
 // make one for each connection, as Dialer does.
-func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
+func (c *Credentials) ClientConfig(want pki.Role, protos ...string) *tls.Config {
 	return c.cur.Load().ClientConfig(want, protos...)
 }

@@ -15,14 +15,15 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 func TestRoles(t *testing.T) {
 	ca := authority(t, "c1")
-	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
+	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
 	echoRaft(t, s)
-	for _, role := range []transport.Role{transport.RoleServer, transport.RoleAgent, transport.RoleCLI} {
+	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleCLI} {
 		t.Run(role.String(), func(t *testing.T) {
 			d := transport.Dialer{Credentials: credentials(t, ca, role, "me")}
 			got, err := get(t.Context(), client(t, d), "https://"+s.addr)
@@ -30,7 +31,7 @@ func TestRoles(t *testing.T) {
 				t.Errorf("API: got %q, %v; want %q", got, err, want)
 			}
 			c, err := d.DialRaft(t.Context(), s.addr)
-			if role != transport.RoleServer {
+			if role != pki.RoleServer {
 				wantCode(t, err, model.CodeCertificateRefused, "raft is for servers only", role.String()+"/me")
 				return
 			}
@@ -63,7 +64,7 @@ func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 // TestServerRefuses: the server ends the handshake, whatever the client accepts.
 func TestServerRefuses(t *testing.T) {
 	ca := authority(t, "c1")
-	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
+	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
 	echoRaft(t, s)
 	pair := func(ca *transport.Authority, r transport.CertRequest) tls.Certificate {
 		cert, key, err := ca.Issue(r)
@@ -72,7 +73,7 @@ func TestServerRefuses(t *testing.T) {
 		}
 		return must(tls.X509KeyPair(cert, key))(t)
 	}
-	cli := transport.CertRequest{Role: transport.RoleCLI, Name: "me"}
+	cli := transport.CertRequest{Role: pki.RoleCLI, Name: "me"}
 	tests := map[string]struct {
 		cert  []tls.Certificate
 		proto string
@@ -81,14 +82,14 @@ func TestServerRefuses(t *testing.T) {
 		says  string
 	}{
 		"no certificate": {proto: "h2", says: "wants a client certificate"},
-		"raft as agent": {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleAgent, Name: "n1"})},
+		"raft as agent": {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: pki.RoleAgent, Name: "n1"})},
 			proto: "outspan-raft/1", says: "refused this certificate"},
 		"raft as cli": {cert: []tls.Certificate{pair(ca, cli)}, proto: "outspan-raft/1",
 			says: "refused this certificate"},
 		"other CA": {cert: []tls.Certificate{pair(authority(t, "c1"), cli)}, proto: "h2",
 			says: "signed by another CA"},
 		"expired": {
-			cert:  []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleCLI, Name: "me", TTL: time.Nanosecond})},
+			cert:  []tls.Certificate{pair(ca, transport.CertRequest{Role: pki.RoleCLI, Name: "me", TTL: time.Nanosecond})},
 			proto: "h2", says: "expired"},
 		"TLS 1.2": {cert: []tls.Certificate{pair(ca, cli)}, proto: "h2",
 			max: tls.VersionTLS12, says: "TLS 1.3 only"},
@@ -118,8 +119,8 @@ func TestServerRefuses(t *testing.T) {
 func TestOtherClusterSameCA(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c2")
 	both := append(one.PEM(), two.PEM()...)
-	here := fileCredentials(t, both, one, transport.RoleServer, "s1")
-	there := fileCredentials(t, both, two, transport.RoleServer, "s1")
+	here := fileCredentials(t, both, one, pki.RoleServer, "s1")
+	there := fileCredentials(t, both, two, pki.RoleServer, "s1")
 	s := start(t, here, stationConfig{})
 	echoRaft(t, s)
 
@@ -129,7 +130,7 @@ func TestOtherClusterSameCA(t *testing.T) {
 	_, err = d.DialRaft(t.Context(), s.addr)
 	wantCode(t, err, model.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
 
-	cert, key, err := two.Issue(transport.CertRequest{Role: transport.RoleServer, Name: "s1"})
+	cert, key, err := two.Issue(transport.CertRequest{Role: pki.RoleServer, Name: "s1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestOtherClusterSameCA(t *testing.T) {
 }
 
 // fileCredentials writes a certificate of ca beside a CA bundle and loads both.
-func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role transport.Role,
+func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role pki.Role,
 	name string) *transport.Credentials {
 	t.Helper()
 	dir := t.TempDir()
@@ -159,16 +160,16 @@ func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role 
 // TestClientRefuses: the client refuses each wrong server with an error that says what is wrong.
 func TestClientRefuses(t *testing.T) {
 	ca := authority(t, "c1")
-	me := transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1")}
+	me := transport.Dialer{Credentials: credentials(t, ca, pki.RoleServer, "s1")}
 	t.Run("other CA", func(t *testing.T) {
-		s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s9"), stationConfig{})
+		s := start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s9"), stationConfig{})
 		_, err := get(t.Context(), client(t, me), "https://"+s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, s.addr, "another CA", "OUTSPAN_CACERT")
 		_, err = me.DialRaft(t.Context(), s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, s.addr, "another CA")
 	})
 	t.Run("an agent where a server should be", func(t *testing.T) {
-		s := start(t, credentials(t, ca, transport.RoleAgent, "n1"), stationConfig{})
+		s := start(t, credentials(t, ca, pki.RoleAgent, "n1"), stationConfig{})
 		_, err := me.DialAPI(t.Context(), "tcp", s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, s.addr, "server.outspan", "wrong role")
 		named := me
@@ -176,13 +177,13 @@ func TestClientRefuses(t *testing.T) {
 		_, err = named.DialAPI(t.Context(), "tcp", s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, "agent/n1, not a server")
 		agents := me
-		agents.Peer = transport.RoleAgent
+		agents.Peer = pki.RoleAgent
 		if got, err := get(t.Context(), client(t, agents), "https://"+s.addr); err != nil {
 			t.Errorf("got %q, %v from the agent", got, err)
 		}
 	})
 	t.Run("expired", func(t *testing.T) {
-		cert, key, err := ca.Issue(transport.CertRequest{Role: transport.RoleServer, Name: "s9", TTL: time.Nanosecond})
+		cert, key, err := ca.Issue(transport.CertRequest{Role: pki.RoleServer, Name: "s9", TTL: time.Nanosecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,8 +217,8 @@ func TestClientRefuses(t *testing.T) {
 // client's certificate.
 func TestRefusalReachesTheClient(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c1")
-	s := start(t, credentials(t, one, transport.RoleServer, "s1"), stationConfig{})
-	d := transport.Dialer{Credentials: fileCredentials(t, append(one.PEM(), two.PEM()...), two, transport.RoleCLI, "me")}
+	s := start(t, credentials(t, one, pki.RoleServer, "s1"), stationConfig{})
+	d := transport.Dialer{Credentials: fileCredentials(t, append(one.PEM(), two.PEM()...), two, pki.RoleCLI, "me")}
 	for range 30 {
 		c := client(t, d)
 		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr,
@@ -233,8 +234,8 @@ func TestRefusalReachesTheClient(t *testing.T) {
 // TestNoResumption: no session is resumed, because a ticket would let a peer back in without its certificate.
 func TestNoResumption(t *testing.T) {
 	ca := authority(t, "c1")
-	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
-	cfg := credentials(t, ca, transport.RoleCLI, "me").ClientConfig(transport.RoleServer, "h2")
+	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
+	cfg := credentials(t, ca, pki.RoleCLI, "me").ClientConfig(pki.RoleServer, "h2")
 	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for range 2 {
 		c := must(tls.Dial("tcp", s.addr, cfg))(t)
@@ -271,11 +272,11 @@ func rawServer(t *testing.T, serve func(net.Conn)) string {
 // TestReload: new connections get the new certificate and CA at once. A reload that removes a CA closes the connections
 // of its peers. A failed reload changes nothing.
 func TestReload(t *testing.T) {
-	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
+	req := transport.CertRequest{Role: pki.RoleServer, Name: "s1"}
 	dir, cfg := certFiles(t, "c1", req)
 	creds := must(transport.LoadCredentials(cfg))(t)
 	s := start(t, creds, stationConfig{})
-	old := fileCredentials(t, readAll(t, cfg.CAFile), mustAuthority(t, dir), transport.RoleCLI, "me")
+	old := fileCredentials(t, readAll(t, cfg.CAFile), mustAuthority(t, dir), pki.RoleCLI, "me")
 	oldClient := client(t, transport.Dialer{Credentials: old})
 	if _, err := get(t.Context(), oldClient, "https://"+s.addr); err != nil {
 		t.Fatal(err)
@@ -297,7 +298,7 @@ func TestReload(t *testing.T) {
 		t.Error("the reload changed nothing")
 	}
 
-	must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s2"}, false))(t)
+	must(transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleServer, Name: "s2"}, false))(t)
 	copyFile(t, filepath.Join(dir, "server-s2.pem"), cfg.CertFile)
 	copyFile(t, filepath.Join(dir, "server-s2-key.pem"), cfg.KeyFile)
 	wantCode(t, creds.Reload(), model.CodeCertificateInvalid, "server/s2", "server/s1")

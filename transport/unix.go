@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 )
 
 // maxSocketPath is how many bytes the kernel allows in the path of a socket, without the final zero byte.
@@ -41,12 +42,12 @@ type UnixListener struct {
 // UnixConn is a connection whose peer the kernel identified.
 type UnixConn struct {
 	*net.UnixConn
-	id   Identity
+	id   pki.Identity
 	cred PeerCred
 }
 
 // Identity returns the peer's identity: role cli, name "uid:0(root)".
-func (c *UnixConn) Identity() Identity { return c.id }
+func (c *UnixConn) Identity() pki.Identity { return c.id }
 
 // PeerCred returns the user and process that the kernel reported.
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
@@ -138,7 +139,7 @@ func (l *UnixListener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
-		id := Identity{Cluster: l.cluster, Role: RoleCLI, Name: l.name(cred.UID)}
+		id := pki.Identity{Cluster: l.cluster, Role: pki.RoleCLI, Name: l.name(cred.UID)}
 		return &UnixConn{UnixConn: c, id: id, cred: cred}, nil
 	}
 }

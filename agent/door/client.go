@@ -27,9 +27,9 @@ const (
 type Client struct {
 	dir, binary, version string
 
-	conn     *net.UnixConn
-	told     bool  // the door has the newest order
-	children []int // doors that this process started and has not reaped, by pid
+	conn      *net.UnixConn
+	hasNewest bool  // the door has the newest order
+	children  []int // doors that this process started and has not reaped, by pid
 }
 
 // NewClient makes the client of the door in dir. Follow starts the door from binary, and replaces a running door that
@@ -43,17 +43,17 @@ func NewClient(dir, binary, version string) *Client {
 // It blocks for less than a minute.
 func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
 	c.reap()
-	c.told = c.told && !news
-	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
+	c.hasNewest = c.hasNewest && !news
+	if len(o.Services) == 0 && (c.hasNewest || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
 		return nil, nil // a door without services and requests exits by itself
 	}
 	list, err := c.tell(ctx, o)
 	if err != nil {
 		c.Close()
-		c.told = false
+		c.hasNewest = false
 		return nil, err
 	}
-	c.told = true
+	c.hasNewest = true
 	if len(o.Services) == 0 {
 		c.Close()
 	}
@@ -70,7 +70,7 @@ func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
 		return nil, nil
 	}
 	r := request{Op: opStatus}
-	if !c.told {
+	if !c.hasNewest {
 		r = request{Op: opSet, Order: o}
 	}
 	answer, err := c.call(ctx, r)
@@ -83,7 +83,7 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
 	}
-	c.told = false
+	c.hasNewest = false
 	conn, err := dial(c.dir)
 	if err == nil {
 		c.conn = conn

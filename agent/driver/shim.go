@@ -203,7 +203,7 @@ func (s *shim) abort(cause error) {
 // run handles one event at a time until nothing of the instance is left.
 func (s *shim) run() {
 	s.end.graceTimer = stoppedTimer()
-	s.end.again = stoppedTimer()
+	s.end.retryTimer = stoppedTimer()
 	for !s.reap() {
 		select {
 		case <-s.sigchld:
@@ -213,7 +213,7 @@ func (s *shim) run() {
 			s.kill(ReasonFenced)
 		case <-s.end.graceTimer.C:
 			s.kill(ReasonKilledAfterGrace)
-		case <-s.end.again.C:
+		case <-s.end.retryTimer.C:
 			s.killAgain()
 		}
 	}

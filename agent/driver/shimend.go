@@ -19,7 +19,7 @@ type ending struct {
 	deadline   time.Time // end of the grace; zero = none was set
 	killing    Reason    // why everything is being killed; "" = nothing is
 	graceTimer *time.Timer
-	again      *time.Timer // the next pass of a kill, or the next look for other processes in the cgroup
+	retryTimer *time.Timer // the next pass of a kill, or the next look for other processes in the cgroup
 }
 
 func stoppedTimer() *time.Timer {
@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.again.Reset(20 * time.Millisecond) // other processes are in the cgroup; their end sends no SIGCHLD
+			s.end.retryTimer.Reset(20 * time.Millisecond) // other processes are in the cgroup; their end sends no SIGCHLD
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -156,7 +156,7 @@ func (s *shim) killAgain() {
 		}
 		s.killDescendants()
 	}
-	s.end.again.Reset(20 * time.Millisecond)
+	s.end.retryTimer.Reset(20 * time.Millisecond)
 }
 
 // killDescendants kills all members. First it stops them, until no new one shows up or after ten rounds, so that none

@@ -46,10 +46,10 @@ type Mover struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
 
-	mu     sync.Mutex
-	orders map[key]transport.TransferOrder
-	clean  bool
-	served map[model.TransferID]*source
+	mu       sync.Mutex
+	orders   map[key]transport.TransferOrder
+	maySweep bool
+	served   map[model.TransferID]*source
 }
 
 // key identifies a task. A transfer may have two tasks on this node, such as attaching a copy and putting the old one
@@ -77,7 +77,7 @@ func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 			m.cfg.Log.Error("transfer can't be carried out", "transfer", o.ID, "task", o.Task)
 		}
 	}
-	m.clean = !unsure
+	m.maySweep = !unsure
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
@@ -117,7 +117,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			return nil
 		}
 		m.mu.Lock()
-		orders, clean := m.orders, m.clean
+		orders, clean := m.orders, m.maySweep
 		m.mu.Unlock()
 		for k, w := range working {
 			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // e.g. the source's address changed

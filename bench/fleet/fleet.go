@@ -13,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -63,7 +64,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.creds, err = ca.Credentials(transport.RoleCLI, "bench"); err != nil {
+	if f.creds, err = ca.Credentials(pki.RoleCLI, "bench"); err != nil {
 		return nil, err
 	}
 	if f.client, err = f.Client(f.Servers...); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -44,7 +45,7 @@ func (w *world) keep(many int, random *rand.Rand) *labellers {
 // clientOf returns a client that uses only one server and does not retry.
 func (w *world) clientOf(s *server, name string) *transport.Client {
 	w.t.Helper()
-	creds, err := w.ca.Credentials(transport.RoleCLI, name)
+	creds, err := w.ca.Credentials(pki.RoleCLI, name)
 	must(w.t, err)
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds,
 		Dial: w.net.Dialer(cliHost), RetryFor: -1})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/e2e/linear"
 	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -99,7 +100,7 @@ func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 // doors returns a connection from an operator's machine to each server.
 func (w *world) doors() []linear.Door {
 	w.t.Helper()
-	creds, err := w.ca.Credentials(transport.RoleCLI, "clients")
+	creds, err := w.ca.Credentials(pki.RoleCLI, "clients")
 	must(w.t, err)
 	var all []linear.Door
 	for _, s := range w.servers {

@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/testbed/memdisk"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -55,7 +56,7 @@ func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
 	n.programs.powerOn()
-	p := &agentProcess{done: make(chan struct{}), client: n.w.client(transport.RoleAgent, n.name, n.host)}
+	p := &agentProcess{done: make(chan struct{}), client: n.w.client(pki.RoleAgent, n.name, n.host)}
 	n.agentProcess = p
 	log := n.w.log.Named(n.name)
 	var err error
@@ -70,7 +71,7 @@ func (n *node) start() {
 	p.pool, err = cluster.OpenPool(cluster.PoolConfig{
 		Name: string(id.Node), Cluster: clusterName, Key: gossipKey(), Profile: n.w.profile,
 		Transport: n.w.net.Packets(n.host + gossipPort),
-		Meta:      cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, Name: id.Name},
+		Meta:      cluster.Meta{Role: pki.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, Name: id.Name},
 		Logger:    log.Named("gossip"),
 	})
 	must(n.w.t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/internal/testbed/memdisk"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -78,7 +79,7 @@ func (s *server) start() {
 	p := &serverProcess{machine: fsm.NewMachine(), up: make(chan struct{}), done: make(chan struct{}),
 		log: s.w.log.Named(s.name)}
 	s.serverProcess = p
-	creds, err := s.w.ca.Credentials(transport.RoleServer, s.name)
+	creds, err := s.w.ca.Credentials(pki.RoleServer, s.name)
 	must(s.w.t, err)
 	p.listener, err = transport.NewListener(s.w.net.Listen(s.address()),
 		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener")})

@@ -21,6 +21,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -120,7 +121,7 @@ func (w *world) begin(nodes int) {
 	for _, s := range w.servers {
 		s.start()
 	}
-	w.cli = w.client(transport.RoleCLI, "test", cliHost)
+	w.cli = w.client(pki.RoleCLI, "test", cliHost)
 	for i := 1; i <= nodes; i++ {
 		w.nodes = append(w.nodes, newNode(w, i))
 	}
@@ -176,7 +177,7 @@ func (w *world) tempDir() string {
 }
 
 // client returns a client of all servers.
-func (w *world) client(role transport.Role, name, host string) *transport.Client {
+func (w *world) client(role pki.Role, name, host string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(role, name)
 	must(w.t, err)

@@ -84,7 +84,7 @@ func (a *app) scaleJob(ctx context.Context, job string, body scaling, yes bool, 
 		return err
 	}
 	if change.write.dryRun && unplaced == nil {
-		return a.showSmaller(ctx, job, body, change)
+		return a.showStopsOfScale(ctx, job, body, change)
 	}
 	switch {
 	case unplaced == nil:
@@ -177,9 +177,9 @@ func (a *app) showScale(ctx context.Context, job string, body scaling, u *unplac
 	return missing.refusal()
 }
 
-// showSmaller prints a dry run of a scale that adds no instances, or whose new instances all fit. It also prints the
-// instances that would stop.
-func (a *app) showSmaller(ctx context.Context, job string, body scaling, change *changeFlags) error {
+// showStopsOfScale prints a dry run of a scale that adds no instances, or whose new instances all fit. It also prints
+// the instances that would stop.
+func (a *app) showStopsOfScale(ctx context.Context, job string, body scaling, change *changeFlags) error {
 	got, err := body.scale(ctx, a, job, change.write.options())
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]would
 	return slices.DeleteFunc(all, func(w wouldStop) bool { return w.Stop == 0 }), nil
 }
 
-// stoppedReply is the JSON of a dry run of a stop, or of a scale that showSmaller prints.
+// stoppedReply is the JSON of a dry run of a stop, or of a scale that showStopsOfScale prints.
 type stoppedReply struct {
 	api.JobReply
 	Stops []wouldStop `json:"stops"`

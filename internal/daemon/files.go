@@ -7,30 +7,30 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // NamedFiles is what CheckFiles found in the files that a configuration names.
 type NamedFiles struct {
-	ReadableKeys []string                     // private keys that every user of the machine can read
-	Ends         map[transport.Role]time.Time // when the certificate expires, by the role that it was checked for
+	ReadableKeys []string               // private keys that every user of the machine can read
+	Ends         map[pki.Role]time.Time // when the certificate expires, by the role that it was checked for
 }
 
 // CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. The
 // error says why the process would not start. If the configuration names a TLS directory, CheckFiles only checks which
 // keys are readable.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
-	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[transport.Role]time.Time{}}
+	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[pki.Role]time.Time{}}
 	if c.TLS.Dir != "" {
 		return found, nil // the process makes the files when it first starts
 	}
 	p := process{cfg: c, ends: newCertificateEnd()}
-	var roles []transport.Role
+	var roles []pki.Role
 	if c.Server != nil {
-		roles = append(roles, transport.RoleServer)
+		roles = append(roles, pki.RoleServer)
 	}
 	if c.Agent != nil {
-		roles = append(roles, transport.RoleAgent)
+		roles = append(roles, pki.RoleAgent)
 	}
 	for _, role := range roles {
 		creds, err := p.credentials(role)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -10,14 +11,14 @@ import (
 // shows the new certificates.
 type certificateEnd struct {
 	desc  *prometheus.Desc
-	creds map[transport.Role]*transport.Credentials
+	creds map[pki.Role]*transport.Credentials
 }
 
 func newCertificateEnd() *certificateEnd {
 	const help = "When the certificate of this process ends, in Unix time, by its role."
 	return &certificateEnd{
 		desc:  prometheus.NewDesc("outspan_certificate_end_timestamp_seconds", help, []string{"role"}, nil),
-		creds: map[transport.Role]*transport.Credentials{},
+		creds: map[pki.Role]*transport.Credentials{},
 	}
 }
 

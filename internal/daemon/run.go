@@ -19,6 +19,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -228,7 +229,7 @@ func notify(state string) {
 
 // credentials loads the certificate with which this process proves its role. It also adds the certificate to the metric
 // p.ends.
-func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
+func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
 		Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}

@@ -17,6 +17,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -40,7 +41,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 			a.release()
 		}
 	}()
-	if a.creds, err = p.credentials(transport.RoleAgent); err != nil {
+	if a.creds, err = p.credentials(pki.RoleAgent); err != nil {
 		return nil, err
 	}
 	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers, agent.KnownServers(a.dataDir())...); err != nil {
@@ -176,7 +177,7 @@ func (a *agentPart) openGossip() error {
 	a.gossip, err = openAgentGossip(cluster.PoolConfig{
 		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
 		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
-		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation,
+		Meta: cluster.Meta{Role: pki.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation,
 			API: a.p.advertised(a.listener), Name: id.Name},
 	}, a.agent.NotePort)
 	if err != nil {

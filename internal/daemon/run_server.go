@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
@@ -46,7 +47,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 			s.release()
 		}
 	}()
-	if s.creds, err = p.credentials(transport.RoleServer); err != nil {
+	if s.creds, err = p.credentials(pki.RoleServer); err != nil {
 		return nil, err
 	}
 	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port,

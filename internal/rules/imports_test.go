@@ -18,24 +18,24 @@ var arrows = map[string][]string{
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
-	"cluster":   {"model", "fsm", "transport", "internal/durable"},
-	"agent":     {"model", "api", "transport", "internal/durable", "internal/erase", "internal/reach"},
+	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
+	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills Config structs
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
-	"e2e": {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
+	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/invariant"}, // procs starts processes; invariant judges logs
-	"bench": {"model", "api", "fsm", "cluster", "transport", "internal/reach",
+	"bench": {"model", "api", "fsm", "cluster", "pki", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/crowd"},
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon": {},
 	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
-	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "transport", "internal/cli/term",
+	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "pki", "transport", "internal/cli/term",
 		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
 	"internal/cli/term":   {"model", "api"}, // uses only the exit codes of api
-	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "pki", "transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/durable":    {},
@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	"internal/rules":      {},
 	"internal/testreport": {},
 
-	"internal/testbed/crowd":     {"model", "cluster", "transport"},
+	"internal/testbed/crowd":     {"model", "cluster", "pki", "transport"},
 	"internal/testbed/invariant": {"model", "fsm"},
 	"internal/testbed/memdisk":   {},
 	"internal/testbed/memnet":    {},

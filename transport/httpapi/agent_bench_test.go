@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,7 +17,7 @@ func BenchmarkAgent(b *testing.B) {
 	r := newRig(b)
 	r.world()
 	r.place("inst-0", 2, "01N2", model.ObservedReady)
-	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n2"}
+	who := pki.Identity{Cluster: "test", Role: pki.RoleAgent, Name: "n2"}
 	ask := func(b *testing.B, call transport.AgentCall, question func(i int) any) {
 		b.ReportAllocs()
 		for i := 1; b.Loop(); i++ {
@@ -54,7 +55,7 @@ func BenchmarkRelay(b *testing.B) {
 		name := fmt.Sprintf("a%03d", i)
 		r.apply(&fsm.NodeRegister{ID: model.NodeID("02" + name), Name: name,
 			Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
-		reporters[i] = r.client(transport.RoleAgent, name, "s2")
+		reporters[i] = r.client(pki.RoleAgent, name, "s2")
 	}
 	var cpu syscall.Rusage
 	spent := func() int64 {

@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +26,7 @@ type logAgent struct {
 }
 
 func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if id, ok := transport.IdentityFrom(r.Context()); !ok || id.Role != transport.RoleServer {
+	if id, ok := transport.IdentityFrom(r.Context()); !ok || id.Role != pki.RoleServer {
 		http.Error(w, "not a server", http.StatusForbidden)
 		return
 	}
@@ -51,7 +52,7 @@ func (r *rig) runAgent(id model.NodeID, name string, a *logAgent) { r.runAgentOf
 
 // runAgentOf serves a test's handler like the agent of a node.
 func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
-	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
+	creds := must(r.ca.Credentials(pki.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
 	r.serve(l, a, nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestAgentPeers(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	ask := func(at uint64) transport.PeersRequest {
 		return transport.PeersRequest{
 			Node: "01N2", Groups: []transport.PeersKnown{{Group: "db/http"}, {Group: "web/http", At: at}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,7 +17,7 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.place("inst-c", 2, "01N2", model.ObservedPending)
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	status := model.InstanceStatus{ID: "inst-c", Generation: 7, Observed: model.ObservedBooting}
 	for _, full := range []bool{true, false} {
 		status.Generation++
@@ -56,7 +57,7 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.place("inst-c", 2, "01N2", model.ObservedReady)
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
 		Transfers: []model.TransferReport{{ID: "t", State: model.SideDropped}}}
 	for i := range 3000 {
@@ -93,7 +94,7 @@ func TestReportAheadOfTheLeader(t *testing.T) {
 	r.beforeReads(func() { r.place("inst-c", 2, "01N2", model.ObservedPending) })
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: model.ObservedReady}}}
-	must(r.client(transport.RoleAgent, "n2").Report(t.Context(), said))(t)
+	must(r.client(pki.RoleAgent, "n2").Report(t.Context(), said))(t)
 	if inst, ok := r.machine.State().Instances.Get("inst-c"); !ok || inst.Status.Observed != model.ObservedReady {
 		t.Errorf("the state has %+v", inst)
 	}
@@ -109,7 +110,7 @@ func TestReportsHaveARate(t *testing.T) {
 			model.InstanceStatus{ID: model.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: model.ObservedReady,
 				Reason: strings.Repeat("x", 150)})
 	}
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	var err error
 	taken := 0
 	for ; taken < 100 && err == nil; taken++ {
@@ -119,7 +120,7 @@ func TestReportsHaveARate(t *testing.T) {
 	if taken < 5 {
 		t.Errorf("only %d large reports were taken", taken)
 	}
-	if _, err := r.client(transport.RoleAgent, "n1").
+	if _, err := r.client(pki.RoleAgent, "n1").
 		Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1")}); err != nil {
 		t.Errorf("another agent: %v", err)
 	}
@@ -131,7 +132,7 @@ func TestReportOfTooMuch(t *testing.T) {
 	r.world()
 	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"),
 		Instances: make([]model.InstanceStatus, fsm.MaxReportItems+1)}
-	_, err := r.client(transport.RoleAgent, "n2").Report(t.Context(), said)
+	_, err := r.client(pki.RoleAgent, "n2").Report(t.Context(), said)
 	wantCode(t, err, model.CodeTooLarge)
 }
 
@@ -140,7 +141,7 @@ func TestReportOfTooMuch(t *testing.T) {
 func TestInventoriesHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	before := r.entries()
 	var err error
 	for i := 0; i < 200 && err == nil; i++ {

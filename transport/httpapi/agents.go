@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -63,11 +64,11 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 // AnswerAgent is a transport.AnswerAgent. It answers the call itself, or forwards it if only the leader can answer it.
 // Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call, and those of the
 // call.
-func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall,
+func (s *Server) AnswerAgent(ctx context.Context, id pki.Identity, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
 	err = s.rates.takeRequest(id)
-	if id.Role != transport.RoleAgent {
+	if id.Role != pki.RoleAgent {
 		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -37,7 +38,7 @@ func (r *rig) signs(id model.NodeID) int {
 func TestAssignments(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	first := must(c.Assignments(t.Context(),
 		transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * model.Second}))(t)
 	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
@@ -98,7 +99,7 @@ func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
 	r.node("01N9", "n9") // its agent has seen incarnation 0
 	ask := func() transport.Assignments {
-		return must(r.client(transport.RoleAgent, "n9").
+		return must(r.client(pki.RoleAgent, "n9").
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
 	}
 	first := ask()
@@ -118,10 +119,10 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r.mu.Lock()
 	r.servers["s1"].fresh = false
 	r.mu.Unlock()
-	_, err := r.client(transport.RoleAgent, "n2").
+	_, err := r.client(pki.RoleAgent, "n2").
 		Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
 	wantCode(t, err, model.CodeNotCaughtUp)
-	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
+	_, p := raw(t, r, pki.RoleCLI, "alice", "GET", "/readyz", "", "")
 	if p == nil || p.Code != model.CodeNotCaughtUp {
 		t.Errorf("readyz: %+v", p)
 	}
@@ -138,7 +139,7 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	t.Helper()
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	held := make(chan error, 3)
 	ctx := t.Context()

@@ -8,13 +8,14 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 // The agent's life: it registers, reports its inventory, learns what to run, and reports it.
 func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
-	c := r.client(transport.RoleAgent, "n1")
+	c := r.client(pki.RoleAgent, "n1")
 	ask := transport.RegisterRequest{
 		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1",
 			Key: []byte("chosen by the agent"), Epoch: 99},
@@ -52,7 +53,7 @@ func TestAgentProtocol(t *testing.T) {
 func TestRefusedAgentsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
 	before := r.machine.State().Index
 	for range 20 {
@@ -84,7 +85,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.RestoreMark{Lineages: "l1,l2"})
-	c := r.client(transport.RoleAgent, "n9")
+	c := r.client(pki.RoleAgent, "n9")
 	ask := transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}}
 	for history, want := range map[string]model.Code{
 		"": "", "01CLUSTER": "", "01CLUSTER/l1": "", "01CLUSTER/l1,l2": "",
@@ -104,7 +105,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	// The other calls of a registered node.
 	known := must(transport.NewClient(transport.ClientConfig{
 		Addresses:   []string{"https://" + r.servers["s1"].address},
-		Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
+		Credentials: must(r.ca.Credentials(pki.RoleAgent, "n2"))(t), RetryFor: -1,
 	}))(t)
 	t.Cleanup(known.Close)
 	for history, want := range map[string]model.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": model.CodeNotCaughtUp} {
@@ -132,9 +133,9 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	r.apply(&fsm.RestoreMark{})
 	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"),
 		Seen: model.Seen{Incarnation: 1, Index: 90_000}}
-	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
+	_, err := r.client(pki.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
 	wantCode(t, err, model.CodeNotCaughtUp)
-	c := r.client(transport.RoleAgent, "n2", "s1")
+	c := r.client(pki.RoleAgent, "n2", "s1")
 	if got := must(c.Assignments(t.Context(), q))(t); !got.Register {
 		t.Errorf("the leader serves an agent that does not obey: %+v", got)
 	}
@@ -153,7 +154,7 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 func TestAgentOfALaggingServer(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
-	c := r.client(transport.RoleAgent, "late", "s2")
+	c := r.client(pki.RoleAgent, "late", "s2")
 	polled, served := make(chan transport.Assignments, 1), make(chan error, 1)
 	ctx, epoch := t.Context(), r.machine.State().Index+1
 	go func() {
@@ -189,7 +190,7 @@ func TestAgentOfALostRegistration(t *testing.T) {
 	lost := r.epoch("01N2") + 5
 	r.apply(&fsm.RestoreMark{})
 	began := time.Now()
-	got := must(r.client(transport.RoleAgent, "n2", "s2").
+	got := must(r.client(pki.RoleAgent, "n2", "s2").
 		Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: lost}))(t)
 	if took := time.Since(began); !got.Register || took >= 2*time.Second {
 		t.Errorf("register again: %v, after %s", got.Register, took)
@@ -199,7 +200,7 @@ func TestAgentOfALostRegistration(t *testing.T) {
 func TestAgentServices(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	first := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2"}))(t)
 	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 ||
 		first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
@@ -243,7 +244,7 @@ func TestAgentGarbage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	newer := must(transport.EncodeCBOR(map[int]any{1: "01N1", 2: uint64(1), 99: true}))(t)
-	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n1"}
+	who := pki.Identity{Cluster: "test", Role: pki.RoleAgent, Name: "n1"}
 	answer := r.servers["s1"].api.AnswerAgent
 	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
 		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))
@@ -256,7 +257,7 @@ func TestAgentGarbage(t *testing.T) {
 // A server can ask another server, and gets its answer.
 func TestPeers(t *testing.T) {
 	r := newRig(t)
-	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
+	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(pki.RoleServer, "s2"))(t)})
 	t.Cleanup(c.Close)
 	answer, err := c.AskPeer(t.Context(), r.servers["s1"].address, "tick", []byte("body"))
 	if err != nil || string(answer) != "tick:body" {
@@ -268,7 +269,7 @@ func TestPeers(t *testing.T) {
 // a restart or a reboot of its machine.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
-	c := r.client(transport.RoleAgent, "n1")
+	c := r.client(pki.RoleAgent, "n1")
 	first := model.AgentInfo{BootID: "b1", Address: "127.0.0.1", Machine: "os/fw"}
 	register := func(agent model.AgentInfo) (transport.RegisterReply, error) {
 		return c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent})

@@ -9,6 +9,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -18,29 +19,29 @@ func TestRoles(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	tests := []struct {
-		role               transport.Role
+		role               pki.Role
 		method, path, body string
 		allowed            bool
 	}{
-		{transport.RoleCLI, "GET", "/v1/nodes", "", true},
-		{transport.RoleCLI, "POST", "/v1/peer/tick", "", false},
-		{transport.RoleAgent, "GET", "/v1/nodes", "", false},
-		{transport.RoleAgent, "GET", "/v1/settings", "", false},
-		{transport.RoleAgent, "GET", "/v1/events", "", false},
-		{transport.RoleAgent, "GET", "/v1/snapshot", "", false},
-		{transport.RoleAgent, "GET", "/metrics", "", false},
-		{transport.RoleAgent, "GET", "/v1/instances/inst-a/logs", "", false},
-		{transport.RoleAgent, "POST", "/v1/nodes/n1/cordon", "", false},
-		{transport.RoleAgent, "POST", "/v1/members/transfer-leader", "", false},
-		{transport.RoleAgent, "PUT", "/v1/settings", "", false},
-		{transport.RoleAgent, "POST", "/v1/peer/tick", "", false},
-		{transport.RoleAgent, "GET", "/v1/services", "", true},
-		{transport.RoleAgent, "GET", "/healthz", "", true},
-		{transport.RoleServer, "POST", "/v1/peer/tick", "", true},
-		{transport.RoleServer, "GET", "/metrics", "", true},
-		{transport.RoleServer, "POST", "/v1/nodes/n1/cordon", "", false},
-		{transport.RoleServer, "DELETE", "/v1/members/s1", "", false},
-		{transport.RoleServer, "GET", "/v1/snapshot", "", false},
+		{pki.RoleCLI, "GET", "/v1/nodes", "", true},
+		{pki.RoleCLI, "POST", "/v1/peer/tick", "", false},
+		{pki.RoleAgent, "GET", "/v1/nodes", "", false},
+		{pki.RoleAgent, "GET", "/v1/settings", "", false},
+		{pki.RoleAgent, "GET", "/v1/events", "", false},
+		{pki.RoleAgent, "GET", "/v1/snapshot", "", false},
+		{pki.RoleAgent, "GET", "/metrics", "", false},
+		{pki.RoleAgent, "GET", "/v1/instances/inst-a/logs", "", false},
+		{pki.RoleAgent, "POST", "/v1/nodes/n1/cordon", "", false},
+		{pki.RoleAgent, "POST", "/v1/members/transfer-leader", "", false},
+		{pki.RoleAgent, "PUT", "/v1/settings", "", false},
+		{pki.RoleAgent, "POST", "/v1/peer/tick", "", false},
+		{pki.RoleAgent, "GET", "/v1/services", "", true},
+		{pki.RoleAgent, "GET", "/healthz", "", true},
+		{pki.RoleServer, "POST", "/v1/peer/tick", "", true},
+		{pki.RoleServer, "GET", "/metrics", "", true},
+		{pki.RoleServer, "POST", "/v1/nodes/n1/cordon", "", false},
+		{pki.RoleServer, "DELETE", "/v1/members/s1", "", false},
+		{pki.RoleServer, "GET", "/v1/snapshot", "", false},
 	}
 	for _, tt := range tests {
 		_, p := raw(t, r, tt.role, "n1", tt.method, tt.path, "", tt.body)
@@ -48,9 +49,9 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s %s %s: got %+v, want allowed=%v", tt.role, tt.method, tt.path, p, tt.allowed)
 		}
 	}
-	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleServer, transport.RoleAgent} {
+	for _, role := range []pki.Role{pki.RoleCLI, pki.RoleServer, pki.RoleAgent} {
 		_, err := r.client(role, "n1").Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
-		if refused := errors.Is(err, &model.Error{Code: model.CodeForbidden}); refused == (role == transport.RoleAgent) {
+		if refused := errors.Is(err, &model.Error{Code: model.CodeForbidden}); refused == (role == pki.RoleAgent) {
 			t.Errorf("the agents' protocol with a certificate of the role %s: %v", role, err)
 		}
 	}
@@ -60,7 +61,7 @@ func TestRoles(t *testing.T) {
 func TestAgentOfAnotherNode(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	thief := r.client(transport.RoleAgent, "n2")
+	thief := r.client(pki.RoleAgent, "n2")
 	before := r.entries()
 	_, err := thief.Register(t.Context(),
 		transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b"}})
@@ -86,7 +87,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 func TestAgentDrainsItself(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n1")
+	c := r.client(pki.RoleAgent, "n1")
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n2/drain", nil, nil)
 	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, map[string]bool{"force": true})
@@ -122,14 +123,14 @@ func TestForward(t *testing.T) {
 	if wantCode(t, err, model.CodeInvalid); !strings.Contains(err.Error(), `did you mean "count"?`) {
 		t.Errorf("a forwarded refusal lost its hint: %v", err)
 	}
-	reply, err := r.client(transport.RoleAgent, "n3", "s2").
+	reply, err := r.client(pki.RoleAgent, "n3", "s2").
 		Register(t.Context(),
 			transport.RegisterRequest{Node: "01N3", Name: "n3", Agent: model.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 	if err != nil || reply.Epoch == 0 || r.lastEntry().Actor != "agent:n3" {
 		t.Errorf("registration through a follower: %+v, %v, actor %q", reply, err, r.lastEntry().Actor)
 	}
 
-	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleAgent} {
+	for _, role := range []pki.Role{pki.RoleCLI, pki.RoleAgent} {
 		c := r.client(role, "mallory")
 		_, err := c.Send(t.Context(),
 			reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
@@ -155,7 +156,7 @@ func TestRequestsFull(t *testing.T) {
 func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
-	c := r.client(transport.RoleServer, "s1", "s2")
+	c := r.client(pki.RoleServer, "s1", "s2")
 	_, err := c.Send(t.Context(),
 		reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
 	wantCode(t, err, model.CodeNoLeader)
@@ -197,7 +198,7 @@ func TestRate(t *testing.T) {
 		}
 	}
 	wantCode(t, err, model.CodeRateLimited)
-	if _, _, err := r.client(transport.RoleCLI, "bob").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
+	if _, _, err := r.client(pki.RoleCLI, "bob").Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 }
@@ -206,7 +207,7 @@ func TestRate(t *testing.T) {
 func TestAddressOfAnAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n9")
+	c := r.client(pki.RoleAgent, "n9")
 	for _, address := range []string{"", "n9", "127.0.0.1:80", "127.0.0.1\nX: 1"} {
 		_, err := c.Register(t.Context(),
 			transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: model.AgentInfo{BootID: "b1", Address: address}})

@@ -47,7 +47,7 @@ func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) 
 }
 
 // actorBudget returns the rate limit of one kind of actor.
-func (r *reading) actorBudget(k model.ActorKind, rate model.ActorRate) api.Budget {
+func (r *reading) actorBudget(k model.StopOrigin, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
 	return api.Budget{
 		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []model.GroupID{}, Shared: []string{},
@@ -194,7 +194,7 @@ func listBudgets(r *reading, _ *budgetList, from string, yield func(string, api.
 			}
 		}
 	}
-	for _, k := range model.ActorKinds() {
+	for _, k := range model.StopOrigins() {
 		rate := r.Settings.ActorRate(k)
 		if key := actorKeys + string(k); rate.Max > 0 && !yield(key, r.actorBudget(k, rate)) {
 			return nil

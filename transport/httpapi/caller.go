@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,13 +17,13 @@ const headerForwarded = "Outspan-Forwarded-For"
 
 // caller is the sender of a request. via is the name of the server that forwarded it, or empty.
 type caller struct {
-	transport.Identity
+	pki.Identity
 	via string
 }
 
 // actor returns the caller's name for log entries and events.
 func (c caller) actor() model.Actor {
-	if c.Role == transport.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
+	if c.Role == pki.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
 		return model.Actor(c.Name) // a user of this machine on the unix socket, identified by the kernel
 	}
 	return model.Actor(string(c.Role) + ":" + c.Name)
@@ -39,15 +40,15 @@ func identify(r *http.Request) (caller, error) {
 	if header == "" {
 		return caller{Identity: id}, nil
 	}
-	if id.Role != transport.RoleServer {
+	if id.Role != pki.RoleServer {
 		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, id)
 	}
 	role, name, _ := strings.Cut(header, "/")
 	name, err := url.PathUnescape(name)
-	if err != nil || name == "" || !transport.Role(role).Valid() {
+	if err != nil || name == "" || !pki.Role(role).Valid() {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
 	}
-	return caller{Identity: transport.Identity{Cluster: id.Cluster, Role: transport.Role(role), Name: name}, via: id.Name},
+	return caller{Identity: pki.Identity{Cluster: id.Cluster, Role: pki.Role(role), Name: name}, via: id.Name},
 		nil
 }
 
@@ -60,7 +61,7 @@ func (c caller) may(rt route) error {
 	}
 	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s",
 		c.Name, rt.method, rt.path, c.Role)
-	if c.Role == transport.RoleAgent {
+	if c.Role == pki.RoleAgent {
 		return refusal.WithHint(
 			"an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
 	}
@@ -69,7 +70,7 @@ func (c caller) may(rt route) error {
 
 // isNode returns an error unless the caller is the agent of the node with this name. Code: forbidden.
 func (c caller) isNode(name string) error {
-	if c.Role == transport.RoleAgent && c.Name == name {
+	if c.Role == pki.RoleAgent && c.Name == name {
 		return nil
 	}
 	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q",

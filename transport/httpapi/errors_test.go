@@ -14,11 +14,12 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 // raw sends bytes as they are, as curl would.
-func raw(t testing.TB, r *rig, role transport.Role, name, method, path, contentType,
+func raw(t testing.TB, r *rig, role pki.Role, name, method, path, contentType,
 	body string) (*http.Response, *api.Problem) {
 	t.Helper()
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(role, name))(t)}.HTTPTransport()
@@ -160,7 +161,7 @@ func TestErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := r.machine.State()
-			resp, p := raw(t, r, transport.RoleCLI, "alice", tt.method, tt.path, tt.content, tt.body)
+			resp, p := raw(t, r, pki.RoleCLI, "alice", tt.method, tt.path, tt.content, tt.body)
 			if tt.status == 0 {
 				return
 			}
@@ -188,11 +189,11 @@ func TestMembersOfOneName(t *testing.T) {
 	r.mu.Lock()
 	r.twin = "s1"
 	r.mu.Unlock()
-	_, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/s1", "", "")
+	_, p := raw(t, r, pki.RoleCLI, "alice", "DELETE", "/v1/members/s1", "", "")
 	if p == nil || p.Code != model.CodeAmbiguous || !strings.Contains(p.Hint, "id-s1, id-twin") {
 		t.Errorf("by the name: %+v", p)
 	}
-	if resp, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/id-twin?force=true", "", ""); p != nil {
+	if resp, p := raw(t, r, pki.RoleCLI, "alice", "DELETE", "/v1/members/id-twin?force=true", "", ""); p != nil {
 		t.Errorf("by the id: %s %+v", resp.Status, p)
 	}
 }
@@ -200,7 +201,7 @@ func TestMembersOfOneName(t *testing.T) {
 // A body whose length was not announced is refused at the limit too.
 func TestStreamedBodyTooLarge(t *testing.T) {
 	r := newRig(t)
-	via := transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t)}.HTTPTransport()
+	via := transport.Dialer{Credentials: must(r.ca.Credentials(pki.RoleCLI, "alice"))(t)}.HTTPTransport()
 	t.Cleanup(via.CloseIdleConnections)
 	body := io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), strings.NewReader("x"))
 	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost,
@@ -258,7 +259,7 @@ func TestOutcomes(t *testing.T) {
 
 	// Another caller with the same request id does not get the stored outcome, and the refusal makes no entry.
 	before = r.entries()
-	_, _, err = r.client(transport.RoleCLI, "mallory").Do(t.Context(), http.MethodPost, path, query, body)
+	_, _, err = r.client(pki.RoleCLI, "mallory").Do(t.Context(), http.MethodPost, path, query, body)
 	wantCode(t, err, model.CodeRequestConflict)
 	if r.entries() != before {
 		t.Errorf("%d entries for a refusal that needs none", r.entries()-before)
@@ -342,8 +343,8 @@ func wantCode(t testing.TB, err error, code model.Code) {
 // A client that sends much more than is allowed can read the answer instead of a broken connection.
 func TestTooLargeIsAnswered(t *testing.T) {
 	r := newRig(t)
-	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t).
-		ClientConfig(transport.RoleServer), DisableKeepAlives: true}
+	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(pki.RoleCLI, "alice"))(t).
+		ClientConfig(pki.RoleServer), DisableKeepAlives: true}
 	for range 100 {
 		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.servers["s1"].address+"/v1/jobs",
 			bytes.NewReader(make([]byte, 4<<20))))(t)
@@ -362,7 +363,7 @@ func TestTooLargeIsAnswered(t *testing.T) {
 func TestParametersInBody(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	resp, refused := raw(t, r, transport.RoleCLI, "alice", "POST", "/v1/nodes/n1/cordon", "application/json",
+	resp, refused := raw(t, r, pki.RoleCLI, "alice", "POST", "/v1/nodes/n1/cordon", "application/json",
 		`{"request_id":"monday","reason":"disk"}`)
 	if e := r.lastEntry(); refused != nil || e.Request != "monday" {
 		t.Fatalf("%s: %+v; entry with request %q", resp.Status, refused, e.Request)

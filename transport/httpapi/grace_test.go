@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +26,7 @@ func TestGraceIsTakenAway(t *testing.T) {
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true,
 		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedReady}}})
 
-	agent := r.client(transport.RoleAgent, "n1")
+	agent := r.client(pki.RoleAgent, "n1")
 	index := uint64(0)
 	told := func(want model.Desired) {
 		t.Helper()

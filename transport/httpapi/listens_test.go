@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -16,7 +17,7 @@ func TestRegistrationTellsListens(t *testing.T) {
 		m.Address, m.Gossip, m.Listens = "10.0.0.9:8080", "10.0.0.9:8081", []string{m.Name + ":7640"}
 	}
 	r.twin = "claimed" // this server reports no ports
-	reply := must(r.client(transport.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{
+	reply := must(r.client(pki.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{
 		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"},
 	}))(t)
 	if want := []string{"s1:7640"}; !slices.Equal(reply.Listens, want) || len(reply.Servers) != 2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -30,7 +31,7 @@ func TestPreparationOfAStop(t *testing.T) {
 		t.Helper()
 		status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady,
 			Facts: map[string]string{"leader": leader}, Hook: hook}
-		must(r.client(transport.RoleAgent, "n2").
+		must(r.client(pki.RoleAgent, "n2").
 			Report(t.Context(),
 				transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []model.InstanceStatus{status},
 					FactsGen: facts}))(t)
@@ -38,7 +39,7 @@ func TestPreparationOfAStop(t *testing.T) {
 	report(2, 2, "true", nil)
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: model.DrainOptions{Deadline: model.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	if one := first.Instances[0]; one.Prepare != 0 || one.Gates != nil || one.Cause != "" || one.Fencing != 0 {
 		t.Errorf("before it: %+v", one)
@@ -114,7 +115,7 @@ func TestGatesOfAStop(t *testing.T) {
 			g.Eviction = model.EvictionSpec{When: []string{"!self.leader"}, Order: model.OrderSurge}
 			r.apply(&fsm.JobSubmit{Spec: db})
 			r.place("inst-a", 0, "01N2", model.ObservedReady)
-			c := r.client(transport.RoleAgent, "n2")
+			c := r.client(pki.RoleAgent, "n2")
 			report := func(generation uint64, hook *model.HookResult) {
 				t.Helper()
 				status := model.InstanceStatus{ID: "inst-a", Generation: generation, Observed: model.ObservedReady,
@@ -159,7 +160,7 @@ func TestFencingEpoch(t *testing.T) {
 	r.apply(&fsm.JobSubmit{Spec: one})
 	epochs := func() map[model.InstanceID]uint64 {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, "n2").
+		got := must(r.client(pki.RoleAgent, "n2").
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 		all := map[model.InstanceID]uint64{}
 		for _, i := range got.Instances {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // maxCallers bounds the callers whose rate is remembered. Beyond it, all are forgotten. Callers have a certificate or
@@ -17,7 +17,7 @@ type rates struct {
 	mu      sync.Mutex
 	perSec  float64
 	burst   float64 // how much at once, after a pause
-	buckets map[transport.Identity]bucket
+	buckets map[pki.Identity]bucket
 }
 
 // bucket is the token bucket of one caller.
@@ -39,7 +39,7 @@ func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 }
 
 func newRates(perSecond, burst float64) *rates {
-	return &rates{perSec: perSecond, burst: burst, buckets: map[transport.Identity]bucket{}}
+	return &rates{perSec: perSecond, burst: burst, buckets: map[pki.Identity]bucket{}}
 }
 
 // requestRates allows each caller perSecond requests a second, and a burst of twice as many.
@@ -63,7 +63,7 @@ func (r *rates) set(perSecond int) {
 }
 
 // takeRequest counts one request of a caller. Code: rate_limited.
-func (r *rates) takeRequest(who transport.Identity) error {
+func (r *rates) takeRequest(who pki.Identity) error {
 	if r.take(who) {
 		return nil
 	}
@@ -72,10 +72,10 @@ func (r *rates) takeRequest(who transport.Identity) error {
 }
 
 // take counts one action of a caller. It returns false if the caller's rate does not allow the action.
-func (r *rates) take(who transport.Identity) bool { return r.takeMany(who, 1) }
+func (r *rates) take(who pki.Identity) bool { return r.takeMany(who, 1) }
 
 // takeMany counts the amount many for a caller. It returns false if the caller's rate does not allow that amount now.
-func (r *rates) takeMany(who transport.Identity, many float64) bool {
+func (r *rates) takeMany(who pki.Identity, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

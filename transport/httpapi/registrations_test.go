@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestRegistrationsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	c := r.client(transport.RoleAgent, "n2")
+	c := r.client(pki.RoleAgent, "n2")
 	agent := model.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
 	before := r.entries()
 	var err error
@@ -24,7 +25,7 @@ func TestRegistrationsHaveARate(t *testing.T) {
 	if got := r.entries() - before; got > 25 {
 		t.Errorf("%d registrations were written", got)
 	}
-	if _, err := r.client(transport.RoleAgent, "n1").
+	if _, err := r.client(pki.RoleAgent, "n1").
 		Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent}); err != nil {
 		t.Errorf("another agent: %v", err)
 	}

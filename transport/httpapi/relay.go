@@ -10,6 +10,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -164,7 +165,7 @@ func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, 
 		return nil, noAgentCall(call.Call)
 	}
 	via := callerFrom(ctx)
-	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent},
+	who := caller{Identity: pki.Identity{Cluster: via.Cluster, Role: pki.RoleAgent, Name: call.Agent},
 		via: via.Name}
 	return c.answer(ctx, who, call.Body)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -113,9 +114,9 @@ func reportOf(generation uint64) transport.ReportRequest {
 // answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
-	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}
+	agents := []*transport.Client{r.client(pki.RoleAgent, "n1", "s2"), r.client(pki.RoleAgent, "n9", "s2")}
 	for range 20 {
-		agents = append(agents, r.client(transport.RoleAgent, "n2", "s2"))
+		agents = append(agents, r.client(pki.RoleAgent, "n2", "s2"))
 	}
 	for i, agent := range agents { // each client opens its connection first
 		_, _ = agent.Report(t.Context(), reportOf(uint64(10+i)))
@@ -178,7 +179,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 func TestRelayLeavesAHungLeader(t *testing.T) {
 	r, p := relayRig(t)
 	r.start("s3", httpapi.Limits{RequestsPerSecond: 100_000})
-	c := r.client(transport.RoleAgent, "n2", "s2")
+	c := r.client(pki.RoleAgent, "n2", "s2")
 	_, _ = c.Report(t.Context(), reportOf(10)) // opens the connection
 	p.stopAll()
 	const calls = 20
@@ -217,7 +218,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 // When the sender of a shared request goes away, the other calls in it still get their answers.
 func TestRelayOutlivesItsSender(t *testing.T) {
 	r, p := relayRig(t)
-	c := r.client(transport.RoleAgent, "n2", "s2")
+	c := r.client(pki.RoleAgent, "n2", "s2")
 	_, _ = c.Report(t.Context(), reportOf(10)) // opens the connection
 	p.stopAll()
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -259,7 +260,7 @@ func TestRelayRefuses(t *testing.T) {
 		Problem *api.Problem `cbor:"2,keyasint,omitempty"`
 	}
 	r, _ := relayRig(t)
-	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
+	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(pki.RoleServer, "s2"))(t)})
 	t.Cleanup(c.Close)
 	ask := func(server string, body []byte) ([]byte, error) {
 		return c.AskPeer(t.Context(), r.servers[server].address, "relay", body)

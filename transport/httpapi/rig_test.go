@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -88,7 +89,7 @@ func (r *rig) start(name string, limits httpapi.Limits) *server {
 // startWith runs a server like start, with a configuration that edit may change.
 func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	r.t.Helper()
-	creds := must(r.ca.Credentials(transport.RoleServer, name))(r.t)
+	creds := must(r.ca.Credentials(pki.RoleServer, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
 	s := &server{r: r, name: name, address: l.Addr().String(), fresh: true, stale: 7 * time.Millisecond}
@@ -106,7 +107,7 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	s.api = must(httpapi.New(config))(r.t)
 	r.servers[name] = s
 	s.stop = r.serve(l, s.api,
-		func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, who pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 			s.asked.Add(1)
 			return s.api.AnswerAgent(ctx, who, call, question)
 		})
@@ -134,7 +135,7 @@ func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAge
 }
 
 // client returns a client with a certificate of the given role and name. It calls the leader unless servers are given.
-func (r *rig) client(role transport.Role, name string, servers ...string) *transport.Client {
+func (r *rig) client(role pki.Role, name string, servers ...string) *transport.Client {
 	r.t.Helper()
 	if len(servers) == 0 {
 		servers = []string{r.lead}
@@ -151,7 +152,7 @@ func (r *rig) client(role transport.Role, name string, servers ...string) *trans
 }
 
 func (r *rig) cli(servers ...string) *transport.Client {
-	return r.client(transport.RoleCLI, "alice", servers...)
+	return r.client(pki.RoleCLI, "alice", servers...)
 }
 
 // apply commits commands as the leader would.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -27,13 +28,13 @@ const (
 	forAll = forCLI | forAgent | forServer
 )
 
-func (a access) has(role transport.Role) bool {
+func (a access) has(role pki.Role) bool {
 	switch role {
-	case transport.RoleCLI:
+	case pki.RoleCLI:
 		return a&forCLI != 0
-	case transport.RoleAgent:
+	case pki.RoleAgent:
 		return a&forAgent != 0
-	case transport.RoleServer:
+	case pki.RoleServer:
 		return a&forServer != 0
 	}
 	return false
@@ -99,7 +100,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		if err == nil {
 			err = who.may(rt)
 		}
-		if err == nil && who.via == "" && who.Role != transport.RoleServer {
+		if err == nil && who.via == "" && who.Role != pki.RoleServer {
 			err = s.rates.takeRequest(who.Identity)
 		}
 		if err != nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // streams limits how many streams of events and logs may be open. One caller may have at most a quarter of the limit.
@@ -14,13 +14,13 @@ type streams struct {
 
 	mu   sync.Mutex
 	open int
-	of   map[transport.Identity]int
+	of   map[pki.Identity]int
 }
 
-func newStreams(most int) *streams { return &streams{most: most, of: map[transport.Identity]int{}} }
+func newStreams(most int) *streams { return &streams{most: most, of: map[pki.Identity]int{}} }
 
 // take counts a stream as open until release is called. It doesn't block. Code: busy.
-func (s *streams) take(who transport.Identity) (release func(), _ error) {
+func (s *streams) take(who pki.Identity) (release func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := max(s.most/4, 1)

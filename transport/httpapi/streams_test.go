@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -36,7 +37,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.start("s2", httpapi.Limits{Streams: 8, RequestsPerSecond: 100_000})
-	greedy, other := r.client(transport.RoleCLI, "greedy", "s2"), r.client(transport.RoleCLI, "other", "s2")
+	greedy, other := r.client(pki.RoleCLI, "greedy", "s2"), r.client(pki.RoleCLI, "other", "s2")
 	open := func(c *transport.Client) error {
 		resp, err := c.Open(t.Context(), reach.Request{Path: "/v1/events"})
 		if err == nil {

@@ -40,7 +40,7 @@ func (s *Server) unknown(ctx context.Context) api.UnknownInstances {
 	all := api.UnknownInstances{Items: []api.UnknownInstance{}, Owing: []string{},
 		Out: []api.OutOfService{}, Index: state.Index,
 		Confirmed: !state.Unconfirmed}
-	for n := range state.OffDuty() {
+	for n := range state.OutOfService() {
 		out := api.OutOfService{Node: n.Name, Intent: n.Intent}
 		if d, runs := state.RunningDrain(n); runs {
 			out.Drain = d.ID

@@ -9,7 +9,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // Verify implements httpapi.Verifier.
@@ -53,7 +53,7 @@ func TestVerifyMembers(t *testing.T) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
-	_, _, err := r.client(transport.RoleAgent, "n1", "s1").
+	_, _, err := r.client(pki.RoleAgent, "n1", "s1").
 		Do(t.Context(), http.MethodGet, "/v1/members/verify?wait=3s", nil, nil)
 	if !errors.Is(err, &model.Error{Code: model.CodeForbidden}) {
 		t.Errorf("an agent: %v", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -78,7 +79,7 @@ func TestTransferOrders(t *testing.T) {
 	}
 	told := func(name string) map[transport.TransferTask]string {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, name).
+		got := must(r.client(pki.RoleAgent, name).
 			Assignments(t.Context(),
 				transport.AssignmentsRequest{Node: model.NodeID("01N" + name[1:]),
 					Epoch: r.epoch(model.NodeID("01N" + name[1:]))}))(t)
@@ -91,7 +92,7 @@ func TestTransferOrders(t *testing.T) {
 	step := func(phase model.TransferPhase) { r.apply(&fsm.TransferStep{ID: id, Phase: phase}) }
 	say := func(node model.NodeID, state model.TransferState) {
 		t.Helper()
-		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
+		c := r.client(pki.RoleAgent, "n"+string(node[3:]))
 		must(c.Report(t.Context(),
 			transport.ReportRequest{Node: node, Epoch: r.epoch(node),
 				Transfers: []model.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
@@ -143,7 +144,7 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferCopying})
 	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
 		node := model.NodeID("01N" + name[1:])
-		got := must(r.client(transport.RoleAgent, name).
+		got := must(r.client(pki.RoleAgent, name).
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
 		if len(got.Transfers) != 1 || got.Transfers[0].User != want {
 			t.Errorf("%s is told %+v, want user %q", name, got.Transfers, want)

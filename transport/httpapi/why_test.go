@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/pki"
 )
 
 // proves that the name of a server is not mistaken for a prefix of an instance's id.
@@ -12,7 +12,7 @@ func TestWhyOfServerName(t *testing.T) {
 	r := newRig(t, "s1")
 	r.world()
 	r.place("s1x9k2", 2, "01N2", model.ObservedReady)
-	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/v1/why?subject=s1", "", "")
+	_, p := raw(t, r, pki.RoleCLI, "alice", "GET", "/v1/why?subject=s1", "", "")
 	if p == nil || p.Code != model.CodeNotFound || p.Message != "s1 is a server, which has nothing to explain" {
 		t.Errorf("why of a server: %+v", p)
 	}

@@ -143,7 +143,7 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if refusal := old.Conflict(w.by.actor(), w.hash()); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := old.Told(); refusal != nil {
+	if refusal := old.FirstRefusal(); refusal != nil {
 		return nil, refusedAt(refusal, old.Index)
 	}
 	return w.outcome(r, nil, old.Index, true), nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -24,7 +25,7 @@ func BenchmarkWriteLabel(b *testing.B) {
 			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30},
 				Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
 	}
-	who := transport.WithIdentity(b.Context(), transport.Identity{Cluster: "test", Role: transport.RoleCLI, Name: "alice"})
+	who := transport.WithIdentity(b.Context(), pki.Identity{Cluster: "test", Role: pki.RoleCLI, Name: "alice"})
 	handler := r.servers["s1"].api
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

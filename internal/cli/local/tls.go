@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -73,9 +74,9 @@ func TLSCert(t *term.Console) *cobra.Command {
 			request := transport.CertRequest{Hosts: hosts, TTL: ttl.Length()}
 			given := 0
 			for _, one := range [...]struct {
-				role transport.Role
+				role pki.Role
 				name string
-			}{{transport.RoleServer, server}, {transport.RoleAgent, agent}, {transport.RoleCLI, cli}} {
+			}{{pki.RoleServer, server}, {pki.RoleAgent, agent}, {pki.RoleCLI, cli}} {
 				if cmd.Flags().Changed(string(one.role)) {
 					request.Role, request.Name = one.role, one.name
 					given++

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -89,7 +90,7 @@ func (n *node) introduce(to *net.UDPAddr) {
 	if !ok {
 		return
 	}
-	meta, err := transport.EncodeCBOR(cluster.Meta{Role: transport.RoleAgent, BootID: n.boot,
+	meta, err := transport.EncodeCBOR(cluster.Meta{Role: pki.RoleAgent, BootID: n.boot,
 		Incarnation: n.process, Name: n.name})
 	if err != nil {
 		return

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -73,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 
 func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 	name := fmt.Sprintf("n%05d", i)
-	creds, err := ca.Credentials(transport.RoleAgent, name)
+	creds, err := ca.Credentials(pki.RoleAgent, name)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -149,7 +150,7 @@ func (g *gossip) learn(servers []transport.ServerInfo) {
 		}
 		if g.at[string(s.ID)] == nil {
 			g.servers = append(slices.Clone(g.servers),
-				cluster.Member{Name: string(s.ID), Meta: cluster.Meta{Role: transport.RoleServer}})
+				cluster.Member{Name: string(s.ID), Meta: cluster.Meta{Role: pki.RoleServer}})
 		}
 		g.at[string(s.ID)] = at
 	}

@@ -132,7 +132,7 @@ func (j *Judge) rates(f *fsm.Findings, s *Step) {
 			}
 		}
 	})
-	for _, actor := range model.ActorKinds() {
+	for _, actor := range model.StopOrigins() {
 		r := s.After.Settings.ActorRate(actor)
 		j.count(f, "actor/"+string(actor), r.Max, r.Window, false, began["actor/"+string(actor)])
 	}
