@@ -32,8 +32,8 @@ var arrows = map[string][]string{
 	"internal/canon": {},
 	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
-	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "pki", "transport", "internal/cli/term",
-		"internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
+	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "pki", "transport",
+		"internal/cli/term", "internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
 	"internal/cli/term":   {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "pki", "transport"},
 	"internal/demo":       {"internal/procs"},

@@ -7,15 +7,21 @@ import (
 	"strings"
 )
 
-// repeatable returns the top-level tests that failed. It returns nil if go test itself failed, a package failed outside
-// its tests, or a package stopped before its tests did. In these cases some tests may not have run at all, and a second
-// run of the failed ones would prove nothing.
+// repeatable returns the top-level tests that failed. For a package in r.crashed it returns the package itself, because
+// tests that had not begun must run too. It returns nil if go test itself failed, a package failed outside its tests,
+// or a package stopped before its tests did for another reason.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
 	}
 	var tests []testID
+	for _, pkg := range r.crashed {
+		tests = append(tests, testID{pkg: pkg})
+	}
 	for _, f := range r.failures {
+		if slices.Contains(r.crashed, f.id.pkg) {
+			continue
+		}
 		if f.id.test == "" {
 			return nil
 		}
@@ -26,8 +32,8 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// repeat runs the given tests once more, one package at a time, with the flags in args. If all of them in a package
-// pass, the failures of that package don't count.
+// repeat runs the given tests and packages once more, one package at a time, with the flags in args. If all of them in
+// a package pass, the failures of that package don't count.
 func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	flags := args[:firstPackage(args)]
 	for len(tests) > 0 {
@@ -41,8 +47,16 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 		})
 		fmt.Fprintf(r.out, "again %s: %s\n", pkg, strings.Join(names, " "))
 		second := newReport(r.out)
-		run := slices.Concat(flags, []string{"-count=1", "-run", "^(" + strings.Join(names, "|") + ")$", pkg})
-		if err := goTest(second, run, stderr); err == nil && second.failed == 0 && second.passed >= len(names) {
+		pattern := "^(" + strings.Join(names, "|") + ")$"
+		if slices.Contains(names, "") {
+			pattern = "."
+		}
+		run := slices.Concat(flags, []string{"-count=1", "-run", pattern, pkg})
+		switch err := goTest(second, run, stderr); {
+		case err != nil || second.failed > 0 || second.passed < len(names):
+		case pattern == ".":
+			r.replace(pkg, second)
+		default:
 			r.forgive(pkg, names)
 		}
 	}
@@ -55,6 +69,15 @@ func (r *report) forgive(pkg string, names []string) {
 	for _, name := range names {
 		r.flaky = append(r.flaky, testID{pkg, name})
 	}
+}
+
+// replace puts the results of second in place of those of pkg, and lists the package as flaky.
+func (r *report) replace(pkg string, second *report) {
+	r.passed += second.passed - r.passedIn[pkg]
+	r.failed -= r.failedIn[pkg]
+	r.skips = slices.DeleteFunc(r.skips, func(s skip) bool { return s.id.pkg == pkg })
+	r.skips = append(r.skips, second.skips...)
+	r.flaky = append(r.flaky, testID{pkg: pkg})
 }
 
 // firstPackage returns the index of the first package in go test's arguments. Packages come last, and their names

@@ -10,7 +10,7 @@
 //
 // With -again 3, failed tests run once more, one package at a time, if there are at most three. If those of a package
 // pass this time, they are listed as flaky and don't fail the run. They need fixing, but the change under test is
-// probably not their cause.
+// probably not their cause. A package whose test binary died of a signal outside Go code runs again as a whole.
 //
 // The exit code is 0 if every test passed, was flaky or was allowed to skip, and otherwise 1. It is 2 if the command
 // line or the list of allowed skips can't be read.

@@ -26,7 +26,12 @@ type event struct {
 // testID names one test of one package; an empty test means the package itself.
 type testID struct{ pkg, test string }
 
-func (id testID) String() string { return id.pkg + "/" + id.test }
+func (id testID) String() string {
+	if id.test == "" {
+		return id.pkg
+	}
+	return id.pkg + "/" + id.test
+}
 
 // skip is a skipped test and its reason.
 type skip struct {
@@ -48,15 +53,18 @@ type report struct {
 	packages int
 	passed   int
 	failed   int
+	passedIn map[string]int // number of passed tests, by package
 	failedIn map[string]int // number of failures, by package
 	failures []failure
 	flaky    []testID // tests that failed, and passed when they ran again
 	cut      bool     // a test panicked, or a package ended before its tests did
+	crashed  []string // packages that ended because of a signal outside Go code
 	errs     []error  // errors of go test itself
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, running: map[testID]*strings.Builder{}, failedIn: map[string]int{}}
+	return &report{out: out, running: map[testID]*strings.Builder{},
+		passedIn: map[string]int{}, failedIn: map[string]int{}}
 }
 
 // broken records an error of go test itself. The run then fails even if all tests passed.
@@ -128,6 +136,7 @@ func (r *report) endTest(id testID, action string) {
 	switch action {
 	case "pass":
 		r.passed++
+		r.passedIn[id.pkg]++
 	case "skip":
 		r.skips = append(r.skips, skip{id, reasonOf(text)})
 	case "fail":
@@ -148,11 +157,19 @@ func (r *report) endPackage(id testID, e event) {
 		}
 		return
 	}
-	for _, left := range r.unfinished(e.Package) {
-		r.cut = true
+	crashed := foreignSignal.MatchString(text)
+	unfinished := r.unfinished(e.Package)
+	for _, left := range unfinished {
 		said := r.output(left)
+		crashed = crashed || foreignSignal.MatchString(said)
 		r.fail(left, said)
 		fmt.Fprintf(r.out, "%s--- FAIL: %s (did not end)\n", said, left.test)
+	}
+	switch {
+	case crashed:
+		r.crashed = append(r.crashed, e.Package)
+	case len(unfinished) > 0:
+		r.cut = true
 	}
 	fmt.Fprint(r.out, text)
 	if r.failedIn[e.Package] == 0 {
@@ -177,6 +194,10 @@ func (r *report) fail(id testID, text string) {
 	r.failedIn[id.pkg]++
 	r.failures = append(r.failures, failure{id, ownLines(text)})
 }
+
+// foreignSignal matches how the Go runtime reports a signal that arrived outside Go code. The tests have no C code of
+// their own, so the race detector's library crashed.
+var foreignSignal = regexp.MustCompile(`(?m)^SIG[A-Z]+: .*\nPC=0x[0-9a-f]+ m=\d+ sigcode=`)
 
 func (r *report) unfinished(pkg string) []testID {
 	var left []testID

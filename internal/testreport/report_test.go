@@ -47,6 +47,12 @@ func TestRun(t *testing.T) {
 		{"a package that did not end does not run again",
 			`func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { panic("boom") } }`, "again",
 			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+		{"a package that crashed outside Go runs again as a whole",
+			`func TestA(t *testing.T) {}; func TestB(t *testing.T) { if os.Mkdir("once", 0o700) == nil { println("SIGSEGV: segmentation violation\nPC=0x437870 m=7 sigcode=1 addr=0x1"); os.Exit(2) } }; func TestC(t *testing.T) { t.Log("the third") }`, "again",
+			0, []string{"again probe: ", "flaky probe: it passed", "unit: 3 passed, 0 failed, 0 skipped\n"}},
+		{"a package that crashed twice",
+			`func TestA(t *testing.T) { println("SIGSEGV: segmentation violation\nPC=0x437870 m=7 sigcode=1 addr=0x1"); os.Exit(2) }`, "again",
+			1, []string{"again probe: ", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 		{"does not build", `func TestA(t *testing.T) { undefinedName() }`, "",
 			1, []string{"undefinedName", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 	}
