@@ -52,7 +52,7 @@ func (s *instances) indexInstance(before, after *Instance) {
 
 // addClassUse adds n instances, each of which takes r, to the usage of a class.
 func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
-	s.classUse.put(name, s.ClassUsage(name).plus(r, n))
+	setSum(s.classUse, name, s.ClassUsage(name).plus(r, n))
 }
 
 // countUnheard adds n to the number of a group's instances that count as ready only because a restored state says so.
@@ -61,10 +61,16 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 		return
 	}
 	was, _ := s.unheardReady.Get(group)
-	if was+n == 0 {
-		s.unheardReady.del(group)
+	setSum(s.unheardReady, group, was+n)
+}
+
+// setSum stores a sum. A sum of zero has no row, so that a restored state has the same rows.
+func setSum[K ~string, V comparable](sums Table[K, V], key K, sum V) {
+	var zero V
+	if sum == zero {
+		sums.del(key)
 	} else {
-		s.unheardReady.put(group, was+n)
+		sums.put(key, sum)
 	}
 }
 

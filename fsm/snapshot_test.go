@@ -41,20 +41,30 @@ func sameState(t testing.TB, want, got State) {
 	}
 }
 
-// dump returns most tables and indexes of a state, in a form that cmp.Diff can compare.
+// dump returns all tables and indexes of a state, in a form that cmp.Diff can compare.
 func dump(s State) map[string]any {
 	onNode := map[model.NodeID]string{}
 	for id, h := range s.onNode.All() {
 		onNode[id] = fmt.Sprint(*h)
 	}
 	return map[string]any{
-		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions),
-		"groups":    rowsOf(s.Groups),
-		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments),
-		"services": rowsOf(s.Services),
-		"volumes":  rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
-		"nodeNames": rowsOf(s.nodeNames), "onNode": onNode, "inGroup": rowsOf(s.inGroup),
-		"requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
+		"meta": s.meta(), "events": rowsOf(s.Events.rows),
+
+		"nodes": rowsOf(s.Nodes), "drains": rowsOf(s.Drains),
+		"nodeNames": rowsOf(s.nodeNames), "outOfService": rowsOf(s.outOfService), "restoring": rowsOf(s.restoring),
+		"unheard": rowsOf(s.unheard), "leftOutEvents": rowsOf(s.leftOutEvents),
+
+		"requests": rowsOf(s.Requests), "requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
+
+		"instances": rowsOf(s.Instances), "inGroup": rowsOf(s.inGroup), "onNode": onNode,
+		"departing": rowsOf(s.departing), "classUse": rowsOf(s.classUse), "unheardReady": rowsOf(s.unheardReady),
+
+		"jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
+		"deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services), "budgets": rowsOf(s.Budgets),
+		"jobSums": fmt.Sprint(rowsOf(s.jobSums)), "unsettled": rowsOf(s.unsettled), "openDeployments": rowsOf(s.openDeployments),
+
+		"volumes": rowsOf(s.Volumes), "transfers": rowsOf(s.Transfers), "backups": rowsOf(s.Backups),
+		"copiesOn": rowsOf(s.copiesOn), "actors": rowsOf(s.Actors), "rails": rowsOf(s.Rails),
 	}
 }
 
