@@ -30,7 +30,7 @@ func (p *pass) markMembers() {
 	}
 }
 
-// policyNodes lists the nodes on which a drain policy may evict now. There are none while a restore is unconfirmed.
+// policyNodes lists the nodes on which a drain policy may evict now. It returns nil while a restore is unconfirmed.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
 	if p.state().Unconfirmed {
@@ -72,8 +72,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether the reason for a member's eviction is gone. If a user requested the eviction, it is
-// gone only when the node is offline or gone.
+// memberReasonGone reports whether the reason for a member's eviction is gone. An eviction that a user requested loses
+// its reason only if the node is offline or forgotten.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -83,8 +83,8 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	// Here, an eviction for a drain prepares a stop in place. Its reason is gone if the policy wants the member evicted
-	// after all, or if the drain is over.
+	// Here, an eviction for a drain prepares a stop in place. The reason for that stop is gone if the policy wants the
+	// member evicted after all, or if the drain is over.
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
@@ -160,8 +160,8 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 }
 
 // stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps running. Their copies stay
-// there, and the members start on them again when the node is uncordoned. If a member keeps a drain from ending,
-// stopInPlace records why.
+// on the node, and the members start with them again when the node is uncordoned. If a member keeps a drain from
+// ending, stopInPlace records why.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -214,7 +214,7 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 }
 
 // keptBlockers returns a blocker for each copy on a node that keeps the node's drain from ending and that no instance
-// uses. It returns none if the node is offline.
+// uses. It returns nil if the node is offline.
 func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	if d.node.Health == model.HealthOffline {
 		return nil
