@@ -43,7 +43,7 @@ type unplaced struct {
 	code    model.Code
 	message string
 	out     excluded
-	unblock string // what would help, if more precise than the code's general advice
+	unblock string // advice that is more precise than unblockPlacement's; "" if there is none
 	preempt string // why preemption doesn't help, for explanations
 }
 
@@ -158,8 +158,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that placeNeed would choose, and reserves room there for the rest of the pass. If the need has
-// a home node, peek only checks that node and reserves nothing.
+// peek returns the node that placeNeed would choose, and reserves room on that node until the decision ends. If the
+// need has a home node, peek only checks that node and reserves nothing.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {

@@ -13,7 +13,7 @@ const (
 	entryCommands = 1000
 )
 
-// Plan is what to propose now, and when to decide again if nothing changes until then.
+// Plan is what to propose now, and when to decide again although nothing has changed.
 type Plan struct {
 	Entries []fsm.Entry
 	Wake    model.Time // earliest time at which the plan could change without a change of the state; Never if it can't
@@ -30,7 +30,7 @@ type Refusal struct {
 	Message string
 }
 
-// Skip is a group of commands that can't be written to the log, whatever the state. The plan does not depend on it.
+// Skip is a group of commands that can't be written to the log, whatever the state. Nothing in the plan depends on it.
 type Skip struct {
 	Group []fsm.Command
 	Why   *model.Error

@@ -93,9 +93,9 @@ func (p *pass) systemOutdated(g *groupView) int {
 	return n
 }
 
-// planPlaces looks for room for new instances in the open slots. It adds those that fit nowhere to out.Unschedulable.
-// The instances in ended are assumed to be gone. But if a rollout makes new instances before it stops old ones, one new
-// instance must also fit beside them.
+// planPlaces looks for room for new instances in the open slots, and adds the number of those that fit nowhere to
+// out.Unschedulable. The instances in ended are assumed to be gone. But if a rollout makes new instances before it
+// stops old ones, one new instance must also fit beside them.
 func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.Instance, open []int) {
 	if len(open) == 0 {
 		return

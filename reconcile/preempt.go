@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	preemptions = 20                // upper bound in one decision; the next decision continues
+	preemptions = 20                // upper bound of preemptions in one decision; the next decision continues
 	replans     = 8                 // after this many refused victims on one node, preemption skips the node
 	refusals    = 16                // upper bound of refused tries for one need, on all nodes together
 	roomSoon    = model.Minute      // a need waits for room that stopping instances will free within this time
-	stopLate    = 30 * model.Second // an instance that stops this much later than it should is not waited for any more
+	stopLate    = 30 * model.Second // a need does not wait for an instance whose stop is this late
 )
 
 // preempting stores what one decision has found out about preemption.
@@ -127,8 +127,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 
 // bestHole returns the best preemption on any node. That is the one with the fewest victims of the most important
 // class, then of the next class, and so on. Among equals, the one whose oldest victim is youngest is best, and then a
-// hash decides. If a node will soon have room anyway, or if no preemption is possible, only the field why of the result
-// is valid.
+// hash decides. If a node will soon have room anyway, or if no preemption is possible, the result has no victims, and
+// why says the reason.
 func (p *pass) bestHole(n *need, f *field) *preemption {
 	var best *preemption
 	var reasons hindrances

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stage is how far a planned stop has got in this pass.
+// stage is how far a planned stop has got in this decision.
 type stage int
 
 const (
@@ -19,8 +19,8 @@ const (
 )
 
 // stopAs begins a planned stop, or its preparation if the stop needs one, and returns how far the stop has got. Every
-// planned stop goes through stopAs. It refuses while newer facts are on their way from an agent, and during the
-// back-off after a failed preparation. It returns a refusal without recording it.
+// planned stop goes through stopAs. It refuses while newer facts that the stop depends on are on their way, and during
+// the back-off after a failed preparation. It returns a refusal without recording it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
 	// Only a stop that needs preparation is noted as wanted. If any other stop is refused, it must not keep a preparation
@@ -99,8 +99,9 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate returns the gate that an instance still waits for after its own before_stop hook succeeded; nil if all
-// gates are open. If the hook has not succeeded yet, ownPart is false and gate is nil. Without a hook, ownPart is true.
+// closedGate returns the gate that keeps an instance from its stop; nil if all gates are open. While the instance's
+// before_stop hook has not succeeded, closedGate checks no gates, and ownPart is false. Without such a hook, ownPart is
+// true.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -110,7 +111,7 @@ func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) 
 	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
 }
 
-// gatesOpened reports whether the stop of an instance waited only for gates, and the gates hold now. In that case, the
+// gatesOpened reports whether the stop of an instance waited only for gates, and these are open now. In that case, the
 // stop needn't wait for the back-off after the aborted preparation.
 func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	r := inst.Status.Hook

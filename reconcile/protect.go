@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers requests the eviction of members of replicated groups as the node drain policy says. It decides this
-// again in each pass, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
+// markMembers requests the eviction of members of replicated groups as the node drain policy says. It does so again in
+// each decision, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
@@ -88,7 +88,7 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
-// member returns the member of a replicated group that an instance is; false if its group is not replicated.
+// member returns an instance as a member of its replicated group; false if its group is not replicated.
 func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
 
 func (p *pass) isMember(inst *fsm.Instance) bool {
@@ -102,8 +102,9 @@ func (p *pass) rebuilt(inst *fsm.Instance) bool {
 		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
-// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if its build
-// may not begin. After the drain's deadline, the need only looks for room.
+// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13). It returns nil for
+// a group with one holder, or while the node's drain is not active. After the drain's deadline, the need only looks for
+// room.
 func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	if g.pinned() {
 		return nil
@@ -183,7 +184,7 @@ func (p *pass) stopInPlace() {
 	}
 }
 
-// lastText returns a message that says why a member counts as the last copy.
+// lastText returns a message that says why a member has the last copy.
 func (p *pass) lastText(m fsm.Member) string {
 	if m.Instance != nil {
 		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)

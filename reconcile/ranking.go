@@ -14,7 +14,7 @@ import (
 type ranking struct {
 	made    int        // length of nodeTable.changes when the ranking was made
 	domains [][]ranked // by domain of the layout: its nodes, the best first
-	full    []bool     // by node: whether only lack of memory keeps it out of the ranking
+	full    []bool     // by node: whether it is not in the ranking because it lacks memory
 }
 
 // ranked is one node of a ranking.

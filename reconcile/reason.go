@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons stores why instances and slots wait, as this pass found it. `why`, forecasts and status show these reasons,
-// and a drain's last error contains them.
+// reasons stores why instances and slots wait, as this decision found it. `why`, forecasts and status show these
+// reasons, and a drain's last error contains them.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
@@ -68,7 +68,8 @@ func (r *reasons) slot(key slotKey) *unplaced {
 // lacksRoom reports whether the group has a slot whose next instance can't be placed.
 func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
-// block records why an instance that should leave stays, and lists the reason among the refusals.
+// block records why something that should happen to an instance, such as its stop or its replacement, can't happen now.
+// It also lists the reason among the refusals.
 func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock string) {
 	p.wait(inst, code, message, unblock)
 	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})

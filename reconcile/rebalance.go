@@ -12,12 +12,12 @@ const (
 	overMean    = 15 * point // a node is overused if its memory use is more than this above the mean
 	point       = full / 100 // one percent of use
 	targetsSeen = 8          // number of best nodes that are considered as targets for a group
-	groupsSeen  = 32         // number of groups that are examined closely in one pass, for each objective or node
-	movesShown  = 100        // when no more moves may begin, this many are still listed for an operator
+	groupsSeen  = 32         // upper bound of groups examined for one move off a node, and for all moves for preferences
+	movesShown  = 100        // an operator sees up to this many moves, even if no more may begin
 )
 
-// balancer is the rescheduler's part of one pass. It moves ready instances of groups at rest to better nodes. It has
-// two objectives: to relieve overused nodes, and to meet more of the groups' preferences.
+// balancer is the rescheduler's part of one decision. It moves ready instances of groups at rest to better nodes. It
+// has two objectives: to relieve overused nodes, and to meet more of the groups' preferences.
 //
 // Its moves come to an end. A move for preferences raises the sum of the preferences met. A move off an overused node
 // does not lower that sum, and it lowers the sum of the squared uses. So no state repeats, whatever the order of moves.
@@ -31,11 +31,11 @@ type balancer struct {
 	views  map[model.GroupID]*groupView
 	values map[string]map[string]bool // for each spread attribute: its values on the nodes in loads
 
-	began int // number of moves begun in this pass
-	going int // number of moves from earlier passes whose stop is still to come
+	began int // number of moves begun in this decision
+	going int // number of moves from earlier decisions that still need a stop
 }
 
-// load is what a node will be used for once all leaving instances have left.
+// load is the use of a node after all leaving instances have left.
 type load struct {
 	view        *nodeView
 	memory, cpu int64
@@ -52,9 +52,9 @@ type move struct {
 }
 
 // rebalance plans the moves of the rescheduler. It is the last pass that places instances. It does nothing during a
-// hold or if there are fewer than two possible targets. Without an operator's order, it also needs the rescheduler on,
-// Input.StayPut unset, and no other command in the plan, because such a command leads to another decision anyway. With
-// the algorithm binpack, it moves instances only for preferences.
+// hold or if there are fewer than two possible targets. Without an operator's order, it also does nothing if the
+// rescheduler is off, if Input.StayPut is set, or if this decision has planned other commands, because another decision
+// follows those. With the algorithm binpack, it moves instances only for preferences.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -277,7 +277,7 @@ func (b *balancer) checkMove(m *move) *move {
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // needed if another move is shown whose wait has no known end
+	if m.at > b.p.in.Now && m.at != model.Never { // m may not be shown: the caller may choose a move whose wait has no known end
 		b.p.plan.wakeAt(m.at)
 	}
 	return m

@@ -278,7 +278,8 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	return p, drainPart{drain, part, n}, true
 }
 
-// blocker returns why an instance is still on its node when the drain can't go on; false if it blocks nothing.
+// blocker returns why an instance is still on its node when the drain can't go on; false if the instance blocks
+// nothing.
 func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {

@@ -17,13 +17,13 @@ const (
 // that people see it. The interval doubles with each further failure (P26).
 type retry struct {
 	at       model.Time // when the next replacement may be made; 0 means at once
-	failures int        // failures of the version; kept for half an hour, or for the interval if longer
+	failures int        // number of the version's failures; each is kept for half an hour, or for the interval if that is longer
 	limited  bool       // there are more failures than attempts
 }
 
-// retryOf returns when a failed instance may be replaced by one of the version. It counts the version's recorded
-// failures and its instances whose start is overdue. If node is not "", it counts only those on that node, because each
-// node of a system group has its own retries.
+// retryOf returns when a failed instance may be replaced by an instance of the version. It counts the version's
+// recorded failures and its instances whose start is overdue. If node is not "", it counts only those on that node,
+// because each node of a system group has its own retries.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {

@@ -37,9 +37,9 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots whose holder takes part in the rollout now, and must leave only because of its old version.
-// Slots whose holder's stop is being prepared come first, then slots on nodes to be emptied (P28), then slots whose
-// holder is not ready.
+// rollable lists the slots whose holder takes part in the rollout now, and has no other reason to leave than its old
+// version. Slots whose holder's stop is being prepared come first, then slots on nodes to be emptied (P28), then slots
+// whose holder is not ready.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -93,8 +93,9 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated returns how many slots have a number below before and both a holder and a successor of an old version. Each
-// of these successors is later replaced by an instance of the group's version.
+// outdated returns how many of the first slots have both a holder and a successor of an old version; before is the
+// number of the first slot that it ignores. Each of these successors is later replaced by an instance of the group's
+// version.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -105,7 +106,8 @@ func (g *groupView) outdated(before int) int {
 	return n
 }
 
-// healthy reports whether an instance has been ready for the group's min_healthy. A member must also be in sync.
+// healthy reports whether an instance has been ready for at least the group's min_healthy. A member must also be in
+// sync.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 	return inst != nil && p.takesOver(g, inst) && p.reached(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }

@@ -35,10 +35,9 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// compareWorth orders instances for scale-down, those to be stopped first at the front: failed or lost ones, those
-// prepared for a stop, starting ones, other unready ones, those on nodes to be emptied, those that no gate of their
-// role protects, and older versions. If the rollout of the group's version has failed, that version comes before all
-// others.
+// compareWorth orders instances for scale-down, the most dispensable first: failed or lost ones, those prepared for a
+// stop, starting ones, other unready ones, those on nodes to be emptied, those that no gate of their role protects, and
+// older versions. If the rollout of the group's version has failed, that version comes before the older ones.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(

@@ -111,7 +111,7 @@ func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.Instan
 	return who
 }
 
-// lowerOn lists the instances on a node that a need may preempt, the newest first. Their volumes and roles allow them to
+// lowerOn lists the instances on a node that a need may preempt, the newest first. Their volumes and roles let them
 // leave, and the budgets allow all of these stops together. held contains the refusals for instances that the need's
 // group may take but that must stay.
 func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Instance, held []*model.Error) {
