@@ -277,7 +277,7 @@ func (b *balancer) checkMove(m *move) *move {
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // m may not be shown: the caller may choose a move whose wait has no known end
+	if m.at > b.p.in.Now && m.at != model.Never { // the caller may show another move, whose wait has no known end
 		b.p.plan.wakeAt(m.at)
 	}
 	return m

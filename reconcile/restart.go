@@ -17,7 +17,7 @@ const (
 // that people see it. The interval doubles with each further failure (P26).
 type retry struct {
 	at       model.Time // when the next replacement may be made; 0 means at once
-	failures int        // number of the version's failures; each is kept for half an hour, or for the interval if that is longer
+	failures int        // the version's failures; each is kept for half an hour, or for the interval if longer
 	limited  bool       // there are more failures than attempts
 }
 

@@ -2,15 +2,15 @@ package reconcile
 
 import "github.com/outspan/outspan/fsm"
 
-// Weights of the soft rules, in points. The use of a node gives at most full points.
+// Weights of the soft rules, in points. The score for a node's use is at most the constant full.
 const (
 	full          = 10_000
-	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
-	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
+	sameGroup     = full     // penalty for each instance of the group on the node, with the algorithm spread
+	sameValue     = 2 * full // penalty for each instance of the group that shares a spread value with the node
 	affinityPoint = 200      // for each unit of an affinity's weight; the greatest weight makes up for two instances
-	failedThere   = 5 * full // for each recent failure of the group on the node
-	avoidedThere  = 1 << 40  // outweighs all preferences together (R40)
-	detourThere   = 1 << 41  // a last resort, because an instance there has to move twice
+	failedThere   = 5 * full // penalty for each recent failure of the group on the node
+	avoidedThere  = 1 << 40  // penalty that outweighs all preferences together (R40)
+	detourThere   = 1 << 41  // penalty that makes the node a last resort, because an instance on it has to move twice
 )
 
 // score returns how good a node is for one more instance; greater is better. It does not include the penalty for
@@ -30,7 +30,7 @@ func (f *field) use(v *nodeView) int64 {
 	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
-// useOf returns the score for a node on which so much memory and CPU is used.
+// useOf returns the score for a node on which heldMemory bytes and heldCPU are used.
 func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
@@ -85,7 +85,7 @@ func (f *field) constantBonus(v *nodeView) int64 {
 // score of those in the heap.
 type domain struct {
 	heap candidates
-	rest []ranked // not yet scored, the best node first
+	rest []ranked // nodes that are not scored yet, the best first
 	used int64    // the group's instances, each counted once for each spread value that it shares with this domain
 }
 

@@ -26,8 +26,8 @@ type crowdedDomain struct {
 
 // crowdedNode is a node with the slots that may be taken from it, the most dispensable first.
 type crowdedNode struct {
-	count int   // number of the group's instances; 0 for unknown nodes and with binpack
-	use   int64 // how full the node is, in steps; 0 for unknown nodes and with binpack
+	count int   // number of the group's instances; 0 for forgotten nodes and with binpack
+	use   int64 // how full the node is, in units of 1/useSteps; 0 for forgotten nodes and with binpack
 	slots []*slotView
 }
 
@@ -83,7 +83,7 @@ func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQue
 	return q
 }
 
-// domainsOf returns the domains of a layout, without nodes, and one more for unknown nodes.
+// domainsOf returns the domains of a layout, without nodes, and one more for forgotten nodes.
 func (q *spreadQueue) domainsOf(l *layout) []*crowdedDomain {
 	type value struct {
 		attribute int

@@ -52,8 +52,8 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound reports whether the gates of its role, such as !self.leader, protect an instance. It returns 0 if they don't, 1
-// if the facts are unknown, and 2 if the role refuses the eviction.
+// bound reports whether the gates of an instance's role, such as !self.leader, protect the instance. It returns 0 if
+// they don't, 1 if the facts are unknown, and 2 if the role refuses the eviction.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -153,7 +153,7 @@ func (v *slotView) handOver(p *pass) {
 }
 
 // killOverdue orders the kill of instances that are still draining after their grace. The agent kills them and reports
-// it (P15). An agent that can't be reached gets the order when it returns (P16).
+// their end (P15). An agent that can't be reached gets the order when it returns (P16).
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)

@@ -110,7 +110,7 @@ func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Con
 
 // systemSeat is the slot of a system group for one node.
 type systemSeat struct {
-	slot int           // not set while busy
+	slot int           // not set if busy
 	last *fsm.Instance // the last instance on the node
 	busy bool          // last is not confirmed stopped yet
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay in a phase. The phase attaching has no limit: there is no way back from it, so the
-// transfer waits for its agent.
+// Limits of a transfer. The phase attaching has no limit: there is no way back from it, so the transfer waits for its
+// agent.
 const (
-	transferQueue = model.Hour        // until a budget allows the stop of its instance
-	transferStall = 5 * model.Minute  // without any progress
-	transferStart = 10 * model.Minute // until the instance is ready at its new home
+	transferQueue = model.Hour        // wait until the slot's instance may be stopped
+	transferStall = 5 * model.Minute  // time without any progress
+	transferStart = 10 * model.Minute // time until the slot's instance is ready at its new home
 )
 
 // stepTransfers takes every transfer as far as the reports of its agents allow. It also orders the removal of old
@@ -105,8 +105,8 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 }
 
 // stopForTransfer puts a transfer into the phase stopping. In the same group of commands, it begins the stop of the
-// slot's instance, if there is one. If the group is refused, for example by a budget, it is tried again later. The
-// transfer fails if it is still refused after transferQueue.
+// slot's instance, if there is one. If these commands are refused, for example by a budget, they are tried again later.
+// The transfer fails if they are still refused after transferQueue.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)

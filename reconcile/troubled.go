@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markTroubled requests the eviction of instances whose node has been reported as degraded, by its own agent, for
+// markTroubled requests the eviction of instances if the agent of their node has reported the node as degraded for
 // longer than their group tolerates. The same gates, order and budgets as in a drain apply. During a hold no instance
 // leaves: so many nodes have problems that another node would hardly be better.
 func (p *pass) markTroubled() {
@@ -66,9 +66,9 @@ func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops the holder of a slot that must leave a degraded node, or that has been unready for too long on a
-// healthy one. With surge, the stop waits until a replacement covers the holder. With stop-first, or if the quota
-// requires that order, it only needs room for the replacement.
+// stopTroubled stops a slot's holder, which must leave a degraded node or has been unready for too long on a healthy
+// one. With surge, the stop waits until a replacement covers the holder. With stop-first, or if the quota requires that
+// order, it only needs room for the replacement.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)

@@ -45,7 +45,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	return true
 }
 
-// readySlots returns the number of slots of a group that have a ready instance which should run.
+// readySlots returns how many slots of a group have a ready instance that should run.
 func (p *pass) readySlots(g *groupView) int {
 	ready := map[int]bool{}
 	for inst := range p.state().InstancesOf(g.id) {

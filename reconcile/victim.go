@@ -295,9 +295,9 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest returns as few members as possible that together have at least that many bytes of memory; nil if all members
-// have less. It takes the largest. But if newest is true, and there are at most 64 members, it prefers the newest ones,
-// as long as no more are needed. members must be sorted, the newest first.
+// fewest returns the smallest number of members whose memory adds up to at least enough, in bytes; nil if all members
+// together have less. It takes the largest. But if newest is true, and there are at most 64 members, it takes the
+// newest ones with which the same number suffices. members must be sorted, the newest first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

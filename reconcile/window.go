@@ -15,7 +15,7 @@ func (p *pass) windowOpen(expression string) (open bool, next model.Time) {
 	if expression == "" {
 		return true, 0
 	}
-	// WallAt needs no clock of this machine, so a decision stays a function of its input.
+	// WallAt uses only the state and the cluster time, so a decision stays a function of its input.
 	wall := time.UnixMilli(p.in.State.WallAt(p.in.Now)).UTC()
 	minute := wall.Truncate(time.Minute)
 	if due, err := gronx.New().IsDue(expression, minute); err != nil || due {
