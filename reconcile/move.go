@@ -12,10 +12,10 @@ func (p *pass) moving(inst *fsm.Instance) bool {
 	return inst.Desired == model.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
 }
 
-// moveGone reports whether there is no reason any more to move an instance. That is so if its successor is missing, has
-// failed, is lost, starts too slowly, or is on a node that must be emptied too. It is also so if the instance's own
-// node is gone, drained or disabled, because that is then the reason to leave. If the instance is not down, it stays,
-// and the successor is surplus (L14).
+// moveGone reports whether the reason to move an instance is gone. It is gone if the successor is missing, down, too
+// slow to start, or on a node that must be emptied too. It is also gone if the instance's own node is forgotten,
+// draining or disabled, because that node is then the reason to leave. When the move is canceled, one of the two
+// instances is surplus (L14).
 func (p *pass) moveGone(inst *fsm.Instance) bool {
 	source := p.node(inst.Node)
 	next, ok := p.state().Successor(inst)
@@ -28,8 +28,8 @@ func (p *pass) moveGone(inst *fsm.Instance) bool {
 	return false
 }
 
-// stopMoved stops an instance that the rescheduler moves, once its successor is ready. Until then, it records that the
-// instance waits. Without a successor, the move is canceled, and stopMoved does nothing.
+// stopMoved stops an instance that the rescheduler moves, once its successor is ready. Until then, it records why the
+// instance waits. It does nothing if there is no successor, because the move is then canceled.
 func (p *pass) stopMoved(slot *slotView) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
@@ -71,8 +71,8 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	return p.moves, begin
 }
 
-// wakeForgotten plans the next decision for when something that keeps a group off a node expires: an entry in the
-// node's avoid list, or a failure there.
+// wakeForgotten plans a decision for the time when one of the group's failures, or an entry for the group in a node's
+// avoid list, expires. The node may take instances of the group again from that time.
 func (p *pass) wakeForgotten(g *groupView) {
 	for _, x := range g.row.Failures {
 		if at := x.At.Add(g.spec.Reschedule.Interval); at > p.in.Now {

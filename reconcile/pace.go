@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	usualStart = 5 * model.Second // assumed time to start, for a group without a ready instance
-	usualStop  = model.Second     // assumed time to stop, if the grace is not shorter
+	usualStart = 5 * model.Second // assumed time to start if the group has no ready instance
+	usualStop  = model.Second     // upper bound of the assumed time between stop signal and end
 )
 
 // pace estimates how long each step of a rehearsal would really take on the agents. All agents work in parallel, so a
 // step takes as long as its slowest instance.
 type pace struct {
 	now    model.Duration                   // estimated length of the current step so far
-	starts map[model.GroupID]model.Duration // result of start for each group
+	starts map[model.GroupID]model.Duration // by group: result of method start, computed once
 }
 
 func newPace() pace { return pace{starts: map[model.GroupID]model.Duration{}} }
 
-// note takes into account what an agent reports about an instance in this step.
+// note lengthens the current step if the last report in news shows that the instance has become ready or has stopped.
 func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []model.InstanceStatus) {
 	if len(news) == 0 {
 		return
@@ -41,9 +41,9 @@ func (c *pace) next() model.Duration {
 	return took
 }
 
-// start returns how long an instance of the group takes from its placement until it is ready. That is the time of the
-// quickest of the group's ready instances, because slower ones may have become unready and ready again. Without a ready
-// instance, it is usualStart.
+// start returns how long an instance of the group takes from its placement until it is ready. It uses the quickest of
+// the group's ready instances, because a slower one may have become unready and ready again. If no instance is ready,
+// it returns usualStart.
 func (c *pace) start(s *fsm.State, group model.GroupID) model.Duration {
 	if known, ok := c.starts[group]; ok {
 		return known

@@ -18,7 +18,7 @@ const (
 	urgentRoll                // the slot's instance has an old version
 )
 
-// need is one instance that a group lacks.
+// need is an instance that a group lacks, or several equal instances for consecutive slots.
 type need struct {
 	group    *groupView
 	slot     int
@@ -28,11 +28,11 @@ type need struct {
 	cause    model.Cause
 	urgency  urgency
 	home     model.NodeID  // the only possible node; "" means that any node may do
-	homes    []*fsm.Node   // for a system group: nodes of this slot and of the following ones; nil means that home applies
-	first    []fsm.Command // commands tried in one group with the placement, such as the stop of a failed successor
+	homes    []*fsm.Node   // for a system group: the node of this and of each following slot; nil means that home applies
+	first    []fsm.Command // commands for the same group as the placement, such as the stop of a failed successor
 	look     bool          // only reserve room with peek; place nothing
 	build    bool          // the instance makes an extra copy of the group's data
-	leaves   bool          // the new instance must be on a node other than that of replaces
+	leaves   bool          // the new instance must not be on the replaced one's node
 
 	spare      bool // if the commands in first are refused, place without them
 	regardless bool // if nothing fits, carry out the commands in first alone
@@ -43,7 +43,7 @@ type unplaced struct {
 	code    model.Code
 	message string
 	out     excluded
-	unblock string // what would help, if more precise than the code's general advice
+	unblock string // advice that is more precise than unblockPlacement's; "" if there is none
 	preempt string // why preemption doesn't help, for explanations
 }
 
@@ -64,8 +64,8 @@ func (p *pass) place() {
 	p.noteWaiting()
 }
 
-// placeAll places a need's slot and the following slots, or only reserves their room if n.look is set. If one slot fits
-// nowhere, the rest don't either, because no room was freed meanwhile.
+// placeAll places a need's slot and the following slots, or only reserves their room if n.look is set. If the instance
+// of one slot fits nowhere, those of the later slots don't either, because no room is freed in between.
 func (p *pass) placeAll(n *need) {
 	fulfil := p.placeNeed
 	if n.look {
@@ -83,7 +83,8 @@ func (p *pass) placeAll(n *need) {
 	}
 }
 
-// unplaced records why a need can't be met: for the instance to be replaced, or as a refusal for the empty slots.
+// unplaced records why a need can't be met. It records the reason for the instance that should be replaced, or as a
+// refusal if the slots are empty.
 func (p *pass) unplaced(n *need, why *unplaced) {
 	if p.givesUpSurge(n, why) {
 		return
@@ -104,7 +105,8 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	p.plan.refuse(subject, model.Refuse(why.code, "%s", why.message))
 }
 
-// placeNeed places one instance, or returns why it can't. If the draft refuses a node, it tries the next best one.
+// placeNeed places one instance, or returns why it can't. If the draft refuses a node, placeNeed tries the next best
+// node.
 func (p *pass) placeNeed(n *need) *unplaced {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -146,8 +148,8 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	return nil
 }
 
-// unsettled returns why a slot can't be filled yet after a restore: an unknown instance may hold it. It returns nil if
-// the slot can be filled.
+// unsettled returns why a need's slot can't be filled after a restore: an instance that the restored state does not
+// know may hold the slot. It returns nil if the slot can be filled.
 func (p *pass) unsettled(n *need, f *field) *unplaced {
 	refusal := p.state().SlotUnsettled(f.spec, n.group.id, n.slot)
 	if refusal == nil {
@@ -156,8 +158,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
 }
 
-// peek returns the node that placeNeed would choose, and reserves room there for the rest of the pass. If the need has
-// a home node, peek only checks that node and reserves nothing.
+// peek returns the node that placeNeed would choose, and reserves room on that node until the decision ends. If the
+// need has a home node, peek only checks that node and reserves nothing.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -185,8 +187,9 @@ func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	return v.node.ID, nil
 }
 
-// choose tries the best nodes in turn until accept accepts one, or refuses for a reason that is not about nodes. Nodes
-// that only this need can't use are put back into the field.
+// choose calls accept with the field's nodes, the best first, until accept takes one or refuses for a reason that is
+// not about nodes. Nodes that only this need can't use are put back into the field. The caller puts back the returned
+// node.
 func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, model.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
@@ -252,8 +255,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts adds to why the number of nodes on which an instance of the same group has the static port. Such a group
-// needs as many nodes as instances. If the number is 0, explainPorts adds nothing.
+// explainPorts adds to why.message on how many nodes another instance of the group has the group's static port. It adds
+// nothing if there is no such node. A group with a static port needs a node for each instance.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {
@@ -299,7 +302,7 @@ func (u *unplaced) wayOut() string {
 }
 
 // placeAt places a need that has only one possible node: the home of its volume, or the node that an instance of a
-// system group is for. It first releases the room that a transfer reserved there for the instance.
+// system group is for. It first releases the room that a transfer reserved on that node for the instance.
 func (p *pass) placeAt(n *need, f *field) *unplaced {
 	p.redeem(n)
 	if why := p.homeProblem(n, f); why != nil {
@@ -330,7 +333,8 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	return nil
 }
 
-// tryPlace tries on the draft to place a need on a node, in one group with the commands in n.first.
+// tryPlace tries on the draft to place a need on a node, in one group with the commands in n.first. It returns the
+// draft's refusal, or nil if the group is planned.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)

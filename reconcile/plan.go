@@ -13,15 +13,15 @@ const (
 	entryCommands = 1000
 )
 
-// Plan is what to propose now, and when to decide again if nothing changes until then.
+// Plan is what to propose now, and when to decide again although nothing has changed.
 type Plan struct {
 	Entries []fsm.Entry
-	Wake    model.Time // when the plan could change although the state does not, at the earliest; Never if it can't
-	Refused []Refusal  // due actions that can't be done now, in the order found
-	Skipped []Skip     // groups that no entry can hold
+	Wake    model.Time // earliest time at which the plan could change without a change of the state; Never if it can't
+	Refused []Refusal  // actions that should happen now but can't, in the order found
+	Skipped []Skip     // groups of commands that can't be written to the log
 }
 
-// Refusal is one action that is due and can't be done now.
+// Refusal is one action that should happen now but can't.
 type Refusal struct {
 	// Subject is "instance/ID", "node/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", several slots as
 	// "group/JOB/GROUP/FIRST-LAST", "drain/ID/NODE", "deployment/ID", "volume/ID", or "liveness".
@@ -30,14 +30,13 @@ type Refusal struct {
 	Message string
 }
 
-// Skip is a group of commands that can't be written to the log, whatever the state. Other groups are planned without
-// it.
+// Skip is a group of commands that can't be written to the log, whatever the state. Nothing in the plan depends on it.
 type Skip struct {
 	Group []fsm.Command
 	Why   *model.Error
 }
 
-// String returns which commands are left out, and why.
+// String returns the skipped commands and the reason.
 func (s Skip) String() string { return fmt.Sprintf("%s: %s", describe(s.Group), s.Why) }
 
 // String returns the refusal as one line for a log.
@@ -47,12 +46,12 @@ func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.
 type planner struct {
 	draft    *fsm.Draft
 	paused   bool
-	noted    *fsm.Draft // while actuation is paused: a second draft, of only those commands that are really proposed
+	noted    *fsm.Draft // while actuation is paused: a second draft, with only the commands that are really proposed
 	accepted [][]fsm.Command
-	sizes    []int // of each accepted group, in bytes
+	sizes    []int // size of each accepted group in bytes
 	wake     model.Time
 	changes  model.Time // like wake, but without retries of refused stops
-	rated    model.Time // the earliest time at which a stop that a rate refuses now is allowed; Never if there is none
+	rated    model.Time // earliest time at which a rate allows a stop that it refuses now; Never if no rate refuses a stop
 	refused  []Refusal
 	skipped  []Skip
 }
@@ -86,7 +85,7 @@ func (p *planner) try(subject string, group ...fsm.Command) *model.Error {
 func (p *planner) note(group ...fsm.Command) *model.Error {
 	size, refusal := p.draw(group)
 	if refusal == nil && p.paused {
-		refusal = p.noted.Try(group...) // the group must not depend on commands that are only shown
+		refusal = p.noted.Try(group...) // the group must not depend on commands that the pause holds back
 	}
 	if refusal == nil {
 		p.accept(size, group)
@@ -94,8 +93,8 @@ func (p *planner) note(group ...fsm.Command) *model.Error {
 	return refusal
 }
 
-// draw applies a group to the draft and returns its size in bytes. A group that no entry can hold is recorded as
-// skipped and not applied, so that the rest of the plan does not depend on it.
+// draw applies a group to the draft and returns its size in bytes. A group that can't be written to the log is recorded
+// as skipped and not applied, so that no later group depends on it.
 func (p *planner) draw(group []fsm.Command) (size int, refusal *model.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})

@@ -7,10 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// PlanJob returns what submitting a job would do. For each group, it counts the instances to make, to stop and to keep.
-// It also counts the new instances that fit nowhere, with the reason. Room of the instances to stop counts as free. But
-// if new instances are made before the old ones stop, one must also fit without that room. PlanJob changes nothing and
-// does not block. If the job can't be submitted, it returns the refusal of JobSubmit.
+// PlanJob returns what submitting a job would do: for each group, how many instances are made, stopped and kept, and
+// how many new ones fit nowhere, with the reason. It changes nothing and does not block. If the job can't be submitted,
+// it returns the refusal of JobSubmit.
 func PlanJob(in Input, spec model.JobSpec) (model.JobPlan, *model.Error) {
 	before := in.State
 	draft := in.State.NewDraft(in.Now)
@@ -94,8 +93,9 @@ func (p *pass) systemOutdated(g *groupView) int {
 	return n
 }
 
-// planPlaces looks for room for new instances in the open slots, and counts in out those that fit nowhere. The
-// instances in ended are assumed to be gone.
+// planPlaces looks for room for new instances in the open slots, and adds the number of those that fit nowhere to
+// out.Unschedulable. The instances in ended are assumed to be gone. But if a rollout makes new instances before it
+// stops old ones, one new instance must also fit beside them.
 func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.Instance, open []int) {
 	if len(open) == 0 {
 		return
@@ -109,7 +109,7 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 			out.Message = "no new one can run beside the old ones: " + out.Message
 			return
 		}
-		p.nodes = nil // planRoll reserved room in the table of nodes; drop that
+		p.nodes = nil // drop the table of nodes, in which planRoll reserved room
 	}
 	p.gone = map[model.InstanceID]bool{}
 	for _, inst := range ended {
@@ -140,8 +140,8 @@ func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
 	return p.preempt(n, why)
 }
 
-// planSlot looks for room for one more instance, and returns nil if there is room. If fresh is true, no old instance
-// makes room, and the instance is placed on the draft. That also shows which instances would be preempted.
+// planSlot looks for room for one more instance, and returns nil if there is room. If fresh is true, the group stops no
+// instance, so the new instance is placed on the draft. The placement also shows which instances would be preempted.
 func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	n := &need{group: g, slot: slot, version: g.row.Version, cause: model.CauseScaleUp, home: p.homeOf(g, slot)}
 	if fresh {

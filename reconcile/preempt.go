@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	preemptions = 20                // upper bound in one decision; the next decision continues
-	replans     = 8                 // upper bound of victims left out on one node because Apply would refuse to stop them
+	preemptions = 20                // upper bound of preemptions in one decision; the next decision continues
+	replans     = 8                 // after this many refused victims on one node, preemption skips the node
 	refusals    = 16                // upper bound of refused tries for one need, on all nodes together
-	roomSoon    = model.Minute      // if stopping instances free room within this time, the need waits for that
-	stopLate    = 30 * model.Second // an instance that stops this much later than it should is not waited for any more
+	roomSoon    = model.Minute      // a need waits for room that stopping instances will free within this time
+	stopLate    = 30 * model.Second // a need does not wait for an instance whose stop is this late
 )
 
 // preempting stores what one decision has found out about preemption.
 type preempting struct {
-	done      int          // number of preemptions
-	lower     map[int]bool // by class: whether anything runs that such a group may preempt; see lowerRuns
+	done      int          // number of preemptions that are planned
+	lower     map[int]bool // by class: result of lowerRuns
 	mayTake   map[[2]model.GroupID]*model.Error
-	allowance map[model.GroupID]int // number of ready instances of a group that its budgets allow to stop now
+	allowance map[model.GroupID]int // by group: number of ready instances that its budgets allow to stop now
 	none      map[*field]string     // by field: why preemption doesn't help, so that other needs of the field needn't try
 }
 
@@ -35,10 +35,9 @@ type preemption struct {
 	why     string // why the node can't get enough room; "" if it can
 }
 
-// preempt makes room for a need that lacks memory or ports, by stopping less important instances of one node. The stops
-// and the placement are one group of commands. Nothing is stopped if a node will have room within a minute. preempt
-// returns nil if the need is met; otherwise it returns why, with the reason added why preemption doesn't help. If why
-// is nil or has another code, or n.look is set, it returns why unchanged.
+// preempt meets a need that lacks memory or ports by stopping less important instances of one node. It returns nil if
+// the need is met. Otherwise it returns why, to which it adds the reason why preemption doesn't help. It returns why
+// unchanged if why is nil or has another code, or if n.look is set.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != model.CodeNoMemory && why.code != model.CodeNoPorts {
 		return why
@@ -55,7 +54,7 @@ func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 			if tries == refusals {
 				best.why = "what would make room can't be stopped: " + refusal.Message
 			} else {
-				best = p.bestHole(n, f) // the refused victim or node is left out
+				best = p.bestHole(n, f) // bestHole now skips the refused victim or node
 			}
 		}
 		text = best.why
@@ -100,8 +99,8 @@ func (u *unplaced) whole() string {
 	return u.message + "; " + u.preempt
 }
 
-// lowerRuns reports whether any instance less important than the group runs. If the group's class may preempt its
-// equals, an equally important instance of another job counts too.
+// lowerRuns reports whether any instance runs that is less important than the group. If the group's class may preempt
+// its equals, an equally important instance of another job is enough.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
 		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
@@ -127,8 +126,9 @@ func (p *pass) lowerRuns(g *groupView) bool {
 }
 
 // bestHole returns the best preemption on any node. That is the one with the fewest victims of the most important
-// class, then of the next class, and so on. Among equals, the one with the newest victims is best, and then a hash
-// decides. If a node will soon have room anyway, or no preemption is possible, the result has only a reason, in why.
+// class, then of the next class, and so on. Among equals, the one whose oldest victim is youngest is best, and then a
+// hash decides. If a node will soon have room anyway, or if no preemption is possible, the result has no victims, and
+// why says the reason.
 func (p *pass) bestHole(n *need, f *field) *preemption {
 	var best *preemption
 	var reasons hindrances
@@ -187,8 +187,8 @@ func oldest(victims []*fsm.Instance) uint64 {
 	return at
 }
 
-// takeHole tries the preemption: the stops and the placement succeed or fail together. If the draft refuses them, the
-// victim to blame, or else the node, is left out of the next try.
+// takeHole plans a preemption: the stops and the placement succeed or fail together. If the draft refuses them,
+// takeHole returns the refusal, and the next try skips the victim to blame, or else the node.
 func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
@@ -221,8 +221,8 @@ func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	return nil
 }
 
-// blameVictim finds the victim that caused a refusal and leaves it out for the rest of the decision. If no victim did,
-// or too many of the node's are left out already, it leaves out the whole node.
+// blameVictim finds the victim that caused a refusal and excludes it from further preemptions in this decision. If no
+// victim did, or if replans victims of the node are excluded already, it excludes the node.
 func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Command, refusal *model.Error) {
 	v := h.view
 	if len(v.spared) < replans {
@@ -233,8 +233,8 @@ func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Comm
 			for _, id := range part.Awaits {
 				group = append(group, &fsm.InstanceStop{ID: id, Cause: model.CausePreempted, By: string(c.ID)})
 			}
-			// Try one more victim each time, on a fork. With too few victims, the refusal is a lack of room. A victim that may
-			// not stop is refused with another code.
+			// Try with one more victim each time, on a fork. With too few victims, the draft refuses for lack of room. A victim
+			// that may not stop is refused with another code.
 			scratch := p.state().NewDraft(p.in.Now)
 			if again := scratch.Try(append(group, &part)...); again != nil && again.Code == refusal.Code {
 				v.spare(h.victims[i].ID, refusal)
@@ -246,7 +246,7 @@ func (p *pass) blameVictim(h *preemption, c *fsm.InstancePlace, first []fsm.Comm
 	v.shut = refusal
 }
 
-// spare leaves an instance out of further preemptions in this decision, and records the refusal of its stop.
+// spare excludes an instance from further preemptions in this decision, and records the refusal of its stop.
 func (v *nodeView) spare(id model.InstanceID, refusal *model.Error) {
 	if v.spared == nil {
 		v.spared = map[model.InstanceID]*model.Error{}

@@ -14,7 +14,7 @@ type groupCounts struct {
 	values []map[string]int // for each spread attribute: number of instances by value
 }
 
-// count counts the instances of a group at rest. They are the holders of its slots.
+// count counts the holders of a group's slots. A group at rest has no other instances.
 func (b *balancer) count(g *groupView) *groupCounts {
 	c := &groupCounts{nodes: map[model.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
 	for i := range c.values {
@@ -58,8 +58,8 @@ func (b *balancer) loadGain(f *field, inst *fsm.Instance, from, to *load) int64 
 	return after - before
 }
 
-// improvePreferences moves instances to nodes that meet more of their group's preferences. It looks at up to groupsSeen
-// groups, those that can gain most first, and plans at most one move for each. It stops when no more moves may begin.
+// improvePreferences moves instances to nodes that meet more of their group's preferences. It looks at the groupsSeen
+// groups that could gain most, and plans at most one move for each. It stops early if no more moves may begin.
 func (b *balancer) improvePreferences(tallies []*groupTally) {
 	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int {
@@ -79,8 +79,8 @@ func (b *balancer) improvePreferences(tallies []*groupTally) {
 	}
 }
 
-// hint returns an upper bound of what one move could gain in preferences: the difference between the best possible
-// place and the worst place of an instance now.
+// hint returns an upper bound of what one move could gain in preferences: the best possible place minus the worst place
+// that an instance has now.
 func (b *balancer) hint(t *groupTally, counts map[model.NodeID]int) int64 {
 	clear(counts)
 	most := 0
@@ -152,8 +152,8 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	return best - worst
 }
 
-// bestFor returns the move of a group that gains most in preferences and load together; nil if none gains enough. It
-// returns a move that has to wait only if no other move gains enough.
+// bestFor returns the move of a group that gains most in preferences and load together; nil if none gains enough. A
+// move that must wait is returned only if no move that may begin gains enough.
 func (b *balancer) bestFor(g *groupView) *move {
 	f := b.p.fieldOf(g, g.row.Version)
 	holders := b.holders(g)

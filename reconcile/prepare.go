@@ -8,24 +8,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stage is how far a planned stop has got in this pass.
+// stage is how far a planned stop has got in this decision.
 type stage int
 
-// The stages of a planned stop.
 const (
 	stageRefused stage = iota
-	// the agent runs what must come before the stop; the instance still serves, and the budget already counts it as down
+	// the agent runs the preparation; the instance still serves, but the budget already treats it as down
 	stagePreparing
 	stageBegun
 )
 
 // stopAs begins a planned stop, or its preparation if the stop needs one, and returns how far the stop has got. Every
-// planned stop goes through it. It refuses while newer facts are on their way, and after a failed preparation until the
-// next try is due. It returns the refusal and does not record it.
+// planned stop goes through stopAs. It refuses while newer facts that the stop depends on are on their way, and during
+// the back-off after a failed preparation. It returns a refusal without recording it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// A stop that needs no preparation is not noted as wanted, so that it doesn't keep a preparation for another cause if
-	// it is refused.
+	// Only a stop that needs preparation is noted as wanted. If any other stop is refused, it must not keep a preparation
+	// that began for a different cause.
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -60,9 +59,9 @@ func begun(refusal *model.Error) (stage, *model.Error) {
 	return stageBegun, nil
 }
 
-// restsOnFacts reports whether a stop depends on facts of members. It does if the stop has gates. It also does if the
-// instance is a ready member with data, which other members must have too, unless its job stops. The command for such a
-// stop names the generations of the facts, so that Apply refuses it if they have changed.
+// restsOnFacts reports whether a stop depends on facts of members. It does if the stop has gates. Unless the job stops,
+// the stop of a ready member with data also depends on facts, because other members must have the data too. The command
+// for such a stop names the generations of the facts, so that Apply refuses it if they have changed.
 func (p *pass) restsOnFacts(inst *fsm.Instance, cause model.Cause) bool {
 	if len(p.state().GatesOf(inst, cause)) > 0 {
 		return true
@@ -83,9 +82,9 @@ func (p *pass) factsOnTheirWay(group model.GroupID, refs []fsm.FactsRef) *model.
 	return nil
 }
 
-// stopPrepared begins the stop of a prepared instance. If the stop is refused, the next decisions try again until the
-// time of the preparation is over. Meanwhile, another member's report may open a gate, for example because that member
-// leads now.
+// stopPrepared begins the stop of a prepared instance. If the draft refuses the stop, later decisions try again,
+// because another member's report may open a gate, for example when that member leads. At Eviction.RetryAt, the
+// preparation is given up.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *model.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -100,8 +99,9 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate returns the gate that an instance still waits for after its own before_stop hook succeeded; nil if all
-// gates are open. If the hook has not succeeded yet, ownPart is false and gate is nil. Without a hook, ownPart is true.
+// closedGate returns the gate that keeps an instance from its stop; nil if all gates are open. While the instance's
+// before_stop hook has not succeeded, closedGate checks no gates, and ownPart is false. Without such a hook, ownPart is
+// true.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -111,8 +111,8 @@ func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) 
 	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
 }
 
-// gatesOpened reports whether the stop of an instance waited only for gates, and the gates hold now. Then the stop
-// needn't wait for the back-off after the aborted preparation.
+// gatesOpened reports whether the stop of an instance waited only for gates, and these are open now. In that case, the
+// stop needn't wait for the back-off after the aborted preparation.
 func (p *pass) gatesOpened(inst *fsm.Instance) bool {
 	r := inst.Status.Hook
 	ownPart, gate := p.closedGate(inst)
@@ -166,10 +166,9 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked continues evictions that an operator requested, except those of members. It stops prepared instances, once
-// a replacement that must come first covers them. It prepares again after an abort, or if the program exited meanwhile
-// and runs again. If the eviction is no longer allowed and no preparation is under way, it cancels the eviction, and
-// the operator has to request it again.
+// stopAsked continues the evictions that operators requested, except those of members. If a replacement must come
+// first, the stop waits until the replacement covers the instance. If an eviction is no longer allowed and no
+// preparation runs, stopAsked cancels the eviction, and the operator has to request it again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -234,9 +233,9 @@ func (p *pass) takeBack(id model.InstanceID) {
 	}
 }
 
-// releaseUnwanted ends preparations of stops that nothing in this pass wanted. If an eviction was requested only by its
-// preparation, it cancels the eviction. That happens, for example, if a drain was paused, a replacement is no longer
-// ready, or a rollout was reverted.
+// releaseUnwanted ends preparations of stops that nothing else in this decision wanted, for example because a drain was
+// paused, a replacement is no longer ready, or a rollout was reverted. If the eviction was requested only by its
+// preparation, releaseUnwanted cancels the eviction.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markMembers requests the eviction of members of replicated groups as the node drain policy says. It decides this
-// again in each pass, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
+// markMembers requests the eviction of members of replicated groups as the node drain policy says. It does so again in
+// each decision, so a change of the policy, or of the members in sync, takes effect at once (L11, L12).
 func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
@@ -30,7 +30,7 @@ func (p *pass) markMembers() {
 	}
 }
 
-// policyNodes lists the nodes on which a drain policy may evict now. There are none while a restore is unconfirmed.
+// policyNodes lists the nodes on which a drain policy may evict now. It returns nil while a restore is unconfirmed.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
 	if p.state().Unconfirmed {
@@ -72,8 +72,8 @@ func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
 	return all
 }
 
-// memberReasonGone reports whether the reason for a member's eviction is gone. If a user requested the eviction, it is
-// gone only when the node is offline or gone.
+// memberReasonGone reports whether the reason for a member's eviction is gone. An eviction that a user requested loses
+// its reason only if the node is offline or forgotten.
 func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	n := p.node(inst.Node)
 	if n == nil || n.Health == model.HealthOffline {
@@ -83,12 +83,12 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Automatic {
 		return !marks
 	}
-	// Here, an eviction for a drain prepares a stop in place. Its reason is gone if the policy wants the member evicted
-	// after all, or if the drain is over.
+	// Here, an eviction for a drain prepares a stop in place. The reason for that stop is gone if the policy wants the
+	// member evicted after all, or if the drain is over.
 	return inst.Eviction.Cause == model.CauseNodeDraining && (marks || !p.evicting(inst))
 }
 
-// member returns the member of a replicated group that an instance is; false if its group is not replicated.
+// member returns an instance as a member of its replicated group; false if its group is not replicated.
 func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
 
 func (p *pass) isMember(inst *fsm.Instance) bool {
@@ -102,8 +102,9 @@ func (p *pass) rebuilt(inst *fsm.Instance) bool {
 		(inst.Eviction.Automatic || inst.Eviction.Cause == model.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
-// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13); nil if its build
-// may not begin. After the drain's deadline, the need only looks for room.
+// buildNeed returns the need for the extra member that takes over from a member to be evicted (L13). It returns nil for
+// a group with one holder, or while the node's drain is not active. After the drain's deadline, the need only looks for
+// room.
 func (p *pass) buildNeed(g *groupView, slot *slotView, w leaveReason) *need {
 	if g.pinned() {
 		return nil
@@ -160,8 +161,8 @@ func (p *pass) stopMember(inst *fsm.Instance) {
 }
 
 // stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps running. Their copies stay
-// there, and the members start on them again when the node is uncordoned. If a member keeps a drain from ending,
-// stopInPlace records why.
+// on the node, and the members start with them again when the node is uncordoned. If a member keeps a drain from
+// ending, stopInPlace records why.
 func (p *pass) stopInPlace() {
 	for _, part := range p.running() {
 		if !part.active() {
@@ -183,7 +184,7 @@ func (p *pass) stopInPlace() {
 	}
 }
 
-// lastText returns a message that says why a member counts as the last copy.
+// lastText returns a message that says why a member has the last copy.
 func (p *pass) lastText(m fsm.Member) string {
 	if m.Instance != nil {
 		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)
@@ -214,7 +215,7 @@ func (p *pass) nameVolume(inst *fsm.Instance) {
 }
 
 // keptBlockers returns a blocker for each copy on a node that keeps the node's drain from ending and that no instance
-// uses. It returns none if the node is offline.
+// uses. It returns nil if the node is offline.
 func (p *pass) keptBlockers(d *drainPart) []model.Blocker {
 	if d.node.Health == model.HealthOffline {
 		return nil

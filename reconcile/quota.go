@@ -20,8 +20,9 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
-// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. That is not
-// a refusal: the old instance will be stopped before it is replaced, and givesUpSurge records that.
+// givesUpSurge reports whether a need can't be met only because its class's quota has no room for a surge. Such a need
+// is not refused, because the old instance will be stopped before it is replaced. givesUpSurge records this as what the
+// instance waits for.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
 	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().MustStopFirst(n.replaces) == nil {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reasons stores why things wait, as this pass found it. `why`, forecasts and status show it, and a drain's last error
-// contains it.
+// reasons stores why instances and slots wait, as this decision found it. `why`, forecasts and status show these
+// reasons, and a drain's last error contains them.
 type reasons struct {
 	blockers map[model.InstanceID]model.Blocker
 	slots    map[slotKey]*unplaced
@@ -68,13 +68,14 @@ func (r *reasons) slot(key slotKey) *unplaced {
 // lacksRoom reports whether the group has a slot whose next instance can't be placed.
 func (r *reasons) lacksRoom(group model.GroupID) bool { return r.groups[group] }
 
-// block records why an instance that should leave stays, and lists the reason among the refusals.
+// block records why something that should happen to an instance, such as its stop or its replacement, can't happen now.
+// It also lists the reason among the refusals.
 func (p *pass) block(inst *fsm.Instance, code model.Code, message, unblock string) {
 	p.wait(inst, code, message, unblock)
 	p.plan.refuse("instance/"+string(inst.ID), &model.Error{Code: code, Message: message})
 }
 
-// wait records what an instance waits for if that is no problem. The reason is not listed among the refusals.
+// wait records what an instance waits for if the wait is normal. Unlike block, it lists nothing among the refusals.
 func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string) {
 	if code == model.CodeLastCopy {
 		code = model.CodeLastHealthy // people are shown this code instead of the one that Apply uses
@@ -82,8 +83,8 @@ func (p *pass) wait(inst *fsm.Instance, code model.Code, message, unblock string
 	p.reasons.blockers[inst.ID] = model.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
-// blockBy records a refusal of the draft. The leader tries again by itself, so the hint must not ask an operator to try
-// again.
+// blockBy records a refusal of the draft as the reason why an instance stays. The leader tries again by itself, so the
+// hint must not ask an operator to try again.
 func (p *pass) blockBy(inst *fsm.Instance, refusal *model.Error) {
 	hint := refusal.Hint
 	if rest, retry := strings.CutPrefix(hint, fsm.RetryThen); retry {

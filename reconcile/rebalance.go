@@ -11,13 +11,13 @@ import (
 const (
 	overMean    = 15 * point // a node is overused if its memory use is more than this above the mean
 	point       = full / 100 // one percent of use
-	targetsSeen = 8          // number of nodes, the best ones, that are considered as targets for a group
-	groupsSeen  = 32         // number of groups that are examined closely in one pass, for each objective or node
-	movesShown  = 100        // when no more moves may begin, this many are still listed for an operator
+	targetsSeen = 8          // number of best nodes that are considered as targets for a group
+	groupsSeen  = 32         // upper bound of groups examined for one move off a node, and for all moves for preferences
+	movesShown  = 100        // an operator sees up to this many moves, even if no more may begin
 )
 
-// balancer is the rescheduler's part of one pass. It moves ready instances of groups at rest to better nodes. It has
-// two objectives: to relieve overused nodes, and to meet more of the groups' preferences.
+// balancer is the rescheduler's part of one decision. It moves ready instances of groups at rest to better nodes. It
+// has two objectives: to relieve overused nodes, and to meet more of the groups' preferences.
 //
 // Its moves come to an end. A move for preferences raises the sum of the preferences met. A move off an overused node
 // does not lower that sum, and it lowers the sum of the squared uses. So no state repeats, whatever the order of moves.
@@ -31,11 +31,11 @@ type balancer struct {
 	views  map[model.GroupID]*groupView
 	values map[string]map[string]bool // for each spread attribute: its values on the nodes in loads
 
-	began int // number of moves begun in this pass
-	going int // number of moves from earlier passes whose stop is still to come
+	began int // number of moves begun in this decision
+	going int // number of moves from earlier decisions that still need a stop
 }
 
-// load is what a node will hold when everything that is leaving has left.
+// load is the use of a node after all leaving instances have left.
 type load struct {
 	view        *nodeView
 	memory, cpu int64
@@ -52,9 +52,9 @@ type move struct {
 }
 
 // rebalance plans the moves of the rescheduler. It is the last pass that places instances. It does nothing during a
-// hold, or if there are fewer than two possible targets. Unless an operator asks for moves, it also does nothing if the
-// rescheduler is off, if Input.StayPut is set, or if this decision has planned other commands: another decision follows
-// when those are written. With the algorithm binpack, it moves instances only for preferences.
+// hold or if there are fewer than two possible targets. Without an operator's order, it also does nothing if the
+// rescheduler is off, if Input.StayPut is set, or if this decision has planned other commands, because another decision
+// follows those. With the algorithm binpack, it moves instances only for preferences.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
@@ -81,9 +81,9 @@ func (p *pass) rebalance() {
 }
 
 // limit returns nil if one more move may begin now. Otherwise it returns why not, and when one may. For moves that an
-// operator asked for, the limit is their number. For others, it is the window and the number of moves in a cycle. The
-// rate of stops that no operator ordered limits all moves. Moves under way count toward that rate, because each still
-// needs a stop.
+// operator asked for, the limit is their number. Other moves are limited by the window and by the number of moves in a
+// cycle. All moves are limited by the rate of stops that no operator ordered. Moves in progress use up part of that
+// rate, because each still needs a stop.
 func (b *balancer) limit() (*model.Error, model.Time) {
 	p, s := b.p, b.p.state()
 	if p.in.Rebalance {
@@ -106,8 +106,8 @@ func (b *balancer) limit() (*model.Error, model.Time) {
 	return nil, 0
 }
 
-// movable reports whether a group's policy allows its instances to move. A moving instance runs twice for a moment, and
-// then only on another node.
+// movable reports whether a group's policy allows its instances to move. During a move, an instance and its successor
+// run at the same time, on different nodes.
 func movable(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != model.ModeNever &&
 		spec.Eviction.Order == model.OrderSurge
@@ -118,8 +118,9 @@ func (l *load) use(more int64) int64 {
 	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
 }
 
-// unloadOverused moves instances off overused nodes, the fullest node first. It leaves a node when the node is no
-// longer overused, or no further move off it may begin. It returns false if no more moves may begin anywhere.
+// unloadOverused moves instances off overused nodes, the fullest node first. It continues with the next node when a
+// node is no longer overused, or when no further move off the node may begin. It returns false if no more moves may
+// begin anywhere.
 func (b *balancer) unloadOverused() bool {
 	var over []*load
 	for _, l := range b.loads {
@@ -146,7 +147,7 @@ func (b *balancer) unloadOverused() bool {
 }
 
 // bestOff returns the move that relieves a node best; nil if there is none. It prefers instances of the least important
-// class, and the largest of them. It returns a move that has to wait only if there is no other.
+// class, and the largest of them. A move that must wait is returned only if there is no other.
 func (b *balancer) bestOff(from *load) *move {
 	p := b.p
 	var all []*fsm.Instance
@@ -261,7 +262,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	}
 }
 
-// checkMove records in a move what the move has to wait for, and returns it.
+// checkMove records in a move what the move has to wait for, and returns the move.
 func (b *balancer) checkMove(m *move) *move {
 	s := b.p.state()
 	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
@@ -276,14 +277,14 @@ func (b *balancer) checkMove(m *move) *move {
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
-	if m.at > b.p.in.Now && m.at != model.Never { // needed if another move, without a known end, is shown instead
+	if m.at > b.p.in.Now && m.at != model.Never { // the caller may show another move, whose wait has no known end
 		b.p.plan.wakeAt(m.at)
 	}
 	return m
 }
 
-// begin plans a move, or records what the move waits for. It returns false if no other move may begin now either. If an
-// operator asked for moves, it still returns true until movesShown moves are listed, so that the operator sees more of
+// begin plans a move, or records what the move waits for. It returns false if a limit allows no other move now. But
+// during an operator's order, it returns true until movesShown moves are listed, so that the operator sees more of
 // them.
 func (b *balancer) begin(m *move) bool {
 	p := b.p

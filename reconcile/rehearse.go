@@ -20,12 +20,12 @@ type rehearsal struct {
 	in    Input
 	start fsm.State // the state before the drain
 	fates map[model.InstanceID]*fate
-	lasts map[model.NodeID]*pass // by node: the last decision in which its part of the drain was under way
-	goes  map[model.NodeID]bool  // by node: whether its part of the drain was under way at the latest decision
+	lasts map[model.NodeID]*pass // by node: the last decision in which its part of the drain was in progress
+	goes  map[model.NodeID]bool  // by node: whether its part of the drain was in progress at the latest decision
 	first *pass                  // the first decision
 	quiet bool                   // nothing more will happen, so the fates are final
 	began model.Time             // when the drain starts
-	took  pace                   // how long real agents would take for the work that is done at once here
+	took  pace                   // estimates how long real agents would take for the simulated work
 	queue agentQueue
 }
 
@@ -33,7 +33,7 @@ type rehearsal struct {
 type fate struct {
 	gone   bool           // its stop began
 	surged bool           // its replacement existed before its stop began
-	target model.NodeID   // node where the slot's next instance was placed, if that was before the node's drain ended
+	target model.NodeID   // node of the slot's next instance, if it was placed while the old node's drain was in progress
 	after  model.Duration // estimated time from the start of the drain until the instance has stopped
 }
 
@@ -63,7 +63,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
-		case plan.rated != model.Never: // a rate refuses a stop now, and it is known when it will not
+		case plan.rated != model.Never: // a rate refuses a stop until a known time
 			r.in.Now = r.untilDeadline(min(plan.rated, max(plan.changes, r.in.Now.Add(wait))))
 			wait = min(wait*8, model.Hour)
 			continue
@@ -78,9 +78,8 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	return r
 }
 
-// beganAsAsked reports whether the rehearsal's first decision is also the one that a forecast needs: all nodes begin at
-// once, and actuation was not paused. Then a forecast needn't make that decision again, which saves half its cost for
-// one node.
+// beganAsAsked reports whether a forecast can use the rehearsal's first decision instead of making its own, which would
+// double the cost of a forecast for one node. It can if all nodes begin at once and actuation was not paused.
 func (r *rehearsal) beganAsAsked(options model.DrainOptions) bool {
 	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
@@ -158,8 +157,8 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 	}
 }
 
-// work does the queued work of every agent whose node is neither offline nor silent, and advances the time by what that
-// takes.
+// work does the queued work of every agent whose node is neither offline nor silent, and advances the time by the
+// estimated length of that work.
 func (r *rehearsal) work() {
 	before := r.in.State
 	for id, all, ok := r.queue.take(""); ok; id, all, ok = r.queue.take(id) {
@@ -182,7 +181,7 @@ func (r *rehearsal) work() {
 	r.in.Now = r.in.Now.Add(r.took.next())
 }
 
-// workOn returns what an agent reports next about an instance; nil if it has no news.
+// workOn returns what an agent reports next about an instance; nil if nothing about it changes.
 func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	next := inst.Status
 	next.Generation++
@@ -207,7 +206,8 @@ func (r *rehearsal) workOn(inst *fsm.Instance) []model.InstanceStatus {
 	return []model.InstanceStatus{next}
 }
 
-// readied returns the status of an instance that becomes ready. A member of a replicated group is in sync then.
+// readied returns the status of an instance that becomes ready. If the instance is a member of a replicated group, it
+// is also in sync.
 func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) model.InstanceStatus {
 	status.Observed, status.Reason = model.ObservedReady, ""
 	if _, member := r.in.State.MemberOf(inst); member {
@@ -216,9 +216,9 @@ func (r *rehearsal) readied(inst *fsm.Instance, status model.InstanceStatus) mod
 	return status
 }
 
-// settled corrects a forecast by what the rehearsal showed: whether the blocker passes, and what happens first. One
-// decision alone can't show that. The forecast stays as it is if the rehearsal did not come to rest, or if it shows
-// nothing about the instance, for example because the node is offline.
+// settled corrects a forecast by what the rehearsal showed, because one decision can't show whether a blocker passes.
+// It returns the forecast unchanged if the rehearsal did not come to rest, or if it shows nothing about the instance,
+// for example because the node is offline.
 func (f *forecaster) settled(out model.Forecast, inst *fsm.Instance) model.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
@@ -261,13 +261,12 @@ func (f *forecaster) stuck(out model.Forecast, inst *fsm.Instance) model.Forecas
 	return out
 }
 
-// drain returns the present row of the rehearsed drain.
 func (r *rehearsal) drain() *fsm.Drain {
 	d, _ := r.in.State.Drains.Get(forecastID)
 	return d
 }
 
-// last returns a node's part of the drain, and the last decision in which that part was under way. ok is false if the
+// last returns a node's part of the drain, and the last decision in which that part was in progress. ok is false if the
 // part never began.
 func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	if p, ok = r.lasts[node]; !ok {
@@ -279,7 +278,8 @@ func (r *rehearsal) last(node model.NodeID) (p *pass, d drainPart, ok bool) {
 	return p, drainPart{drain, part, n}, true
 }
 
-// blocker returns why an instance is still on its node when the drain can't go on; false if it blocks nothing.
+// blocker returns why an instance is still on its node when the drain can't go on; false if the instance blocks
+// nothing.
 func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 	p, d, ok := r.last(inst.Node)
 	if !ok {
@@ -293,7 +293,7 @@ func (r *rehearsal) blocker(inst *fsm.Instance) (model.Blocker, bool) {
 }
 
 // kept returns a blocker for each copy that keeps a node's drain from ending and that no instance uses any more. It
-// returns none if the node is drained.
+// returns nil if the node is drained.
 func (r *rehearsal) kept(node model.NodeID) []model.Blocker {
 	part, _ := r.drain().Node(node)
 	p, d, ok := r.last(node)

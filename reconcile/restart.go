@@ -12,17 +12,18 @@ const (
 	retryMax   = model.Hour       // longest delay, unless the interval of the reschedule block is longer
 )
 
-// retry says when a group may replace a failed instance again. Up to the attempts of the reschedule block, the delay is
-// short and grows. After that, the instance stays failed for the block's interval, so that people see it. The interval
-// then doubles with each further failure (P26).
+// retry says when a group may replace a failed instance again. While there are no more failures than the reschedule
+// block has attempts, the delay is short and grows. After that, the instance stays failed for the block's interval, so
+// that people see it. The interval doubles with each further failure (P26).
 type retry struct {
-	at       model.Time // when the next replacement is due; 0 means at once
-	failures int        // failures of the version; kept for half an hour, or for the interval if longer
+	at       model.Time // when the next replacement may be made; 0 means at once
+	failures int        // the version's failures; each is kept for half an hour, or for the interval if longer
 	limited  bool       // there are more failures than attempts
 }
 
-// retryOf counts the failures of a version: recorded ones, and instances that are overdue now. If node is not "", only
-// failures on that node count. Each node of a system group is counted separately.
+// retryOf returns when a failed instance may be replaced by an instance of the version. It counts the version's
+// recorded failures and its instances whose start is overdue. If node is not "", it counts only those on that node,
+// because each node of a system group has its own retries.
 func (p *pass) retryOf(g *groupView, version uint64, node model.NodeID) retry {
 	key := retryKey{version, node}
 	if r, ok := g.retries[key]; ok {
@@ -57,8 +58,8 @@ type retryKey struct {
 	node    model.NodeID
 }
 
-// overdueSince lists the start deadlines of instances of a version that are overdue now. If node is not "", only
-// instances on that node count.
+// overdueSince lists the start deadlines of instances of a version that are overdue now. If node is not "", it lists
+// only those of instances on that node.
 func (p *pass) overdueSince(g *groupView, version uint64, node model.NodeID) []model.Time {
 	var times []model.Time
 	for _, slot := range g.open {

@@ -27,10 +27,10 @@ func (p *pass) replaceable(g *groupView, old *fsm.Instance) bool {
 	return false
 }
 
-// afterLeaving adjusts the need of a slot to the group's role, if the slot's last instance had the same version and
-// left for a cause outside its job. If the group is never replaced elsewhere, the next instance starts on the same
-// node, once that is eligible. If the group is replaced under conditions and the node went offline, the slot waits for
-// the conditions. The result is nil if the slot has to wait.
+// afterLeaving adjusts the need of an empty slot to the group's role, or returns nil if the slot has to wait. It
+// changes nothing if the slot's last instance had another version or was stopped by its own job. A group that is never
+// replaced elsewhere gets its next instance on the same node, once that node is eligible. A group that is replaced
+// under conditions waits for them if the node went offline.
 func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	last := slot.last
 	if last == nil || g.system() || last.Version != n.version {
@@ -81,9 +81,9 @@ func ofMembers(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Gated("")))
 }
 
-// hooked returns the facts of an instance after its before_stop hook succeeded: they satisfy its own gates. If the
-// instance was the leader, another ready member becomes the leader. Without a hook or gates, the facts stay as they
-// are.
+// hooked returns the facts of an instance after its before_stop hook succeeded: they satisfy the gates on the instance
+// itself. If these facts end its leadership, another ready member becomes the leader. Without a hook or gates, the
+// facts do not change.
 func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	policy, ok := r.in.State.Policy(inst.Group)
 	if _, has := r.in.State.Hook(inst, model.HookBeforeStop); !has || !ok || policy.Eviction.Mode != model.ModeWhen {
@@ -108,7 +108,7 @@ func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
 	return facts
 }
 
-// elect makes a ready member of the group other than the given one the leader.
+// elect makes another ready member of the instance's group the leader, if there is one.
 func (r *rehearsal) elect(instead *fsm.Instance) {
 	for other := range r.in.State.InstancesOf(instead.Group) {
 		if other.ID == instead.ID || !other.Ready() {

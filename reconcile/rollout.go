@@ -37,9 +37,9 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots whose holder takes part in the rollout now, and must leave only because of its old version.
-// Slots whose holder's stop is being prepared come first, then slots on nodes to be emptied (P28), then slots whose
-// holder is not ready.
+// rollable lists the slots whose holder takes part in the rollout now, and has no other reason to leave than its old
+// version. Slots whose holder's stop is being prepared come first, then slots on nodes to be emptied (P28), then slots
+// whose holder is not ready.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -55,8 +55,8 @@ func (p *pass) rollable(g *groupView) []*slotView {
 	return slots
 }
 
-// takesPart reports whether a rollout includes an instance now. In a system group it leaves out instances on nodes that
-// take no new instances. They get the new version when their nodes are back.
+// takesPart reports whether a rollout includes an instance now. In a system group, it does not include an instance on a
+// node that takes no new instances. Such an instance gets the new version when its node is eligible again.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
@@ -93,8 +93,9 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated returns the number of slots below the given one whose holder and successor both have an old version. Such a
-// successor is later replaced by one of the group's version.
+// outdated returns how many of the first slots have both a holder and a successor of an old version; before is the
+// number of the first slot that it ignores. Each of these successors is later replaced by an instance of the group's
+// version.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
@@ -105,13 +106,14 @@ func (g *groupView) outdated(before int) int {
 	return n
 }
 
-// healthy reports whether an instance has been ready for the group's min_healthy. A member must also be in sync.
+// healthy reports whether an instance has been ready for at least the group's min_healthy. A member must also be in
+// sync.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 	return inst != nil && p.takesOver(g, inst) && p.reached(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
 // available returns the number of slots with a ready instance that takes part in the rollout. An instance of the new
-// version counts once it is healthy.
+// version must also be healthy.
 func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
@@ -126,9 +128,9 @@ func (p *pass) available(g *groupView) int {
 	return n
 }
 
-// stopRolled stops instances that a new version replaces. It stops an instance that has a successor once the successor
-// is healthy. It stops an instance without one only if max_unavailable allows it. In a group that stops old instances
-// before it makes new ones, at least one may be unavailable.
+// stopRolled stops instances that a new version replaces. An instance with a successor is stopped once the successor is
+// healthy. An instance without a successor is stopped only if max_unavailable allows it. In a group that stops old
+// instances before it makes new ones, at least one may be unavailable.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
 		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.hasOldVersion) {
@@ -183,7 +185,7 @@ func (p *pass) rollStops(g *groupView) {
 }
 
 // finishRoll stops the old instance of a slot once the new one is healthy. While the group's canaries are not promoted,
-// it stops none.
+// it stops nothing.
 func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	next := slot.successor
 	switch {

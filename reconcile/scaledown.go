@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// scaleDown stops the instances of as many slots as the group has above its count. In a group with volumes, these are
-// the highest slots. In other groups, they are those with the most dispensable instances.
+// scaleDown stops the instances of the slots that a group has beyond its count. In a group with volumes, these are the
+// highest slots. In other groups, they are the slots with the most dispensable instances.
 func (p *pass) scaleDown(g *groupView) {
 	excess := g.held() - g.row.Count
 	if excess <= 0 {
@@ -35,10 +35,9 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// compareWorth orders instances for scale-down. Those to be stopped first are failed or lost ones, those prepared for a
-// stop, starting ones, and other unready ones. Then come those on nodes to be emptied, those that no gate of their role
-// protects, and older versions. If the rollout of the group's version has failed, instances of that version come before
-// other versions.
+// compareWorth orders instances for scale-down, the most dispensable first: failed or lost ones, those prepared for a
+// stop, starting ones, other unready ones, those on nodes to be emptied, those that no gate of their role protects, and
+// older versions. If the rollout of the group's version has failed, that version comes before the older ones.
 func (p *pass) compareWorth(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == model.DeploymentFailed
 	return cmp.Or(
@@ -57,8 +56,9 @@ func isStarting(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
-// balance reorders slots of equal worth, so that the group stays most evenly spread when the first excess slots of held
-// are stopped. The slots in held are in order of worth. With the algorithm binpack, only the domains of a spread count.
+// balance reorders slots of equal worth in held, so that the group stays most evenly spread when the slots
+// held[:excess] are stopped. held must be in order of worth. With the algorithm binpack, only the domains of spreads
+// matter, not the nodes.
 func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	if excess >= len(held) {
 		return

@@ -2,19 +2,19 @@ package reconcile
 
 import "github.com/outspan/outspan/fsm"
 
-// Weights of the soft rules, in points. The use of a node counts at most full points.
+// Weights of the soft rules, in points. The score for a node's use is at most the constant full.
 const (
 	full          = 10_000
-	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
-	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
-	affinityPoint = 200      // for each point of an affinity's weight; an affinity counts at most as much as two instances
-	failedThere   = 5 * full // for each recent failure of the group on the node
-	avoidedThere  = 1 << 40  // outweighs all preferences together (R40)
-	detourThere   = 1 << 41  // a last resort, because an instance there has to move twice
+	sameGroup     = full     // penalty for each instance of the group on the node, with the algorithm spread
+	sameValue     = 2 * full // penalty for each instance of the group that shares a spread value with the node
+	affinityPoint = 200      // for each unit of an affinity's weight; the greatest weight makes up for two instances
+	failedThere   = 5 * full // penalty for each recent failure of the group on the node
+	avoidedThere  = 1 << 40  // penalty that outweighs all preferences together (R40)
+	detourThere   = 1 << 41  // penalty that makes the node a last resort, because an instance on it has to move twice
 )
 
-// score returns how good a node is for one more instance; greater is better. It leaves out the score for spreads, which
-// all nodes of a domain share.
+// score returns how good a node is for one more instance; greater is better. It does not include the penalty for
+// spreads, which is the same for all nodes of a domain.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
 	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
@@ -30,7 +30,7 @@ func (f *field) use(v *nodeView) int64 {
 	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
-// useOf returns the score for a node that holds the given memory and CPU.
+// useOf returns the score for a node on which heldMemory bytes and heldCPU are used.
 func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
@@ -82,11 +82,11 @@ func (f *field) constantBonus(v *nodeView) int64 {
 }
 
 // domain is the set of nodes that have the same values for all spread attributes. The heap's first node has the best
-// score.
+// score of those in the heap.
 type domain struct {
 	heap candidates
-	rest []ranked // not yet scored, the best node first
-	used int64    // instances of the group in domains that share a value with this one, once for each such value
+	rest []ranked // nodes that are not scored yet, the best first
+	used int64    // the group's instances, each counted once for each spread value that it shares with this domain
 }
 
 // countSpread adds delta instances on a node to the counts of all domains that share a value with it.
@@ -117,7 +117,8 @@ type candidate struct {
 	moves int32  // value of the view's moves when the node was scored
 }
 
-// candidates is a heap. The best score comes first; among equal ones the smallest tie, then the lowest position.
+// candidates is a heap. The best score comes first. Among equal scores, the smallest tie comes first, and then the
+// lowest position.
 type candidates []candidate
 
 func (c candidates) better(i, j int) bool {

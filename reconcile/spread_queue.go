@@ -7,18 +7,17 @@ import (
 )
 
 // spreadQueue contains instances of a group in the order in which to stop them, so that the group stays most evenly
-// spread. The next instance is in the most crowded spread domain, and there on the node with the most instances of the
-// group. Among such nodes, the fullest one is next, and then the one with the oldest instance.
+// spread. The next instance is in the most crowded spread domain, on the domain's node with the most instances of the
+// group. Among such nodes, the fullest one is first, and then the one with the oldest instance.
 //
-// Each domain keeps its nodes in a heap, and the domains are in a heap too. Taking an instance from a node changes the
-// positions of that node and its domain. It changes the positions of other domains only if the group has several
-// spreads.
+// The domains, and the nodes of each domain, are in heaps. Taking an instance changes the positions of its node and its
+// domain. It changes the positions of other domains only if the group has several spreads.
 type spreadQueue struct {
 	domains  crowdHeap[*crowdedDomain]
-	compared int // number of comparisons of two heap entries, for tests
+	compared int // number of comparisons in all heaps, for tests
 }
 
-// crowdedDomain is a spread domain with its nodes from which instances may be taken.
+// crowdedDomain is a spread domain with those of its nodes from which instances may be taken.
 type crowdedDomain struct {
 	shares []*int // by attribute: number of the group's instances in all domains with the same value
 	weight int    // sum of shares
@@ -27,21 +26,21 @@ type crowdedDomain struct {
 
 // crowdedNode is a node with the slots that may be taken from it, the most dispensable first.
 type crowdedNode struct {
-	count int   // number of the group's instances; 0 for unknown nodes and with binpack
-	use   int64 // how full the node is, in steps; 0 for unknown nodes and with binpack
+	count int   // number of the group's instances; 0 for forgotten nodes and with binpack
+	use   int64 // how full the node is, in units of 1/useSteps; 0 for forgotten nodes and with binpack
 	slots []*slotView
 }
 
-const useSteps = 10 // nodes that are full to the same tenth count as equally full
+const useSteps = 10 // nodes that are full to the same tenth are treated as equally full
 
-// spreadQueue returns a queue of the first slots of held; alike is their number. Their holders must be of equal worth,
-// the oldest first. The other slots of held only count as instances on their nodes. Instances on unknown nodes are
+// spreadQueue returns a queue of the slots held[:alike]. Their holders must be of equal worth, the oldest first. The
+// other slots in held only add to the numbers of instances on nodes and in domains. Instances on forgotten nodes are
 // taken last.
 func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQueue {
 	q, table := &spreadQueue{}, p.candidates()
 	l := table.layoutOf(g.spec.Spreads)
 	domains := q.domainsOf(l)
-	packs := p.in.State.Settings.Algorithm == "binpack" // binpack wants full nodes, so all nodes of a domain count as one
+	packs := p.in.State.Settings.Algorithm == "binpack" // binpack wants full nodes, so all nodes of a domain are one here
 	type place struct {
 		domain *crowdedDomain
 		node   model.NodeID
@@ -84,7 +83,7 @@ func (p *pass) spreadQueue(g *groupView, held []*slotView, alike int) *spreadQue
 	return q
 }
 
-// domainsOf returns the domains of a layout, without nodes, and one more for unknown nodes.
+// domainsOf returns the domains of a layout, without nodes, and one more for forgotten nodes.
 func (q *spreadQueue) domainsOf(l *layout) []*crowdedDomain {
 	type value struct {
 		attribute int

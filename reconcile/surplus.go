@@ -27,8 +27,8 @@ func (p *pass) stopSurplus() {
 	}
 }
 
-// stop begins the stop of an instance, or its preparation. It returns true only if the stop itself has begun. It
-// records a refusal and plans another try.
+// stop begins the stop of an instance, or its preparation. It returns true only if the stop itself has begun. If the
+// stop is refused, it records the refusal and plans another try.
 func (p *pass) stop(inst *fsm.Instance, cause model.Cause, by string) bool {
 	return p.stopStage(inst, cause, by) == stageBegun
 }
@@ -37,7 +37,8 @@ func (p *pass) stopStage(inst *fsm.Instance, cause model.Cause, by string) stage
 	return p.stopWith(inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 }
 
-// stopWith begins the stop that a command describes, or its preparation. It records a refusal and plans another try.
+// stopWith begins the stop that a command describes, or its preparation. If the stop is refused, it records the refusal
+// and plans another try.
 func (p *pass) stopWith(inst *fsm.Instance, c *fsm.InstanceStop) stage {
 	stage, refusal := p.stopAs("instance/"+string(inst.ID), c)
 	if refusal != nil {
@@ -51,8 +52,8 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
-// bound reports whether the gates of its role, such as !self.leader, protect an instance. It returns 0 if they don't, 1
-// if the facts are unknown, and 2 if the role refuses its eviction.
+// bound reports whether the gates of an instance's role, such as !self.leader, protect the instance. It returns 0 if
+// they don't, 1 if the facts are unknown, and 2 if the role refuses the eviction.
 func (p *pass) bound(inst *fsm.Instance) int {
 	switch refusal := p.state().MayEvict(inst, model.CauseNodeDraining, "", fsm.EveryGate); {
 	case refusal == nil:
@@ -111,15 +112,15 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	}
 }
 
-// stopsForPerson reports whether an instance will stop because a person requested it. Its successor then takes over,
-// unless it is a member of a replicated group.
+// stopsForPerson reports whether an instance will stop because a person requested it. The successor then takes over,
+// unless the instance is a member of a replicated group.
 func stopsForPerson(inst *fsm.Instance) bool {
 	return inst.Eviction.Requested && inst.Eviction.Cause == model.CauseUser
 }
 
 // stopOneOf stops the more dispensable of a slot's two instances. If a lost instance is back, its replacement is
-// stopped, unless only the replacement is ready. In a replicated group, it first waits for the copy that the
-// replacement has begun to build (L14).
+// stopped, unless only the replacement is ready. In a replicated group, a replacement that was made for another reason
+// first finishes the copy that it has begun to build (L14).
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
 	if g.spec.Replicated() && next.Cause != model.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) &&
@@ -151,8 +152,8 @@ func (v *slotView) handOver(p *pass) {
 	v.holder, v.successor = v.successor, nil
 }
 
-// killOverdue orders the kill of instances that are still draining after their grace; the agent kills and reports
-// (P15). An agent that can't be reached gets the order when it returns (P16).
+// killOverdue orders the kill of instances that are still draining after their grace. The agent kills them and reports
+// their end (P15). An agent that can't be reached gets the order when it returns (P16).
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)

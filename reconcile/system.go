@@ -13,7 +13,7 @@ func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes || p.hasStragglers(g)
 }
 
-// hasStragglers reports whether instances of a system group that should run have a version other than the group's.
+// hasStragglers reports whether any instance of a system group should run but has a version other than the group's.
 func (p *pass) hasStragglers(g *fsm.Group) bool {
 	if p.seen.uniform[g.ID] == g {
 		return false
@@ -42,9 +42,9 @@ func (p *pass) systemWant(g *groupView) int {
 	return n
 }
 
-// systemNeeds lists the instances that a system group lacks: one for each suitable node that has none. A node is left
-// out while its last instance stops, or until a failed one may be retried. systemNeeds also stops failed instances, so
-// that new ones start on their nodes.
+// systemNeeds lists the instances that a system group lacks: one for each suitable node that has none. A node must wait
+// while its last instance stops, or until a failed one may be retried. systemNeeds also stops failed instances, so that
+// new ones start on their nodes.
 func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil
@@ -110,13 +110,13 @@ func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Con
 
 // systemSeat is the slot of a system group for one node.
 type systemSeat struct {
-	slot int           // not set while busy
+	slot int           // not set if busy
 	last *fsm.Instance // the last instance on the node
 	busy bool          // last is not confirmed stopped yet
 }
 
-// systemSeats returns a seat for each node where an instance of the system group is stopping, or was the last one of a
-// slot that is empty now. If a node has several, the first one counts.
+// systemSeats returns a seat for each node on which an instance of the system group is stopping, or on which the last
+// instance of a now empty slot ran. If a node has several such instances, it returns the first one's seat.
 func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	seats := map[model.NodeID]systemSeat{}
 	add := func(inst *fsm.Instance, seat systemSeat) {
@@ -136,7 +136,7 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 }
 
 // freshSlot returns the smallest number, from *next on, of a slot that never had an instance. It sets *next to the
-// number after that one.
+// following number.
 func (g *groupView) freshSlot(next *int) int {
 	for {
 		n := *next
@@ -147,7 +147,7 @@ func (g *groupView) freshSlot(next *int) int {
 	}
 }
 
-// stopStraySystem stops instances on nodes that no longer meet the group's constraints. It leaves out offline nodes.
+// stopStraySystem stops instances on nodes that no longer meet the group's constraints, except on offline nodes.
 func (p *pass) stopStraySystem(g *groupView) {
 	for _, slot := range g.slots() {
 		if slot.holder == nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// How long a transfer may stay in a phase. The phase attaching has no limit: there is no way back from it, so the
-// transfer waits for its agent.
+// Limits of a transfer. The phase attaching has no limit: there is no way back from it, so the transfer waits for its
+// agent.
 const (
-	transferQueue = model.Hour        // until a budget allows the stop of its instance
-	transferStall = 5 * model.Minute  // without any progress
-	transferStart = 10 * model.Minute // until the instance is ready at its new home
+	transferQueue = model.Hour        // wait until the slot's instance may be stopped
+	transferStall = 5 * model.Minute  // time without any progress
+	transferStart = 10 * model.Minute // time until the slot's instance is ready at its new home
 )
 
 // stepTransfers takes every transfer as far as the reports of its agents allow. It also orders the removal of old
@@ -47,8 +47,8 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 	}
 }
 
-// stepTransfer takes the next step of a transfer, if one is possible, and reports whether it did. Failing the transfer
-// is a step too.
+// stepTransfer takes the next step of a transfer, if one is possible, and reports whether it took one. Failing the
+// transfer is a step too.
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
 	case model.TransferQueued:
@@ -85,8 +85,8 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	return p.watchTransfer(t)
 }
 
-// advance puts a transfer into a phase and reports whether it did. It records a refusal. While actuation is paused it
-// returns false.
+// advance puts a transfer into a phase and reports whether it did. If the draft refuses, advance records the refusal
+// and returns false. It also returns false while actuation is paused.
 func (p *pass) advance(t *fsm.Transfer, to model.TransferPhase) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
 	if refusal != nil {
@@ -105,8 +105,8 @@ func (p *pass) failTransfer(t *fsm.Transfer, code model.Code, format string, arg
 }
 
 // stopForTransfer puts a transfer into the phase stopping. In the same group of commands, it begins the stop of the
-// slot's instance, if there is one. If that is refused, for example by a budget, it is tried again later; after
-// transferQueue the transfer fails.
+// slot's instance, if there is one. If these commands are refused, for example by a budget, they are tried again later.
+// The transfer fails if they are still refused after transferQueue.
 func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferStopping}
 	inst := p.runningIn(t)
@@ -163,8 +163,8 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 	return p.attach(t)
 }
 
-// attach puts the verified copy to use. If this is refused for a reason that may pass, the transfer waits. Otherwise it
-// fails, and the old copy stays in use.
+// attach puts the verified copy to use. If the draft refuses this for a reason that may pass, the transfer waits. For
+// any other reason, the transfer fails, and the old copy stays in use.
 func (p *pass) attach(t *fsm.Transfer) bool {
 	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: model.TransferAttaching})
 	if refusal == nil {
@@ -186,7 +186,7 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 }
 
 // finishTransfer ends a transfer whose copy is in use. The transfer succeeds when the slot's instance is ready, or when
-// the slot is no longer wanted. It fails after transferStart.
+// the slot is no longer wanted. If neither happens within transferStart, the transfer fails.
 func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 	step := &fsm.TransferStep{ID: t.ID, Phase: model.TransferSucceeded}
 	refusal := p.plan.try(transferSubject(t), step)
@@ -200,8 +200,8 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 		"the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
 }
 
-// watchTransfer fails a transfer whose target node is not active any more, or which made no progress for transferStall.
-// It reports whether it did.
+// watchTransfer fails a transfer if its target node is not active any more, or if it made no progress for
+// transferStall. It reports whether the transfer failed.
 func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	if p.targetGone(t) {
 		return true
@@ -222,14 +222,14 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 	return p.failTransfer(t, model.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
 
-// targetGone fails a transfer whose target node is not active any more, and reports whether it did.
+// targetGone fails a transfer if its target node is not active any more, and reports whether the transfer failed.
 func (p *pass) targetGone(t *fsm.Transfer) bool {
 	n := p.node(t.To)
 	return n != nil && n.Intent != model.IntentActive &&
 		p.failTransfer(t, model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
-// held returns why a slot must stay empty while a transfer works on its volumes, or nil if no transfer needs that.
+// held returns why a slot must stay empty while a transfer works on its volumes; nil if it need not.
 func (p *pass) held(group model.GroupID, slot int) *unplaced {
 	t, ok := p.state().TransferOf(group, slot)
 	if !ok || !t.Holds() {
@@ -249,7 +249,7 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 	return text
 }
 
-// promise reserves room on the targets of transfers for the instances that will start there.
+// promise reserves room on the target nodes of transfers for the instances that will start on them.
 func (p *pass) promise(t *nodeTable) {
 	for _, tr := range p.state().Transfers.All() {
 		if v := t.view(tr.To); v != nil {
@@ -258,8 +258,8 @@ func (p *pass) promise(t *nodeTable) {
 	}
 }
 
-// promised returns the memory, in bytes, that a transfer reserves on its target. It is 0 if the transfer moves no
-// instance to another node, and once the instance is placed there.
+// promised returns the memory, in bytes, that a transfer reserves on its target node. It is 0 if the transfer moves no
+// instance to that node, or once the instance is placed on it.
 func (p *pass) promised(t *fsm.Transfer) int64 {
 	s := p.state()
 	policy, ok := s.Policy(t.Group)

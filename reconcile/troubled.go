@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// markTroubled requests the eviction of instances whose node has been reported as degraded, by its own agent, for
+// markTroubled requests the eviction of instances if the agent of their node has reported the node as degraded for
 // longer than their group tolerates. The same gates, order and budgets as in a drain apply. During a hold no instance
 // leaves: so many nodes have problems that another node would hardly be better.
 func (p *pass) markTroubled() {
@@ -32,8 +32,8 @@ func (p *pass) markTroubled() {
 	}
 }
 
-// toLeave reports whether an instance is to leave its degraded node now. If something keeps it there for now, it
-// records the reason.
+// toLeave reports whether an instance is to leave its degraded node now. If a hold or its group's toleration keeps the
+// instance there, toLeave records the reason.
 func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 	until, leaves := p.state().Tolerated(inst)
 	switch {
@@ -66,9 +66,9 @@ func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops the holder of a slot, which is to leave a degraded node or has been unready on a good one for too
-// long. With surge, it waits until a replacement covers the holder. With stop-first, or if the quota requires that
-// order, it needs only a place for the replacement.
+// stopTroubled stops a slot's holder, which must leave a degraded node or has been unready for too long on a healthy
+// one. With surge, the stop waits until a replacement covers the holder. With stop-first, or if the quota requires that
+// order, it only needs room for the replacement.
 func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)

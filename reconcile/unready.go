@@ -9,8 +9,8 @@ import (
 )
 
 // replacesUnready reports whether instances of a group are replaced if they stay unready. They are not if the group
-// tolerates that forever, has data or identities, or has a role with conditions on evictions or replacements. Nor are
-// they if a check has restart_after, because that restarts an instance in place.
+// tolerates unready instances forever, has data or identities, or has a role with conditions on evictions or
+// replacements. A check with restart_after also prevents the replacement, because it restarts an instance in place.
 func (g *groupView) replacesUnready() bool {
 	wait := g.spec.Toleration.NotReady
 	return wait != nil && *wait != model.Forever && g.spec.Eviction.Mode == model.ModeAlways &&
@@ -45,7 +45,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	return true
 }
 
-// readySlots returns the number of slots of a group that have a ready instance which should run.
+// readySlots returns how many slots of a group have a ready instance that should run.
 func (p *pass) readySlots(g *groupView) int {
 	ready := map[int]bool{}
 	for inst := range p.state().InstancesOf(g.id) {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeInstances holds the instances of a node that matter to preemption. It is made at first use, and again after the
-// node's view has changed.
+// nodeInstances contains the instances of a node that matter to preemption. It is made at first use, and again after
+// the node's view has changed.
 type nodeInstances struct {
 	moves   int32           // nodeView.moves when the lists were made
 	running []*fsm.Instance // instances that may be preempted if class, role and budget allow it, the newest first
@@ -91,7 +91,7 @@ func whyNoHole(lower int, held []*model.Error) string {
 	return "there is nothing that it may take"
 }
 
-// roomComes returns the instances in c.soon if their stops free enough room on the node, or nil.
+// roomComes returns the instances in c.soon if their stops free enough room on the node; nil if they don't.
 func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.InstanceID {
 	free := v.free() - v.soonTaken
 	var who []model.InstanceID
@@ -111,9 +111,9 @@ func (p *pass) roomComes(f *field, v *nodeView, c *nodeInstances) []model.Instan
 	return who
 }
 
-// lowerOn lists the instances that a need may preempt on a node, the newest first. The need's group may take from their
-// groups, they may leave, and the budgets allow all of these stops together. held has the refusals for instances that
-// the group could take but that must stay.
+// lowerOn lists the instances on a node that a need may preempt, the newest first. Their volumes and roles let them
+// leave, and the budgets allow all of these stops together. held contains the refusals for instances that the need's
+// group may take but that must stay.
 func (p *pass) lowerOn(n *need, v *nodeView, c *nodeInstances) (lower []*fsm.Instance, held []*model.Error) {
 	used := map[model.GroupID]int{}
 	for _, inst := range c.running {
@@ -295,9 +295,9 @@ func memoryBelow(all []level, must []*fsm.Instance) int64 {
 	return sum
 }
 
-// fewest returns as few members as possible whose memory in bytes adds up to enough, or nil if all of them have less.
-// It takes the largest. If newest is true, and there are at most 64 members, it takes the newest ones that suffice in
-// the same number. members must be sorted, the newest first.
+// fewest returns the smallest number of members whose memory adds up to at least enough, in bytes; nil if all members
+// together have less. It takes the largest. But if newest is true, and there are at most 64 members, it takes the
+// newest ones with which the same number suffices. members must be sorted, the newest first.
 func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
 	bySize := slices.Clone(members)
 	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {

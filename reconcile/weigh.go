@@ -14,7 +14,7 @@ type groupTally struct {
 	hint  int64 // upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds, and lists the nodes to which an instance could move.
+// weigh computes the load of each node, and lists the nodes to which an instance could move.
 func (b *balancer) weigh() {
 	p := b.p
 	views := p.candidates().views

@@ -12,8 +12,8 @@ import (
 
 const (
 	asItShouldBe = "nothing: it is as it should be"
-	chainAtMost  = 20 // how many events of a chain are shown, the latest ones
-	ailingAtMost = 3  // how many of a group's instances, nodes or volumes are named
+	chainAtMost  = 20 // at most this many events of a chain are shown, the latest ones
+	ailingAtMost = 3  // at most this many of a group's instances, nodes or volumes are named
 )
 
 // Why explains an object: a job, a group (job/group), a drain, a node (id, name or prefix) or an instance (id or unique
@@ -145,8 +145,8 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	return text
 }
 
-// lost adds to out.State the first volumes of a group that concerned selects and whose data was given up. It returns
-// all such volumes as subjects of events.
+// lost finds the volumes of a group whose data was given up and for which concerned returns true. It names the first of
+// them in out.State, and returns the event subjects of all.
 func (e *Explanation) lost(out *model.WhyResult, group model.GroupID,
 	concerned func(*fsm.Volume) bool) (subjects []string) {
 	for id, v := range e.p.in.State.Volumes.From(model.VolumeID(group + "/")) {
@@ -273,7 +273,7 @@ func (e *Explanation) considered(id model.GroupID, slot int) []model.Considered 
 		if g.id != id {
 			continue
 		}
-		g.fields = nil // score the nodes again, because instances were placed since they were scored
+		g.fields = nil // score the nodes again, because instances were placed after the last scoring
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
 			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}

@@ -73,8 +73,8 @@ func (e *Explanation) deploymentWaits(d *fsm.Deployment) string {
 	return ""
 }
 
-// timeLeft returns how long a deployment may still go on without progress before it fails. It returns false while that
-// time does not run, and once it is over.
+// timeLeft returns how long a deployment may go on without progress before it fails. It returns false if no such limit
+// applies now, or if that time is over.
 func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Duration, bool) {
 	planned, ok := e.p.state().Deployments.Get(d.ID)
 	if !ok || planned.Status.Ended() || planned.Waiting || len(groups) == 0 {
@@ -88,7 +88,7 @@ func (e *Explanation) timeLeft(d *fsm.Deployment, groups []*groupView) (model.Du
 	return left, left > 0
 }
 
-// renewed reports whether instances of a group that should run have a version other than the group's.
+// renewed reports whether any instance of a group should run but has a version other than the group's.
 func (e *Explanation) renewed(g *fsm.Group) bool {
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		if inst.Desired == model.DesiredRunning && inst.Version != g.Version {
