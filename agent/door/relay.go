@@ -206,7 +206,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 		}
 	}()
 	if copyHalf(client, backend) == nil && delivered(client, asked, s.relay.limits.Stalled) {
-		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // at the deadline the client is closed, not reset
+		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // at this time the client is closed, not reset
 	} else {
 		reset(client, backend)
 	}
