@@ -126,7 +126,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	parent := cfg.Exec.CgroupParent
 	switch parent {
 	case "":
-		parent = "outspan/" + string(h.node) // only this agent uses it, even if two agents of the machine have the same name
+		parent = "outspan/" + string(h.node) // unique to this agent, even if two agents of the machine have the same name
 	case "none":
 		parent = ""
 	}
@@ -186,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.log.Warn("runtime did not close cleanly", "error", err)
 		}
 	}()
-	// Two contexts, because reports must still be sent after all other work has stopped.
+	// There are two contexts, because reports must still be sent after all other work has stopped.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)
 	work, stopWork := context.WithCancelCause(report)

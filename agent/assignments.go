@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll. The agent gives up a poll after pollTimeout.
+	// pollWait is how long a server may take to answer a long poll. The agent gives up a poll after pollTimeout.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
 	// unknownPause is the pause between the answer "register again" and the next request. In this time a server that lags

@@ -17,15 +17,15 @@ type companions struct {
 	ready *readiness
 	role  *roleWatch
 	// after is the after_start hook. It is nil if there is no such hook or its result was handled. While it is not nil,
-	// the program can't become ready. before is the preparation of a stop, or nil.
+	// the program can't become ready.
 	after  *backgroundTask[error]
-	before *backgroundTask[model.HookResult]
-	seq    uint64 // the value of Assignment.Prepare that prepare handled last
+	before *backgroundTask[model.HookResult] // the preparation of a stop, or nil
+	seq    uint64                            // the value of Assignment.Prepare that prepare handled last
 }
 
 // backgroundTask runs a function once in the background, and sends its result to out.
 type backgroundTask[R any] struct {
-	out    chan R // capacity 1; stays empty if the task is canceled before do returns
+	out    chan R // capacity 1; stays empty if the task is canceled before its function returns
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }

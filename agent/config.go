@@ -68,7 +68,7 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes. If it is nil, New uses the exec driver, which keeps its files in DataDir.
 	Runtime Runtime
-	// Peers reaches other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
+	// Peers sends requests to other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, and returns nil once they have accepted the drain. Required with
 	// ShutdownDrain.
@@ -87,7 +87,7 @@ type NodeConfig struct {
 	// OwnPorts are the ports on which this process listens, and those configured for a server on this machine. No instance
 	// gets such a port, and the door does not open it.
 	OwnPorts []int
-	// Labels are for constraints, spread and ${node.label.X}. If Labels is nil, the servers keep the node's present
+	// Labels are for constraints, spread and ${node.label.X}. If Labels is nil, a registration does not change the node's
 	// labels.
 	Labels map[string]string
 	// Capacity replaces the detected capacity in each field that isn't 0. CPU is in shares, 1000 for each core. Memory is
@@ -95,8 +95,8 @@ type NodeConfig struct {
 	Capacity model.Resources
 	// Reserve is kept for the machine itself; instances can't use it.
 	Reserve model.Resources
-	// PortMin and PortMax bound the dynamic ports; default 20000 to 29999, below the kernel's own ephemeral range.
-	// Agents that share an address need ranges that don't overlap.
+	// PortMin and PortMax are the lowest and the highest dynamic port. The default is 20000 to 29999, below the kernel's
+	// own ephemeral range. Agents that share an address need ranges that don't overlap.
 	PortMin, PortMax int
 }
 
@@ -105,10 +105,10 @@ type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; by default they can't.
 	AllowRoot bool
 	// A job file may name the users in AllowUsers, by name or number, and the users whose number is at least MinUID. If
-	// neither is set, it may name any user. Neither restricts DefaultUser.
+	// both are unset, it may name any user. DefaultUser is not restricted by them.
 	AllowUsers []string
 	MinUID     int
-	// VolumePaths are the directories below which missing mount points of volumes are made. Nil means
+	// VolumePaths are the directories at or below which missing mount points of volumes are made. Nil means
 	// driver.DefaultVolumePaths.
 	VolumePaths []string
 	// UIDs is a range of user ids for instances whose job files name no user. Each instance gets an id of its own; a slot

@@ -21,7 +21,7 @@ const (
 
 // diskUse is the space that a directory takes on its file system.
 type diskUse struct {
-	bytes   int64 // allocated
+	bytes   int64 // allocated on the disk
 	partial bool  // the true use may be higher, because a bound was reached or something could not be read
 }
 

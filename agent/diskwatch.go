@@ -45,7 +45,7 @@ type diskWatch struct {
 	filler diskFiller
 }
 
-// diskFiller finds the instance that uses the most space when the data directory is full.
+// diskFiller is the configuration and the state of lookForFiller.
 type diskFiller struct {
 	full  func(was bool) bool
 	all   func() []model.InstanceID
@@ -232,7 +232,8 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	return true
 }
 
-// If partial is true, doubt logs once that the instance may be above its limit although the measured part is not.
+// doubt logs once if an instance could be measured only in part. The instance may be above its limit, although the
+// measured part is below.
 func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	if partial && !w.unsure[id] {
 		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",

@@ -20,7 +20,8 @@ const (
 	forsaken = time.Hour
 	// unused is how long a door without services and connections waits for a request before it exits.
 	unused = 10 * time.Second
-	// fdReady is the descriptor on which the door sends one byte to the agent that started it, once it serves.
+	// fdReady is the descriptor on which the door sends one byte to the agent that started it, when the door begins to
+	// serve.
 	fdReady = 3
 	// fileControl is the name of the door's socket in its directory. The process that made the socket is the door of the
 	// directory.
@@ -39,7 +40,7 @@ func Main(args []string) int {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // otherwise ps shows "exe"
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // the kernel kills others first; needs root
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // out of memory, others are killed first; needs root
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})
 	if err := serve(args[0], args[1], log); err != nil {
 		log.Error("the door could not open", "error", err)

@@ -18,10 +18,10 @@ import (
 
 // Limits are the limits of each service of a relay.
 type Limits struct {
-	Places     int           // maximum of open connections of a service; more wait in the kernel's queue
-	PerSource  int           // the same for connections from one address; more are reset
+	Places     int           // maximum number of open connections; more wait in the kernel's queue
+	PerSource  int           // maximum number of open connections from one address; more are reset
 	Idle       time.Duration // when all places are taken, connections that were silent for this long are reset
-	HalfClosed time.Duration // how long a client may go on sending after it has received everything
+	HalfClosed time.Duration // how long a client may continue to send after it has received everything
 	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }
 

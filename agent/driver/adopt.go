@@ -66,7 +66,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// keepUnclear records the cgroup of an instance that may run, so that host.sweep does not remove the cgroup.
+// keepUnclear records the cgroup of an instance that may run, so that cgroupHost.sweep does not remove the cgroup.
 func (d *Driver) keepUnclear(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)

@@ -16,7 +16,7 @@ const (
 	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer, so its state is not known; try again
 	CodeSignalFailed   model.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
-	CodeStateFailed    model.Code = "state_failed"     // something failed on this machine; the message names it
+	CodeStateFailed    model.Code = "state_failed"     // an operation on this machine failed; the message names it
 	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
 

@@ -71,7 +71,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 // Safe for concurrent use.
 type commands struct {
 	mu              sync.Mutex
-	alive, followed int // number of commands that have not ended, and of calls of Exec that wait for a command
+	alive, followed int // alive counts commands that have not ended, followed counts calls of Exec that wait
 }
 
 func (c *commands) add(alive, followed int) {
