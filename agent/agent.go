@@ -34,7 +34,7 @@ type Identity struct {
 // Status may be called from any goroutine.
 type Agent struct {
 	cfg         Config
-	servers     *answers // the same as cfg.Servers
+	servers     *answers // also in cfg.Servers
 	log         hclog.Logger
 	home        *home
 	identity    Identity
@@ -47,7 +47,7 @@ type Agent struct {
 	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
 
 	mu       sync.Mutex
-	problems map[string]string // why a part of the agent doesn't work now, by part
+	problems map[string]string // the parts of the agent that don't work now, each with the reason
 }
 
 // New opens the data directory and finds out what the node can do. It starts no instance and contacts no server. Codes:
@@ -126,7 +126,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	parent := cfg.Exec.CgroupParent
 	switch parent {
 	case "":
-		parent = "outspan/" + string(h.node) // only this agent uses it, even if two agents of the machine have the same name
+		parent = "outspan/" + string(h.node) // unique to this agent, even if two agents of the machine have the same name
 	case "none":
 		parent = ""
 	}
@@ -143,8 +143,8 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 // Identity returns this agent's identity, which is known before Run.
 func (a *Agent) Identity() Identity { return a.identity }
 
-// UseHeartbeats makes the agent send its heartbeats through h. Call it before Run. Without heartbeats the node soon
-// counts as offline, and exclusive groups don't start on it.
+// UseHeartbeats makes the agent send its heartbeats through h. Call it before Run. Without heartbeats the servers soon
+// mark the node offline, and exclusive groups with a lease don't start on it.
 func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.beats = h
 	tell := h.SetAnswered
@@ -152,15 +152,14 @@ func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.shared.reports.facts.tell = h.SetFacts
 }
 
-// facts returns what instances may know about this node.
 func (a *Agent) facts() nodeFacts {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
 	return nodeFacts{id: a.home.node, name: a.cfg.Name, address: a.cfg.Node.Address, labels: a.session.labels}
 }
 
-// SetLabels replaces the node's labels after the configuration was read again. If the labels changed, the agent
-// registers again to report them. Running instances keep the values that they were started with.
+// SetLabels replaces the node's labels. If they changed, the agent registers again to report them. Running instances
+// keep the label values with which they were started.
 func (a *Agent) SetLabels(labels map[string]string) {
 	a.session.mu.Lock()
 	same := maps.Equal(a.session.labels, labels)
@@ -174,10 +173,10 @@ func (a *Agent) SetLabels(labels map[string]string) {
 // flushTimeout is how long the agent may take to send its last reports when it stops.
 const flushTimeout = 3 * time.Second
 
-// Run adopts what already runs here, and does the agent's work until ctx ends. Then, with ShutdownDrain, it asks the
-// servers to empty the node, and waits for at most DrainTimeout until nothing runs. With ShutdownKeep all programs
-// continue. Run returns when its goroutines have stopped and the data directory is unlocked. Code: state_failed (the
-// state that an earlier agent left can't be read).
+// Run adopts the instances that an earlier agent left, and does the agent's work until ctx ends. After that, with
+// ShutdownDrain, it asks the servers to drain the node, and waits at most DrainTimeout until no instance runs. With
+// ShutdownKeep all programs continue. Run returns when its goroutines have stopped and the data directory is unlocked.
+// Code: state_failed (the state that an earlier agent left can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
 	a.noteRun()
@@ -187,7 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.log.Warn("runtime did not close cleanly", "error", err)
 		}
 	}()
-	// The context work ends before the context report, so that the last reports can still be sent.
+	// There are two contexts, because reports must still be sent after all other work has stopped.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)
 	work, stopWork := context.WithCancelCause(report)
@@ -230,8 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// keepServing forwards connections to services until ctx ends. It asks the servers for services only once the node is
-// registered.
+// keepServing forwards connections to services until ctx ends.
 func (a *Agent) keepServing(ctx context.Context) {
 	a.forward.run(ctx, func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
 		if err := a.awaitRegistered(ctx); err != nil {
@@ -241,7 +239,6 @@ func (a *Agent) keepServing(ctx context.Context) {
 	})
 }
 
-// askPeers waits until the node is registered, and then asks the servers for peers.
 func (a *Agent) askPeers(ctx context.Context, r transport.PeersRequest) (transport.Peers, error) {
 	if err := a.awaitRegistered(ctx); err != nil {
 		return transport.Peers{}, err
@@ -261,8 +258,8 @@ func (a *Agent) awaitRegistered(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// drain asks the servers to empty the node, waits until no instance runs, and then closes the exposed ports. If the
-// servers refuse, or DrainTimeout passes first, it returns early, and what still runs continues.
+// drain asks the servers to drain the node, waits until no instance runs, and then closes the exposed ports. If the
+// servers refuse, or DrainTimeout passes first, the instances that still run continue, and the ports stay open.
 func (a *Agent) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.DrainTimeout)
 	defer cancel()
@@ -302,13 +299,15 @@ func (a *Agent) setProblem(part, problem string) {
 	a.problems[part] = problem
 }
 
-// warnings returns the warnings that a registration carries: what is not enforced here, and what doesn't work now.
+// warnings returns the warnings that a registration carries: what this node can't enforce, and which parts of the agent
+// don't work now.
 func (a *Agent) warnings() []string {
 	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
-		// Problems of ports and services are left out: reports carry them, and also say when they are over.
+		// Registrations don't carry problems of ports and services, because reports do, and also report when a problem is
+		// over.
 		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") &&
 			!strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])

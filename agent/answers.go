@@ -16,9 +16,9 @@ const probeTimeout = 10 * time.Second
 // heartbeats arrive.
 type answers struct {
 	Servers
-	follows func() string // returns the history as text
+	follows func() string // returns that history as text
 	last    atomic.Pointer[time.Time]
-	note    atomic.Pointer[func(time.Time)] // gets the time of each answer; may be nil
+	note    atomic.Pointer[func(time.Time)] // called with the time of each answer; may be nil
 }
 
 // Register implements Servers.
@@ -62,7 +62,7 @@ func answered[A any](s *answers, call func() (A, error)) (A, error) {
 	return reply, err
 }
 
-// age returns how long ago a server last answered, or 0 before the first answer.
+// age returns how long ago a server last answered. Before the first answer it returns 0.
 func (s *answers) age() time.Duration {
 	if last := s.last.Load(); last != nil {
 		return time.Since(*last)
@@ -71,7 +71,7 @@ func (s *answers) age() time.Duration {
 }
 
 // keepProbing sends a short request to the servers whenever no server has answered for two heartbeat intervals, until
-// ctx ends. The long poll can't show that the servers are silent, because a server may hold it for pollWait.
+// ctx ends. The long poll can't show that the servers are silent, because a server may take pollWait to answer it.
 func (a *Agent) keepProbing(ctx context.Context) {
 	for {
 		limit := 2 * time.Duration(a.every.Load())
@@ -96,8 +96,8 @@ func (a *Agent) keepProbing(ctx context.Context) {
 	}
 }
 
-// probe asks for the assignments without waiting for newer ones. It drops the answer, because keepAssigned acts on
-// assignments; only the time of the answer counts.
+// probe asks for the assignments without waiting for newer ones. It ignores the assignments in the answer, because
+// keepAssigned acts on those. Only the time of the answer is recorded.
 func (a *Agent) probe(ctx context.Context, now registration) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

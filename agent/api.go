@@ -13,11 +13,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Handler returns the handler of the agent's own API, which has two listeners. Servers and other agents use the TLS
-// port. The command line uses a local unix socket. metrics serves /metrics; if it is nil, there is no such path.
-// transport.IdentityFrom gives the identity of a caller. A caller without an identity gets only /healthz.
+// Handler returns the handler of the agent's own API. Servers and other agents call it through the TLS port, the
+// command line through a local unix socket. The parameter metrics serves /metrics, which does not exist if metrics is
+// nil. transport.IdentityFrom returns the caller's identity. Without an identity a caller may use only /healthz.
 //
-//	GET /healthz                    200 while the process serves; says whether the node is registered
+//	GET /healthz                    always 200; reports whether the node is registered
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
@@ -81,8 +81,8 @@ type Status struct {
 	Version   string            `json:"version"`
 	Epoch     uint64            `json:"epoch"` // 0 if the node is not registered
 	BootID    string            `json:"boot_id"`
-	Problems  map[string]string `json:"problems"` // why a part of the agent doesn't work now, by part
-	Warnings  []string          `json:"warnings"` // what is not enforced here
+	Problems  map[string]string `json:"problems"` // parts of the agent that don't work now, each with the reason
+	Warnings  []string          `json:"warnings"` // what this node can't enforce
 	Instances []InstanceView    `json:"instances"`
 	Services  []door.Status     `json:"services"`
 }
@@ -97,7 +97,7 @@ type InstanceView struct {
 	Reason   string           `json:"reason"`
 	Restarts int              `json:"restarts"`
 	LastExit string           `json:"last_exit"`
-	Reported bool             `json:"reported"` // the servers have acknowledged this state
+	Reported bool             `json:"reported"` // whether the servers have acknowledged this state
 	Facts    facts            `json:"facts,omitempty"`
 }
 

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// pollWait is how long a server may hold a long poll. The agent gives up a poll after pollTimeout.
+	// pollWait is how long a server may take to answer a long poll. The agent gives up a poll after pollTimeout.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
-	// unknownPause is the pause after the answer "register again", before the agent asks once more. A server that lags
-	// behind may catch up meanwhile.
+	// unknownPause is the pause between the answer "register again" and the next request. In this time a server that lags
+	// behind may catch up.
 	unknownPause = 500 * time.Millisecond
 )
 
@@ -22,8 +22,8 @@ const (
 // on the first answer before the agent sends its full inventory, so that the inventory contains what was assigned.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened registration // the registration under which the agent reports now
-	whole := true           // whether the last answer had every spec that is needed
+	var opened registration // the registration that reports.begin got last
+	whole := true           // false if the last answer lacked the spec of an instance
 	for ctx.Err() == nil {
 		now, registered := a.session.current()
 		if now == (registration{}) {
@@ -37,7 +37,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		answer, err := a.pollAssignments(ctx, now.epoch, last, registered)
 		switch newer, _ := a.session.current(); {
 		case newer != now:
-			continue // the agent has registered meanwhile: the answer belongs to the earlier registration
+			continue // the agent has registered again, and the answer belongs to the earlier registration
 		case err != nil:
 			if ctx.Err() == nil {
 				a.log.Log(retry.level(), "assignments could not be read", "error", err)
@@ -54,7 +54,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			sleep(ctx, retry.next(rand.Float64()), registered)
 			continue
 		}
-		if whole = complete; !whole && last.Index == 0 { // the request was for all specs: asking again would not help
+		if whole = complete; !whole && last.Index == 0 { // index 0 asks for all specs, so asking again would not help
 			a.log.Error("something is assigned without its spec")
 			whole = true
 		}
@@ -67,8 +67,8 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 	}
 }
 
-// beatEvery returns the interval of heartbeats: what the servers ask for, or less if the shortest lease of an instance
-// here needs that.
+// beatEvery returns the interval of heartbeats. It is the interval that the servers ask for, or a shorter one if the
+// lease of an instance here needs it.
 func (a *Agent) beatEvery() time.Duration {
 	every := time.Duration(a.every.Load())
 	for _, m := range a.supervisors.list() {
@@ -93,9 +93,9 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Se
 	})
 }
 
-// registerAgain asks the servers once more, because the first answer may come from a server that lags behind. If the
-// answer is the same, it makes keepRegistered register again, and waits for that. registered is closed at the next
-// registration.
+// registerAgain repeats the poll, because the first answer may come from a server that lags behind. If the servers
+// again ask the agent to register, it makes keepRegistered do so, and waits at most registerTimeout for the new
+// registration. The channel registered is closed at the next registration.
 func (a *Agent) registerAgain(ctx context.Context, now registration, registered <-chan struct{}) {
 	if !sleep(ctx, unknownPause, registered) {
 		return
@@ -109,8 +109,8 @@ func (a *Agent) registerAgain(ctx context.Context, now registration, registered 
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer that belongs to the registration in now. If the answer is older than one that was acted on
-// already, it does nothing, and taken is false. whole is false if the spec of an assigned instance is missing.
+// accept acts on an answer that belongs to the registration now. If it has already acted on a newer answer, it does
+// nothing and returns false for taken. It returns false for whole if the spec of an assigned instance is missing.
 func (a *Agent) accept(now registration, answer transport.Assignments) (taken, whole bool) {
 	got, newest := model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
 	if got.Before(newest) {
@@ -131,7 +131,7 @@ func (a *Agent) accept(now registration, answer transport.Assignments) (taken, w
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.supervisors.converge(now, answer)
-	if restored { // only now, because the inventory must contain what was assigned
+	if restored { // after converge, because the inventory must contain the assigned instances
 		a.shared.reports.resendInventory(got.Incarnation)
 	}
 	if a.beats != nil {

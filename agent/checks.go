@@ -9,25 +9,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settleTime is how long a program without checks must run before it counts as ready, so that a program that exits at
-// once never does. The agent looks whether the program runs after that time, because it may notice an exit late: the
-// machine may be busy, or the program may have left other processes running.
+// settleTime is how long a program without checks must run before it is ready, so that a program that exits at once
+// never becomes ready. After this time the agent checks that the main process is alive, because it may not have noticed
+// an exit yet: the machine may be busy, or the program may have left other processes running.
 const settleTime = 300 * time.Millisecond
 
-// firstProbe is the pause after the first probe of a check. Later pauses double, up to the check's interval. Once the
-// check passes, or fails after its grace, each pause is the interval. So readiness is seen soon even if the interval is
-// long.
+// firstProbe is the pause after the first probe of a check. Each later pause is twice as long, up to the check's
+// interval. Once the check passes, or fails after its grace, every pause is the interval. So the agent soon sees that a
+// program is ready, even if the interval is long.
 const firstProbe = 50 * time.Millisecond
 
 var errEnded = errors.New("the program has ended")
 
-// prober makes one probe of a check. It returns nil if the check passes. It returns soon after ctx ends.
+// prober makes one probe of a check. It returns nil if the probe succeeds, and returns soon after ctx ends.
 type prober func(ctx context.Context, c model.CheckSpec) error
 
 // verdict is the combined result of an instance's checks.
 type verdict struct {
 	ready  bool
-	reason string // why it isn't ready: the first failing check and its error; "" if no check is known to fail
+	reason string // the name and error of the first check that fails; "" if none has failed often enough
 	// overdue is the error of the first check that has failed for longer than its restart_after; "" if no check has.
 	overdue string
 }
@@ -36,20 +36,20 @@ type verdict struct {
 // was not received yet.
 type readiness struct {
 	out    chan verdict // capacity 1
-	alive  func() bool  // reports whether the main process runs
+	alive  func() bool
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
 	passed []bool
-	failed []string // by check: its error, if it has failed too often in a row; otherwise ""
-	late   []bool   // by check: whether it has failed for longer than its restart_after
+	failed []string // for each check: its error after Failures failures in a row, otherwise ""
+	late   []bool   // for each check: whether it has failed for longer than its restart_after
 	last   verdict
 }
 
-// watchReadiness starts the checks. A program that is not alive never becomes ready. If assumed is true, an earlier
-// agent saw the program ready: it stays ready until a check has failed as often as its limit. The caller must call
-// stop.
+// watchReadiness starts the checks. A program does not become ready while alive returns false. If assumed is true, an
+// earlier agent saw the program ready, and it stays ready until a check has failed Failures times in a row. The caller
+// must call stop.
 func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober, alive func() bool,
 	assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
@@ -84,7 +84,7 @@ func watchReadiness(ctx context.Context, checks []model.CheckSpec, probe prober,
 // watchNothing returns a readiness without checks, which never sends a verdict.
 func watchNothing() *readiness { return &readiness{out: make(chan verdict), cancel: func() {}} }
 
-// stop stops the checks and waits for their goroutines. It may be called again.
+// stop stops the checks and waits for their goroutines. A second call does nothing.
 func (w *readiness) stop() {
 	w.cancel()
 	w.wg.Wait()
@@ -93,7 +93,7 @@ func (w *readiness) stop() {
 func (w *readiness) watch(ctx context.Context, i int, c model.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
-	var ill time.Time // when the number of failures in a row reached the check's limit
+	var ill time.Time // when the check reached its number of failures in a row
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
 	if w.isPassing(i) { // the check passed under an earlier agent, so it needs no quick first probes
@@ -186,7 +186,7 @@ func (w *readiness) judge() {
 		return
 	}
 	w.last = v
-	select { // a newer verdict replaces one that was not received
+	select { // drops the previous verdict if nobody has received it
 	case <-w.out:
 	default:
 	}

@@ -16,16 +16,16 @@ type companions struct {
 	task  Task
 	ready *readiness
 	role  *roleWatch
-	// after is the after_start hook until its result is handled; before that the program can't become ready. before is the
-	// preparation of a stop, or nil.
+	// after is the after_start hook. It is nil if there is no such hook or its result was handled. While it is not nil,
+	// the program can't become ready.
 	after  *backgroundTask[error]
-	before *backgroundTask[model.HookResult]
-	seq    uint64 // number of the present or the last preparation
+	before *backgroundTask[model.HookResult] // the preparation of a stop, or nil
+	seq    uint64                            // the value of Assignment.Prepare that prepare handled last
 }
 
 // backgroundTask runs a function once in the background, and sends its result to out.
 type backgroundTask[R any] struct {
-	out    chan R // capacity 1; stays empty if the task is canceled before it finishes
+	out    chan R // capacity 1; stays empty if the task is canceled before its function returns
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -49,7 +49,7 @@ func (e *backgroundTask[R]) result() <-chan R {
 	return e.out
 }
 
-// stop cancels the task and waits until it has stopped. It may be called again, and on a nil task.
+// stop cancels the task and waits until it has stopped. It does nothing on a nil or stopped task.
 func (e *backgroundTask[R]) stop() {
 	if e != nil {
 		e.cancel()
@@ -57,8 +57,9 @@ func (e *backgroundTask[R]) stop() {
 	}
 }
 
-// attend starts the role check of a program, and its after_start hook if that is still due; otherwise it starts the
-// checks. If the spec is unknown, or the program is to be stopped, it starts nothing. The caller must call stop.
+// attend starts the role check of a program. It also starts the after_start hook, or the checks if there is no such
+// hook or the hook has run already. If the spec is unknown, or the servers no longer want the program to run, it starts
+// nothing. The caller must call stop.
 func (i *instance) attend(ctx context.Context, task Task) *companions {
 	want := i.wanted()
 	b := &companions{i: i, ctx: ctx, task: task, ready: watchNothing()}
@@ -93,8 +94,8 @@ func (b *companions) watchReadiness(want transport.Assignment) {
 		b.i.entry.Status.Observed == model.ObservedReady)
 }
 
-// prepare begins the preparation that the servers want, and cancels one that they no longer want. A preparation that is
-// under way, or whose outcome is known, is not begun again. While the after_start hook runs, none is begun.
+// prepare starts the preparation that the servers want, and cancels a preparation that they no longer want. It does not
+// restart a preparation that is running or has an outcome, and starts none while the after_start hook runs.
 func (b *companions) prepare(want transport.Assignment) {
 	if want.Prepare == b.seq {
 		return
@@ -104,7 +105,7 @@ func (b *companions) prepare(want transport.Assignment) {
 		return
 	}
 	if b.after != nil || want.Spec == nil {
-		return // the after_start hook must finish first; prepare is called again after that
+		return // prepare is called again after the hook has finished
 	}
 	b.seq = want.Prepare
 	b.i.log.Info("preparing to stop", "preparation", want.Prepare, "cause", want.Cause)
@@ -115,7 +116,7 @@ func (b *companions) prepare(want transport.Assignment) {
 	b.before = send(b.ctx, func(ctx context.Context) model.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
 }
 
-// afterStart handles the result of the after_start hook. If the hook failed, and its spec does not say to continue, the
+// afterStart handles the result of the after_start hook. If the hook failed and its on_failure is not "continue", the
 // start has failed, and afterStart returns the hook's error. Otherwise it starts the checks, so that the program may
 // become ready.
 func (b *companions) afterStart(err error) error {
@@ -128,12 +129,12 @@ func (b *companions) afterStart(err error) error {
 		}
 	}
 	b.i.entry.AfterStart = false
-	_ = b.i.save() // a failure is logged; the next change writes the entry again
+	_ = b.i.save() // save logs a failure, and the next change writes the entry again
 	b.watchReadiness(want)
 	return nil
 }
 
-// conclude reports the outcome of a preparation. Facts that the role check found meanwhile are reported first.
+// conclude reports the outcome of a preparation. Facts that the role check has found are reported first.
 func (b *companions) conclude(r model.HookResult) {
 	select {
 	case found := <-b.role.out:
@@ -143,7 +144,7 @@ func (b *companions) conclude(r model.HookResult) {
 	b.i.conclude(r)
 }
 
-// stop stops the hooks and the checks, and waits for them. It may be called again.
+// stop stops the hooks and the checks, and waits for them. A second call does nothing.
 func (b *companions) stop() {
 	b.before.stop()
 	b.after.stop()

@@ -25,33 +25,34 @@ const (
 	ShutdownDrain Shutdown = "drain"
 )
 
-// Valid reports whether s is one of the ways above.
+// Valid reports whether s is ShutdownKeep or ShutdownDrain.
 func (s Shutdown) Valid() bool { return s == ShutdownKeep || s == ShutdownDrain }
 
-// String returns the value as it is written in the configuration.
+// String returns s as it is written in the configuration.
 func (s Shutdown) String() string { return string(s) }
 
-// Config is what New needs. Name, DataDir, Servers and Node.Address are required. In other fields zero means the
-// default.
+// Config is what New needs. Name, DataDir, Servers and Node.Address are required. In other fields the zero value means
+// the default.
 type Config struct {
 	// Name is the node's name: unique in the cluster, and the same as in the agent's certificate.
 	Name string
 	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It must be an absolute path,
-	// and is made with mode 0700. An agent with another, empty directory is a new node, which knows nothing of what runs
-	// here.
+	// and is made with mode 0700. An agent with another, empty directory is a new node, and does not adopt the instances
+	// that run here.
 	DataDir string
 	// Node is what the node offers.
 	Node NodeConfig
-	// Exec says how programs are run. If Runtime is given, only the fields about users count.
+	// Exec says how programs are run. If Runtime is set, only the fields about users are used.
 	Exec ExecConfig
 	// OnShutdown says what happens to running programs when the agent stops; default ShutdownKeep.
 	OnShutdown Shutdown
-	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. Programs that still run after it continue.
+	// DrainTimeout is how long a stop with ShutdownDrain waits for the drain; default 5 min. Programs that still run after
+	// this time continue.
 	DrainTimeout time.Duration
 	// Version is the program's version, shown in the node's row.
 	Version string
 
-	// BackupDir is where backups of volumes are written and read, typically a shared mount. It must be an absolute path;
+	// BackupDir is where backups of volumes are written and read, usually on a shared mount. It must be an absolute path.
 	// "" means that this node has no such directory.
 	BackupDir string
 
@@ -63,15 +64,16 @@ type Config struct {
 	// After a long measurement the pause is longer. Default 15 s; a negative value turns the measurements off.
 	DiskCheckEvery time.Duration
 
-	// Servers reaches the control plane.
+	// Servers sends the agent's requests to the servers.
 	Servers Servers
-	// Runtime runs the processes. If it is nil, New makes the exec driver, with its files in DataDir.
+	// Runtime runs the processes. If it is nil, New uses the exec driver, which keeps its files in DataDir.
 	Runtime Runtime
-	// Peers reaches other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
+	// Peers sends requests to other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper
-	// Drain asks the servers to drain this node, and returns nil once they have accepted. Required with ShutdownDrain.
+	// Drain asks the servers to drain this node, and returns nil once they have accepted the drain. Required with
+	// ShutdownDrain.
 	Drain func(context.Context) error
-	// Log receives log lines; by default they are dropped.
+	// Log receives the agent's log lines. If it is nil, they are dropped.
 	Log hclog.Logger
 }
 
@@ -80,20 +82,21 @@ type NodeConfig struct {
 	// Address is the IP address on which instances and exposed services are reached. Each agent on one machine needs an
 	// address of its own. Required.
 	Address string
-	// APIAddress is host:port of the agent's own API, through which servers read logs; "" means that there is none.
+	// APIAddress is host:port of the agent's own API, through which servers read logs; "" means that the agent has no API.
 	APIAddress string
 	// OwnPorts are the ports on which this process listens, and those configured for a server on this machine. No instance
 	// gets such a port, and the door does not open it.
 	OwnPorts []int
-	// Labels are for constraints, spread and ${node.label.X}. If they are nil, the servers keep the labels that they know.
+	// Labels are for constraints, spread and ${node.label.X}. If Labels is nil, a registration does not change the node's
+	// labels.
 	Labels map[string]string
-	// Capacity overrides what is detected, in each field that isn't 0: CPU in shares (1000 for each core), memory in
-	// bytes.
+	// Capacity replaces the detected capacity in each field that isn't 0. CPU is in shares, 1000 for each core. Memory is
+	// in bytes.
 	Capacity model.Resources
 	// Reserve is kept for the machine itself; instances can't use it.
 	Reserve model.Resources
-	// PortMin and PortMax bound the dynamic ports; default 20000 to 29999, below the kernel's own ephemeral range.
-	// Agents that share an address need ranges that don't overlap.
+	// PortMin and PortMax are the lowest and the highest dynamic port. The default is 20000 to 29999, below the kernel's
+	// own ephemeral range. Agents that share an address need ranges that don't overlap.
 	PortMin, PortMax int
 }
 
@@ -102,28 +105,27 @@ type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; by default they can't.
 	AllowRoot bool
 	// A job file may name the users in AllowUsers, by name or number, and the users whose number is at least MinUID. If
-	// neither is set, it may name any user. Neither restricts DefaultUser.
+	// both are unset, it may name any user. DefaultUser is not restricted by them.
 	AllowUsers []string
 	MinUID     int
-	// VolumePaths are the directories below which missing mount points of volumes are made. Nil means
+	// VolumePaths are the directories at or below which missing mount points of volumes are made. Nil means
 	// driver.DefaultVolumePaths.
 	VolumePaths []string
 	// UIDs is a range of user ids for instances whose job files name no user. Each instance gets an id of its own; a slot
-	// with volumes keeps its id. A range needs an agent that runs as root; the default is then DefaultUIDs.
+	// with volumes keeps its id. A range needs an agent that runs as root. For such an agent the default is DefaultUIDs.
 	UIDs driver.UIDRange
 	// If SharedUser is true and UIDs is zero, all instances that name no user run as DefaultUser.
 	SharedUser bool
-	// DefaultUser is the user of instances that name no user and get no user id of their own, if the agent is root;
+	// If the agent runs as root, DefaultUser is the user of instances that name no user and get no user id of their own;
 	// default nobody.
 	DefaultUser string
-	// CgroupParent is a path below each cgroup mount that only this agent's instances use; default outspan/NODE-ID.
-	// "none" turns cgroups off: memory is then not limited.
+	// CgroupParent is a path below each cgroup mount. Only this agent's instances may use it. Default outspan/NODE-ID.
+	// "none" turns cgroups off, so memory is not limited.
 	CgroupParent string
-	// Binary is the program that has the subcommands of shims and the door. By default it is the running program.
+	// Binary is the program from which shims and the door are started. By default it is the running program.
 	Binary string
 }
 
-// ownPorts returns OwnPorts and the port of the agent's API.
 func (c NodeConfig) ownPorts() []int {
 	_, text, err := net.SplitHostPort(c.APIAddress)
 	if port, bad := strconv.Atoi(text); err == nil && bad == nil {

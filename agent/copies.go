@@ -13,11 +13,11 @@ import (
 )
 
 // freshen prepares a volume's directory for an instance. The assignment names the epoch of the data that the instance
-// must have. Data of that epoch stays. Data of another epoch is put aside, and the directory begins empty. Nothing is
-// deleted. If the assignment names no epoch, a replicated volume stays as it is.
+// must have. Data of that epoch stays. Data of another epoch is put aside and not deleted, and the directory starts
+// empty. If the assignment names no epoch, a replicated volume stays as it is.
 //
-// If a program has used a local volume, there is no other copy of its data. freshen then refuses with
-// integrity_check_failed unless the expected data is in the directory. After a disk error it returns internal.
+// A local volume that a program has used has no other copy. If its directory does not have the expected data, freshen
+// changes nothing and returns integrity_check_failed. After a disk error it returns internal.
 func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	want := strconv.FormatUint(a.Copies[spec.Name], 10)
 	local, noted := spec.Kind != model.VolumeReplicated, want != "0"
@@ -39,11 +39,11 @@ func freshen(a transport.Assignment, spec model.VolumeSpec, dir string) error {
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s",
 			dir, spec.Name, have, want)
-	case noted: // if not noted, the directory stays as it is and gets epoch 0 below
+	case noted: // if noted is false, the directory stays as it is and gets epoch 0 below
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
-		// If the agent stopped before SetEpoch below, the empty directory would otherwise keep the older epoch.
+		// Otherwise, if the agent stopped before SetEpoch below, the empty directory would keep the older epoch.
 		if err := transfer.ForgetEpoch(dir); err != nil {
 			return diskError("forget the older epoch of volume "+spec.Name, err)
 		}

@@ -8,15 +8,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// copyOwners says which user owns the files of a volume that comes from another node or from a backup.
+// copyOwners finds the owner of the files of a volume that is copied from another node or from a backup.
 type copyOwners struct {
 	users  driver.Config
 	uids   *uids
 	mapped uidMap
 }
 
-// ofSlot returns the account that the instances of a slot run as on this node. user is the user that the job file
-// names, or "". Codes: internal if no user id can be given, user_unknown, user_not_allowed, root_not_allowed, invalid.
+// ofSlot returns the account as which the instances of a slot run on this node. The parameter user is the user that the
+// job file names, or "". Codes: internal (no user id is free), user_unknown, user_not_allowed, root_not_allowed,
+// invalid.
 func (o copyOwners) ofSlot(group model.GroupID, slot int, user string) (transfer.Account, error) {
 	if user == "" && o.uids.all != (driver.UIDRange{}) {
 		uid, ok := o.uids.take(slotHolder(group, slot))
@@ -32,8 +33,8 @@ func (o copyOwners) ofSlot(group model.GroupID, slot int, user string) (transfer
 	return transfer.Account{UID: uid, Groups: groups}, err
 }
 
-// account returns the account of a user id. It returns false if no job file may name that id on this node, as for the
-// ids that this node gives to instances.
+// account returns the account of a user id. It returns false if no job file may name that id on this node, for example
+// because this node gives the id to instances.
 func (o copyOwners) account(uid int) (transfer.Account, bool) {
 	if uid < 0 || o.uids.all.Has(uid) || !o.mapped.has(driver.UIDRange{First: uid, Last: uid}) {
 		return transfer.Account{}, false

@@ -14,15 +14,15 @@ import (
 const (
 	diskEntries = 500_000 // files and directories
 	diskDepth   = 100     // nested directories; all of them are open at the same time
-	diskLinks   = 50_000  // hard-linked files that are remembered, so that each counts once
-	diskBatch   = 256     // entries between two pauses
+	diskLinks   = 50_000  // hard-linked files that are remembered, so that each is added once
+	diskBatch   = 256     // entries that are visited between two pauses
 	diskPause   = time.Millisecond
 )
 
 // diskUse is the space that a directory takes on its file system.
 type diskUse struct {
-	bytes   int64 // allocated
-	partial bool  // the directory takes more: a bound was reached, or something could not be read
+	bytes   int64 // allocated on the disk
+	partial bool  // the true use may be higher, because a bound was reached or something could not be read
 }
 
 // diskWalk is one measurement. It never follows a symbolic link, opens nothing but directories, and stays on one file
@@ -35,7 +35,7 @@ type diskWalk struct {
 	batch time.Time // when the present batch began
 }
 
-// measureDisk returns the space that a directory and everything below it take. A missing directory counts as empty. It
+// measureDisk returns the space that a directory and everything below it take. For a missing directory it returns 0. It
 // returns an error only if ctx ends or the directory itself can't be opened.
 func measureDisk(ctx context.Context, dir string) (diskUse, error) {
 	w := &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
@@ -62,7 +62,7 @@ func (w *diskWalk) measure(ctx context.Context, dir string) (diskUse, error) {
 	return w.use, ctx.Err()
 }
 
-// openDir opens a directory. It fails on anything else without opening it, because opening a FIFO would block.
+// openDir opens a directory. It refuses other files without opening them, because opening a FIFO would block.
 func openDir(at int, name string) (int, error) {
 	for {
 		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -72,7 +72,7 @@ func openDir(at int, name string) (int, error) {
 	}
 }
 
-// directory adds the entries of an open directory, and everything below them, to the use.
+// directory adds the entries of an open directory, and everything below them, to w.use.
 func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	for {
 		names, err := dir.Readdirnames(diskBatch)
@@ -89,7 +89,7 @@ func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
 	}
 }
 
-// next reports whether one more entry may be visited, and pauses after each batch. If it returns false, the use is
+// next reports whether one more entry may be visited, and pauses after each batch. If it returns false, w.use is
 // partial.
 func (w *diskWalk) next(ctx context.Context) bool {
 	if w.left == 0 || ctx.Err() != nil {
@@ -133,8 +133,8 @@ func (w *diskWalk) entry(ctx context.Context, dir *os.File, name string, depth i
 	w.directory(ctx, f, depth+1)
 }
 
-// count adds one file or directory. A file with several hard links counts once. Once diskLinks such files are known,
-// further ones are left out, and the use is partial.
+// count adds one file or directory to w.use. A file with several hard links is added once. After diskLinks such files,
+// further ones are not added, and w.use is partial.
 func (w *diskWalk) count(st *unix.Stat_t) {
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		switch {

@@ -18,7 +18,7 @@ const (
 	// diskShare times as long as the measurement took.
 	diskCheckEvery = 15 * time.Second
 	diskShare      = 9
-	// The use of an instance is reported again once it differs by more than an eighth (1/diskNews) from the last report.
+	// An instance's use is reported again once it differs by more than an eighth (1/diskNews) from the last report.
 	diskNews = 8
 	// diskEnd is how long a measurement may delay the stop of the agent, since the disk may hang.
 	diskEnd = time.Second
@@ -39,13 +39,13 @@ type diskWatch struct {
 	tell    func([]model.DiskUse)
 	log     hclog.Logger
 
-	above  map[model.InstanceID]model.DiskUse // instances above their limit, with the use last reported
+	above  map[model.InstanceID]model.DiskUse // instances above their limit, with the use that was reported last
 	told   bool                               // whether the first report was made
-	unsure map[model.InstanceID]bool          // measured only in part, and that part is below the limit
+	unsure map[model.InstanceID]bool          // instances measured only in part, with that part below the limit
 	filler diskFiller
 }
 
-// diskFiller finds the instance that uses the most space when the data directory is full.
+// diskFiller is the configuration and the state of lookForFiller.
 type diskFiller struct {
 	full  func(was bool) bool
 	all   func() []model.InstanceID
@@ -53,8 +53,8 @@ type diskFiller struct {
 	found bool // whether an instance was found and reported
 }
 
-// workDirs returns a function that returns an instance's working directory. measures is false if the agent does not
-// measure these directories, because the configuration or the runtime excludes that.
+// workDirs returns a function that returns an instance's working directory. measures is false if DiskCheckEvery is
+// negative or the runtime has no working directories.
 func (a *Agent) workDirs() (dir func(model.InstanceID) string, measures bool) {
 	r, ok := a.cfg.Runtime.(interface{ WorkDir(driver.ID) string })
 	if !ok || a.cfg.DiskCheckEvery < 0 {
@@ -63,7 +63,6 @@ func (a *Agent) workDirs() (dir func(model.InstanceID) string, measures bool) {
 	return func(id model.InstanceID) string { return r.WorkDir(driver.ID(id)) }, true
 }
 
-// keepMeasured watches the disk use of instances until ctx ends.
 func (a *Agent) keepMeasured(ctx context.Context) {
 	dir, measures := a.workDirs()
 	if !measures {
@@ -80,8 +79,8 @@ func (a *Agent) keepMeasured(ctx context.Context) {
 	w.run(ctx, a.cfg.DiskCheckEvery)
 }
 
-// limited lists the instances with a disk limit, in order of id. It includes stopped instances that the agent still
-// keeps.
+// limited lists the instances with a disk limit, in order of id. Stopped instances are included until the agent removes
+// them.
 func (c *supervisors) limited() []limited {
 	var list []limited
 	for _, m := range c.list() {
@@ -100,8 +99,8 @@ func (c *supervisors) ids() []model.InstanceID {
 	return list
 }
 
-// inBackground returns a function like measure, which returns at most diskEnd after ctx has ended. A measurement on a
-// disk that hangs continues in the background.
+// inBackground returns a function that calls measure, but returns at most diskEnd after ctx has ended. If the disk
+// hangs, the call of measure continues in the background.
 func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context,
 	string) (diskUse, error) {
 	type result struct {
@@ -129,7 +128,7 @@ func inBackground(measure func(context.Context, string) (diskUse, error)) func(c
 	}
 }
 
-// run measures repeatedly until ctx ends, for the first time after every/5.
+// run measures repeatedly until ctx ends. The first pause is every/5.
 func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	for pause := every / 5; sleep(ctx, pause, nil); {
 		began := time.Now()
@@ -139,7 +138,8 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look measures every instance with a limit once and reports changes. The first report is made only after a full round.
+// look measures every instance with a limit once and reports changes. The first report is sent only when all have been
+// measured.
 func (w *diskWatch) look(ctx context.Context) {
 	list := w.list()
 	known := make(map[model.InstanceID]bool, len(list))
@@ -150,7 +150,7 @@ func (w *diskWatch) look(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // the last known use still counts
+		if err != nil { // the last reported use is kept
 			w.log.Warn("work directory can't be measured", "instance", l.id, "error", err)
 			continue
 		}
@@ -176,8 +176,9 @@ func (w *diskWatch) look(ctx context.Context) {
 	}
 }
 
-// lookForFiller measures all instances once the data directory is full, and reports the instance that uses the most. If
-// it finds none, the next call measures again. When the directory is no longer full, it withdraws the report.
+// When the data directory has become full, lookForFiller measures all instances and reports the one with the highest
+// use. If no instance uses any space, the next call measures again. When the directory is no longer full, it withdraws
+// the report.
 func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f := &w.filler
 	if full := f.full(f.found); full == f.found {
@@ -207,7 +208,7 @@ func (w *diskWatch) lookForFiller(ctx context.Context) {
 	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, model.SizeText(most.bytes)))
 }
 
-// take records what an instance uses now, and returns whether that must be reported.
+// take records what an instance uses now, and returns true if the change must be reported.
 func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	before, was := w.above[l.id]
 	if use.bytes <= l.limit {
@@ -231,7 +232,8 @@ func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
 	return true
 }
 
-// doubt logs once that an instance may be above its limit unnoticed, because only a part could be measured.
+// doubt logs once if an instance could be measured only in part. The instance may be above its limit, although the
+// measured part is below.
 func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	if partial && !w.unsure[id] {
 		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",
@@ -243,15 +245,15 @@ func (w *diskWatch) doubt(id model.InstanceID, partial bool) {
 	}
 }
 
-// worthTelling reports whether a use must be reported again, because it changed enough or has another limit. An
-// instance that grows all the time must not fill the servers' log.
+// worthTelling returns true if the limit changed or the use changed by more than 1/diskNews. Smaller changes are not
+// reported, because an instance that grows all the time must not fill the servers' log.
 func worthTelling(before, now model.DiskUse) bool {
 	moved := now.UsedBytes - before.UsedBytes
 	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes
 }
 
-// report sends the list of instances above their limit. If there are more than model.MaxDiskUses, it sends the largest
-// uses only.
+// report sends the list of instances above their limit. If there are more than model.MaxDiskUses, it sends only the
+// instances with the highest use.
 func (w *diskWatch) report() {
 	var list []model.DiskUse
 	for _, id := range sortedKeys(w.above) {

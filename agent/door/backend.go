@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// connectTimeout is how long a client's connection waits for a backend that can be reached. After that the connection
-	// is reset.
+	// connectTimeout is how long a client's connection waits until a backend is reached. After this time the connection is
+	// reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
-	// downFor is how long a backend that could not be reached is tried only after all others. The time doubles with each
-	// failure in a row, up to downForMost.
+	// downFor is how long a backend that could not be reached is marked as down. Backends that are down are tried last.
+	// The time doubles with each failure in a row, up to downForMost.
 	downFor     = time.Second
 	downForMost = 10 * time.Second
 )
 
-// served is one exposed service with its backends and connections. Safe for many goroutines.
+// served is one exposed service with its backends and connections. Safe for concurrent use.
 type served struct {
 	relay   *Relay
 	name    model.ServiceName
@@ -33,7 +33,7 @@ type served struct {
 
 	mu         sync.Mutex
 	listener   *net.TCPListener // nil while the port is not open
-	problem    string           // why the port is not open
+	problem    string           // why the port is not open, or accepts no connections; otherwise ""
 	code       model.PortCode
 	generation uint64
 	backends   []*backend
@@ -44,8 +44,7 @@ type served struct {
 	refused    uint64
 }
 
-// backend is an instance to which connections are forwarded. Once set has removed a backend, only its connections refer
-// to it.
+// backend is an instance to which connections are forwarded.
 type backend struct {
 	model.Backend
 	local     bool
@@ -61,7 +60,8 @@ func newServed(r *Relay, name model.ServiceName, address string) *served {
 	}
 }
 
-// set replaces the backends. A backend that stays keeps its counts of connections and failures.
+// set replaces the backends. A backend that is in the old and in the new list keeps its counts of connections and
+// failures.
 func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,9 +81,9 @@ func (s *served) set(node model.NodeID, w transport.ServiceBackends) {
 	s.changed = make(chan struct{})
 }
 
-// pick chooses a backend that is not in tried, and counts a connection to it. It prefers a backend that is not marked
-// down, then a local one, then the one with the fewest connections; among equals it chooses at random. It returns nil
-// if all backends were tried.
+// pick chooses a backend that is not in tried, and adds a connection to its count. It prefers backends that are not
+// down, then local ones, then those with the fewest connections. Among equals it chooses at random. It returns nil if
+// all backends are in tried.
 func (s *served) pick(tried map[*backend]bool) *backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,8 @@ func (s *served) pick(tried map[*backend]bool) *backend {
 	return best
 }
 
-// compare returns a negative number if b is the better choice, and 0 if both are equal. Any backend is better than nil.
+// compare returns a negative number if b is a better choice than c, and 0 if b and c are equal. Any backend is better
+// than nil.
 func (b *backend) compare(c *backend, now time.Time) int {
 	switch {
 	case c == nil:
@@ -138,7 +139,7 @@ func (s *served) done(b *backend) {
 	b.active--
 }
 
-// failed marks a backend that could not be reached as down, and removes the connection from its count.
+// failed marks a backend as down, because it could not be reached, and removes the connection from its count.
 func (s *served) failed(b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +154,8 @@ func (s *served) reached(b *backend) {
 	b.fails, b.downUntil = 0, time.Time{}
 }
 
-// connect dials backends until one answers. Once all were tried, it waits a moment, or until the backends change, and
-// begins again. It returns false after connectTimeout, or if ctx ends. The caller must call done for the returned
+// connect dials backends until one answers. When all have failed, it waits 100 ms, or until the backends change, and
+// tries all again. It returns false after connectTimeout, or if ctx ends. The caller must call done for the returned
 // backend.
 func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C,
 	b *backend, ok bool) {
@@ -188,7 +189,7 @@ func connect[C any](ctx context.Context, s *served, dial func(context.Context, s
 	}
 }
 
-// count counts one connection, as forwarded or as refused.
+// count adds one connection to accepted or to refused.
 func (s *served) count(forwarded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *served) status() Status {
 	return st
 }
 
-// pause waits for d, or until ctx ends or wake is closed; it reports whether d passed in full.
+// pause waits for d and returns true. If ctx ends or wake is closed before that, it returns false.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

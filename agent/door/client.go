@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// answerWithin is how long a door may take to answer. After that it is killed, and the next call of Follow starts
-	// another one.
+	// answerWithin is how long a door may take to answer a request. A door that takes longer is killed.
 	answerWithin = 10 * time.Second
 	openWithin   = 20 * time.Second
 )
@@ -28,19 +27,19 @@ type Client struct {
 	dir, binary, version string
 
 	conn      *net.UnixConn
-	hasNewest bool  // the door has the newest order
-	children  []int // doors that this process started and has not reaped, by pid
+	hasNewest bool  // whether the door has the newest order
+	children  []int // pids of doors that this process started and has not reaped
 }
 
-// NewClient makes the client of the door in dir. Follow starts the door from binary, and replaces a running door that
-// does not have this version.
+// NewClient makes the client of the door in dir. Follow starts doors from the program binary, and replaces a running
+// door of another version.
 func NewClient(dir, binary, version string) *Client {
 	return &Client{dir: dir, binary: binary, version: version}
 }
 
-// Follow makes the door carry out an order, and returns the status of its services. news must be true if the order
-// differs from that of the last call. If no door runs, Follow starts one; for an order without services it starts none.
-// It blocks for less than a minute.
+// Follow makes the door carry out an order, and returns the status of the door's services. The parameter news must be
+// true if the order differs from that of the last call. If no door runs, Follow starts one, unless the order has no
+// services. It blocks for less than a minute.
 func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
 	c.reap()
 	c.hasNewest = c.hasNewest && !news
@@ -77,8 +76,8 @@ func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
 	return answer.Status, err
 }
 
-// connect connects to the door. If no door runs, or one of another version, connect starts a new one. For an order
-// without services it starts none; if no door runs, c.conn then stays nil.
+// connect connects to the door. If no door runs, or the door has another version, connect starts a new door. But for an
+// order without services it never starts one, so c.conn stays nil if no door runs.
 func (c *Client) connect(ctx context.Context, o Order) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err
@@ -103,8 +102,8 @@ func (c *Client) connect(ctx context.Context, o Order) error {
 	return err
 }
 
-// call sends a request and returns the answer. A door that does not answer within answerWithin is killed; the next call
-// of Follow starts another one.
+// call sends a request and returns the answer. It kills a door that does not answer within answerWithin. The next call
+// of Follow starts another door.
 func (c *Client) call(ctx context.Context, r request) (answer reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -145,7 +144,7 @@ func (c *Client) open(ctx context.Context) error {
 	}
 	defer r.Close()
 	pid, err := syscall.ForkExec(c.binary, []string{"outspan", "door", c.dir, c.version}, &syscall.ProcAttr{
-		// Nothing of the agent's environment is passed on, since it may hold secrets.
+		// The agent's environment is not passed on, since it may contain secrets.
 		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"},
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), w.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
@@ -177,7 +176,8 @@ func (c *Client) reap() {
 	c.children = left
 }
 
-// Busy reports whether a door that this process started is not reaped yet. If so, Follow must be called again.
+// Busy returns true if doors that this process started are not reaped yet. The caller must then call Follow again,
+// which reaps doors that have exited.
 func (c *Client) Busy() bool { return len(c.children) > 0 }
 
 // Close closes the connection to the door, which continues to run.

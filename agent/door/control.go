@@ -14,14 +14,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// op is the kind of a request to a door. Doors outlive agents, so numbers and fields are only added, never changed.
+// op is the kind of a request to a door. Doors outlive agents, so numbers of kinds and fields of messages are only
+// added, never changed.
 type op int
 
 const (
 	opStatus   op = 1 // answered with version and status
 	opSet      op = 2 // carries an Order; answered like opStatus
-	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
-	opTaken    op = 4 // from the next door, once it serves: the door that gets this stops listening
+	opHandOver op = 3 // sent by the next door; answered with the order and the listeners
+	opTaken    op = 4 // sent by the next door once it serves, so that the old door stops listening
 )
 
 type request struct {
@@ -30,34 +31,34 @@ type request struct {
 }
 
 type reply struct {
-	Message   string   `cbor:"1,keyasint"` // why the request failed; "" = done
+	Message   string   `cbor:"1,keyasint"` // why the request failed; "" if it succeeded
 	Version   string   `cbor:"2,keyasint"`
 	Status    []Status `cbor:"3,keyasint"`
 	Order     Order    `cbor:"4,keyasint"` // for opHandOver
-	Listeners int      `cbor:"5,keyasint"` // for opHandOver: the number of listeners, which follow as descriptors
+	Listeners int      `cbor:"5,keyasint"` // for opHandOver: how many listeners follow as descriptors
 }
 
-// messageLimit bounds one message, in bytes. It is enough for some 100,000 backends.
+// messageLimit bounds one message, in bytes. It is enough for about 100,000 backends.
 const messageLimit = 16 << 20
 
-// control serves the control socket of a door.
+// control is the server of a door's control socket.
 type control struct {
 	dir      string
 	version  string
 	relay    *Relay
 	listener *net.UnixListener
 	socket   os.FileInfo
-	given    chan struct{} // closed when the next door has taken the listeners
+	given    chan struct{} // closed when the next door has confirmed that it serves
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
-	last    time.Time // when the last request arrived
-	handing bool      // another door is taking over
-	handed  bool
+	last    time.Time // when the last request arrived, or the socket was made
+	handing bool      // whether the next door is taking over
+	handed  bool      // whether the next door has confirmed that it serves
 }
 
-// listenControl makes the socket and renames it to fileControl. The rename makes this process the door of the
-// directory.
+// listenControl makes the socket under a name of its own and renames it to fileControl. With the rename this process
+// becomes the door of the directory.
 func listenControl(dir, version string, relay *Relay) (*control, error) {
 	name := fmt.Sprintf("%s.%d", fileControl, os.Getpid())
 	path, closer, err := driver.ShortSocket(dir, name)
@@ -65,12 +66,12 @@ func listenControl(dir, version string, relay *Relay) (*control, error) {
 		return nil, err
 	}
 	defer closer.Close()
-	_ = os.Remove(path) // left by an earlier process with this pid
+	_ = os.Remove(path) // an earlier process with this pid may have left it
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on the control socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // when this door exits, the name may belong to another door
+	l.SetUnlinkOnClose(false) // because the name may belong to another door when this one exits
 	c := &control{dir: dir, version: version, relay: relay, listener: l, given: make(chan struct{}), last: time.Now()}
 	own := filepath.Join(dir, name)
 	if c.socket, err = os.Stat(own); err == nil {
@@ -93,7 +94,7 @@ func (c *control) accept(ctx context.Context) {
 	for {
 		conn, err := c.listener.AcceptUnix()
 		if err != nil {
-			// Other errors may pass, for example if the process is out of descriptors.
+			// Other errors may be temporary, for example if the process is out of descriptors.
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) {
 				return
 			}
@@ -114,7 +115,8 @@ func (c *control) accept(ctx context.Context) {
 	}
 }
 
-// serve answers the requests of one connection in order until the peer closes it. A hand-over is the last request.
+// serve answers the requests of one connection in order until the peer closes the connection. A hand-over is the last
+// request of its connection.
 func (c *control) serve(conn *net.UnixConn) {
 	for {
 		var r request

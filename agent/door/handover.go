@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// handOverTimeout bounds each side of a hand-over.
+	// handOverTimeout limits how long a door waits for the other door during a hand-over.
 	handOverTimeout = 10 * time.Second
 	// descriptorsAtOnce is how many descriptors are sent in one message; the kernel allows 253.
 	descriptorsAtOnce = 100
 )
 
-// predecessor is the connection to the running door that this process replaces; nil if no door runs. The old door
-// listens until this process serves, so that no connection is lost. If this process fails, the old door continues.
+// predecessor is the connection to the running door that this process replaces. The old door listens until this process
+// serves, so that no connection is lost. If this process fails before it serves, the old door continues.
 type predecessor struct{ conn *net.UnixConn }
 
-// takeOver gives the relay the order and the listeners of the running door. If no door listens, it returns nil. It
-// returns an error if the door does not answer, or refuses.
+// takeOver gives the relay the order and the listeners of the running door. If no door runs, it returns nil without an
+// error. It returns an error if the running door does not answer or refuses.
 func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	conn, err := dial(dir)
 	if err != nil {
-		return nil, nil //nolint:nilerr // there is none
+		return nil, nil //nolint:nilerr // no door runs
 	}
 	p := &predecessor{conn}
 	_ = conn.SetDeadline(time.Now().Add(handOverTimeout))
@@ -55,7 +55,7 @@ func takeOver(dir string, relay *Relay) (*predecessor, error) {
 	return p, nil
 }
 
-// taken makes the old door, if there is one, stop listening.
+// taken makes the old door stop listening. It does nothing on a nil predecessor.
 func (p *predecessor) taken() {
 	if p != nil {
 		_ = driver.WriteFrame(p.conn, request{Op: opTaken}) // the old door may have exited already
@@ -106,7 +106,8 @@ func receive(conn *net.UnixConn, n int) (list []*net.TCPListener, err error) {
 }
 
 // handOver sends the order and the listeners to the next door. Once the next door confirms that it serves, this door
-// stops listening. Without a confirmation nothing changes. A second hand-over at the same time is refused.
+// stops listening. If no confirmation arrives within handOverTimeout, this door continues to listen. A second hand-over
+// at the same time is refused.
 func (c *control) handOver(conn *net.UnixConn) {
 	c.mu.Lock()
 	busy := c.handing
@@ -150,7 +151,7 @@ func (c *control) handOver(conn *net.UnixConn) {
 	}
 }
 
-// descriptors returns copies of the descriptors of all listeners; the caller closes them.
+// descriptors returns copies of the descriptors of all listeners. The caller must close the copies.
 func (r *Relay) descriptors() (fds []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *Relay) descriptors() (fds []int) {
 		if err != nil {
 			continue
 		}
-		_ = raw.Control(func(fd uintptr) { // fails if the listener was closed meanwhile
+		_ = raw.Control(func(fd uintptr) { // fails if the listener was closed after the lock was released
 			if dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
 				fds = append(fds, dup)
 			}
@@ -174,5 +175,4 @@ func (r *Relay) descriptors() (fds []int) {
 	return fds
 }
 
-// idle reports whether no connection is open.
 func (r *Relay) idle() bool { return r.open.Load() == 0 }

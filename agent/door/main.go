@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// forsaken is how long a door goes on listening without a request from an agent. Without requests its backends get out
-	// of date.
+	// forsaken is how long a door listens after the last request of an agent. After this time its list of backends may be
+	// out of date.
 	forsaken = time.Hour
-	// unused is how long a door without ports, connections and requests waits for an order before it exits.
+	// unused is how long a door without services and connections waits for a request before it exits.
 	unused = 10 * time.Second
-	// fdReady is the descriptor on which the door sends one byte to the agent that started it, once it serves.
+	// fdReady is the descriptor on which the door sends one byte to the agent that started it, when the door begins to
+	// serve.
 	fdReady = 3
-	// fileControl is the door's socket in its directory. The process whose socket has this name is the door of the
+	// fileControl is the name of the door's socket in its directory. The process that made the socket is the door of the
 	// directory.
 	fileControl = "control"
 )
 
-// Main runs the hidden subcommand `door DIR VERSION`. It takes over from a running door, and returns the exit code once
-// the door has nothing left to do.
+// Main runs the hidden subcommand `door DIR VERSION`. If a door runs in DIR, the new door takes over its listeners.
+// Main returns the exit code when the new door has nothing left to do.
 func Main(args []string) int {
 	if len(args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: outspan door DIR VERSION (started by the agent only)")
@@ -39,7 +40,7 @@ func Main(args []string) int {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-door"), 0)  // otherwise ps shows "exe"
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // protects the door when memory runs out; needs root
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0) // out of memory, others are killed first; needs root
 	log := hclog.New(&hclog.LoggerOptions{Name: "door", Level: hclog.Info, Output: os.Stderr})
 	if err := serve(args[0], args[1], log); err != nil {
 		log.Error("the door could not open", "error", err)
@@ -62,14 +63,13 @@ func serve(dir, version string, log hclog.Logger) error {
 	}
 	before.taken()
 	if ready != nil {
-		_, _ = ready.Write([]byte{1}) // if the agent is gone, the next one finds the socket
+		_, _ = ready.Write([]byte{1}) // fails if the agent has ended; the next agent finds the socket
 		_ = ready.Close()
 	}
 	c.run()
 	return nil
 }
 
-// run serves until the door has nothing left to do.
 func (c *control) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.wg.Go(func() { c.accept(ctx) })
@@ -78,7 +78,7 @@ func (c *control) run() {
 		case <-look.C:
 		case <-c.given:
 			c.given = nil
-			c.relay.Set(Order{}) // the next door has the listeners
+			c.relay.Set(Order{}) // stops listening, because the next door has the listeners
 		}
 	}
 	cancel()
@@ -87,10 +87,9 @@ func (c *control) run() {
 	c.relay.Close()
 }
 
-// over reports whether the door can exit: it has no services and no connections, and it got no request for the time
-// unused or lost its directory. A door loses its directory when that is removed or belongs to another door. If the door
-// lost its directory, or got no request for the time forsaken, over first makes it stop listening. Open connections
-// continue.
+// over reports whether the door can exit. The door can exit if it has no services and no connections, and either got no
+// request for longer than unused or does not own the socket in its directory any more. over also makes the door stop
+// listening if the door got no request for longer than forsaken, or does not own the socket. Open connections continue.
 func (c *control) over() bool {
 	silent := time.Since(c.heard())
 	if silent > forsaken || !c.owns() {
@@ -100,7 +99,8 @@ func (c *control) over() bool {
 	return len(list) == 0 && c.relay.idle() && (silent > unused || !c.owns())
 }
 
-// owns reports whether the socket in the directory is still that of this door.
+// owns reports whether the socket in the directory is the one that this door made. It returns false if the socket was
+// removed or another door has replaced it.
 func (c *control) owns() bool {
 	info, err := os.Stat(filepath.Join(c.dir, fileControl))
 	return err == nil && os.SameFile(info, c.socket)

@@ -22,8 +22,8 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 }
 
-// listen opens the service's port as soon as it is free, and forwards connections until ctx ends. If l is not nil, it
-// is the listener of the old door, and listen uses it.
+// listen opens the service's port as soon as the port is free, and forwards connections until ctx ends. If l is not
+// nil, it is the old door's listener for the port, and listen uses it first.
 func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	for ctx.Err() == nil {
 		if l == nil {
@@ -43,7 +43,7 @@ func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 	s.tell(nil, "", "")
 }
 
-// tell records the listener and the problem of the port, and logs changes.
+// tell records the listener and the problem of the port, and logs when the kind of problem changes.
 func (s *served) tell(l *net.TCPListener, code model.PortCode, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,12 +71,12 @@ func closedText(address string, err error) string {
 	return address + " can't be listened on: " + err.Error()
 }
 
-// accept forwards connections until ctx ends. If it can't accept connections, it records the problem and tries again.
+// accept forwards connections until ctx ends. If accepting fails, it records the problem and tries again.
 func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	defer func() { _ = l.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	failed := false    // the last try to accept
-	for s.place(ctx) { // before accepting, so that a connection without a place waits in the kernel
+	failed := false    // whether the last call of AcceptTCP failed
+	for s.place(ctx) { // takes the place first, so that a connection without a place waits in the kernel
 		client, err := l.AcceptTCP()
 		if err != nil {
 			<-s.slots
@@ -102,8 +102,8 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 	}
 }
 
-// place takes a place for one connection. While no place is free, it waits and closes connections that were idle for
-// too long. It returns false if ctx ends.
+// place takes a place for one connection. While no place is free, it waits, and once per listenRetry calls closeIdle.
+// It returns false if ctx ends.
 func (s *served) place(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		select {
@@ -125,7 +125,7 @@ func (s *served) place(ctx context.Context) bool {
 	return false
 }
 
-// closeIdle resets the connections that carried no data in either direction for Limits.Idle.
+// closeIdle resets the connections that have carried no data in either direction for Limits.Idle.
 func (s *served) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,8 @@ func (s *served) closeIdle() {
 	}
 }
 
-// silence returns how long a connection has carried no data in either direction. It returns 0 if that can't be known.
+// silence returns how long a connection has carried no data in either direction. It returns 0 if the kernel does not
+// know.
 func silence(c *net.TCPConn) time.Duration {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -151,7 +152,8 @@ func silence(c *net.TCPConn) time.Duration {
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
 }
 
-// enter counts a connection. It returns false if the source address has too many connections.
+// enter adds a connection to the counts. If the source address already has Limits.PerSource connections, it adds none
+// and returns false.
 func (s *served) enter(client *net.TCPConn, source netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,11 +174,11 @@ func (s *served) leave(client *net.TCPConn, source netip.Addr) {
 	}
 }
 
-// forward connects one client to a backend, and copies data until both have finished. If the client's address has too
-// many connections, or no backend can be reached, it resets the client's connection.
+// forward connects one client to a backend, and copies data until client and backend have finished. If the client's
+// address has too many connections, or no backend can be reached, it resets the client's connection.
 func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
-	_ = client.SetKeepAliveConfig(keepAlive()) // without it, clients that vanished keep their places
+	_ = client.SetKeepAliveConfig(keepAlive()) // otherwise clients that have vanished would keep their places
 	source := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	if !s.enter(client, source) {
 		_ = client.SetLinger(0)
@@ -189,7 +191,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	})
 	s.count(ok)
 	if !ok {
-		_ = client.SetLinger(0) // a reset, because nobody has read the request
+		_ = client.SetLinger(0) // makes Close reset the connection, because nobody has read the request
 		return
 	}
 	defer s.done(b)
@@ -204,15 +206,15 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 		}
 	}()
 	if copyHalf(client, backend) == nil && delivered(client, asked, s.relay.limits.Stalled) {
-		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // then the client is closed, not reset
+		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // at this time the client is closed, not reset
 	} else {
 		reset(client, backend)
 	}
 	<-asked
 }
 
-// delivered returns true once the client has received all that was sent to it, however slowly it reads, or once done is
-// closed. It returns false if the client receives nothing for the time stalled.
+// delivered returns true once the client has received all data that was sent to it, or once done is closed. It returns
+// false if the client receives nothing for as long as stalled.
 func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration) bool {
 	raw, err := client.SyscallConn()
 	if err != nil {
@@ -224,7 +226,7 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 		if raw.Control(func(fd uintptr) {
 			left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		}) != nil || err != nil || left == 0 {
-			return true // the client has received everything, or its connection was closed
+			return true // the client has received everything, or its connection is closed
 		}
 		if left != before {
 			before, moved = left, time.Now()
@@ -240,8 +242,8 @@ func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration)
 	}
 }
 
-// copyHalf copies one direction to its end, and then closes the receiving connection for writing. The kernel moves the
-// bytes (splice), so no buffer grows here.
+// copyHalf copies data until the sending peer has finished, and then closes the connection to the receiving peer for
+// writing. The kernel moves the bytes (splice), so they need no buffer here.
 func copyHalf(to, from *net.TCPConn) error {
 	if _, err := io.Copy(to, from); err != nil {
 		return err
@@ -249,7 +251,7 @@ func copyHalf(to, from *net.TCPConn) error {
 	return to.CloseWrite()
 }
 
-// reset closes the connections with a TCP reset, so that neither side mistakes a part of the data for the whole.
+// reset closes the connections with a TCP reset, so that neither peer takes a part of the data for all of it.
 func reset(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)

@@ -16,12 +16,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits bound the connections of a service and how long it waits for a client.
+// Limits are the limits of each service of a relay.
 type Limits struct {
-	Places     int           // connections of one service; more wait in the kernel's queue
-	PerSource  int           // connections of one service from one address; more are reset
-	Idle       time.Duration // when all places are taken, connections that were silent for this long are closed
-	HalfClosed time.Duration // how long a client may go on sending after it has received everything
+	Places     int           // maximum number of open connections; more wait in the kernel's queue
+	PerSource  int           // maximum number of open connections from one address; more are reset
+	Idle       time.Duration // when all places are taken, connections that were silent for this long are reset
+	HalfClosed time.Duration // how long a client may continue to send after it has received everything
 	Stalled    time.Duration // how long a client may receive nothing once the backend has finished
 }
 
@@ -30,14 +30,15 @@ func DefaultLimits() Limits {
 	return Limits{Places: 4096, PerSource: 2048, Idle: 5 * time.Minute, HalfClosed: time.Minute, Stalled: 10 * time.Minute}
 }
 
-// Order says what a relay must do: the ports to listen on at an address, and the backends of each.
+// Order says what a relay must do: on which ports of an address to listen, and to which backends to forward.
 type Order struct {
 	Node     model.NodeID                `cbor:"1,keyasint"` // the node whose backends are preferred
 	Address  string                      `cbor:"2,keyasint"`
 	Services []transport.ServiceBackends `cbor:"3,keyasint"`
 }
 
-// place returns the address to listen on for a port, in the form that the Addr of a listener has.
+// place returns the address to listen on for a port, in the format of net.Listener.Addr, because the keys of
+// Relay.inherited have this format.
 func (o Order) place(port int) string {
 	if ip, err := netip.ParseAddr(o.Address); err == nil {
 		return netip.AddrPortFrom(ip, uint16(port)).String()
@@ -45,19 +46,19 @@ func (o Order) place(port int) string {
 	return net.JoinHostPort(o.Address, strconv.Itoa(port))
 }
 
-// Relay listens on ports and forwards each connection to a backend. Safe for many goroutines.
+// Relay listens on ports and forwards each connection to a backend. Safe for concurrent use.
 type Relay struct {
 	limits Limits
 	log    hclog.Logger
-	conns  context.Context // context of forwarded connections, which go on when a service is removed
+	conns  context.Context // context of open connections; Set does not cancel it
 	hangUp context.CancelFunc
 	wg     sync.WaitGroup
-	open   atomic.Int64 // connections in flight, also of removed services
+	open   atomic.Int64 // number of open connections, also of removed services
 
 	mu        sync.Mutex
 	order     Order
 	services  map[model.ServiceName]*served
-	inherited map[string]*net.TCPListener // listeners of the old door by address, until Set uses or closes them
+	inherited map[string]*net.TCPListener // the old door's listeners by address, until Set uses or closes them
 }
 
 // NewRelay makes a relay that does not listen yet. The caller must call Close.
@@ -67,7 +68,7 @@ func NewRelay(limits Limits, log hclog.Logger) *Relay {
 		inherited: map[string]*net.TCPListener{}}
 }
 
-// Set makes listeners and backends match the order. Open connections continue, also those of a removed service.
+// Set makes listeners and backends match the order. Open connections continue, even those of a removed service.
 func (r *Relay) Set(o Order) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +112,7 @@ func (r *Relay) ordered() Order {
 	return r.order
 }
 
-// inherit takes over listeners. The next Set closes those that no service uses.
+// inherit takes over listeners of the old door. The next Set uses them or closes them.
 func (r *Relay) inherit(listeners []*net.TCPListener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +121,7 @@ func (r *Relay) inherit(listeners []*net.TCPListener) {
 	}
 }
 
-// stop closes every listener, waits for open connections for the time moment, and then resets the rest.
+// stop closes every listener, waits up to moment for open connections to finish, and resets those that have not.
 func (r *Relay) stop(moment time.Duration) {
 	r.Set(Order{})
 	t := time.AfterFunc(moment, r.hangUp)
@@ -129,10 +130,10 @@ func (r *Relay) stop(moment time.Duration) {
 	r.hangUp()
 }
 
-// Close closes every listener, and resets the connections that have not finished within a second.
+// Close closes every listener, and resets the connections that have not finished after a second.
 func (r *Relay) Close() { r.stop(time.Second) }
 
-// Status describes one exposed service, for the agent's status page and metrics.
+// Status describes one exposed service, for the agent's status and metrics.
 type Status struct {
 	Name        model.ServiceName `json:"name" cbor:"1,keyasint"`
 	Address     string            `json:"address" cbor:"2,keyasint"`
@@ -141,7 +142,7 @@ type Status struct {
 	Down        int               `json:"backends_down" cbor:"5,keyasint"`
 	Connections int               `json:"connections" cbor:"6,keyasint"`
 	Accepted    uint64            `json:"accepted_total" cbor:"7,keyasint"`
-	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // connections that reached no backend
+	Refused     uint64            `json:"refused_total" cbor:"8,keyasint"` // connections that found no backend
 	Problem     string            `json:"problem,omitempty" cbor:"9,keyasint"`
 	// Code is the kind of the problem. A door of an older release leaves it empty.
 	Code model.PortCode `json:"code,omitempty" cbor:"10,keyasint,omitempty"`

@@ -16,7 +16,7 @@ type account struct {
 	GID    int    `cbor:"3,keyasint"`
 	Groups []int  `cbor:"4,keyasint"`
 	Home   string `cbor:"5,keyasint"`
-	Switch bool   `cbor:"6,keyasint"` // the init step must change to this user; only root can
+	Switch bool   `cbor:"6,keyasint"` // whether the init step must change to this user; only root can do so
 }
 
 // resolveAccount returns the account that an instance runs as. An empty name stands for DefaultUser if the agent is
@@ -71,7 +71,8 @@ func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
-// allows reports whether a Spec may name this account. It returns true for root, because AllowRoot decides about root.
+// allows reports whether a Spec may name this account. It returns true for root, because resolveAccount checks
+// AllowRoot itself.
 func (c Config) allows(a account) bool {
 	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool {
 		return user == a.Name && user != "" || user == strconv.Itoa(a.UID)
@@ -84,7 +85,7 @@ func (c Config) allows(a account) bool {
 	return len(c.AllowUsers) == 0
 }
 
-// ownAccount describes the agent's own user. The user database need not have an entry for that user.
+// ownAccount returns the account of the agent's own user, even if the user database has no entry for that user.
 func ownAccount() account {
 	a := account{UID: os.Geteuid(), GID: os.Getegid()}
 	if u, err := user.LookupId(strconv.Itoa(a.UID)); err == nil {
@@ -117,12 +118,12 @@ func lookupAccount(name string) (account, error) {
 	return a, nil
 }
 
-// nogroup is the group of a uid without an account. A group with the same number as the uid could have rights, as the
-// group kmem has.
+// nogroup is the group of a uid without an account. A group with the same number as the uid would not be safe: it could
+// be a system group with special rights, such as kmem.
 const nogroup = 65534
 
-// lookupNumber returns the account of a uid, which the user database need not have. It refuses a name that is no
-// number.
+// lookupNumber returns the account of a uid, even if the user database has no entry for it. It returns user_unknown if
+// name is not a number.
 func lookupNumber(name string) (account, error) {
 	uid, err := strconv.ParseUint(name, 10, 31)
 	if err != nil {

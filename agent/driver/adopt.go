@@ -15,15 +15,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// adoptTimeout bounds the wait for a shim whose agent was killed right after it had started the shim.
+// adoptTimeout is how long Adopt waits for a shim that has not started its program yet. The earlier agent may have been
+// killed right after it started the shim.
 const adoptTimeout = 5 * time.Second
 
-// Adopt finds the instances that an earlier agent left on this node, and returns them sorted by id. Running instances
-// are watched again; ended ones have their Exit. An instance that ran before a reboot is returned as ended. An instance
-// whose shim died ends once the processes that the shim left are killed. Adopt deletes half-made state directories, and
-// damaged ones after it has killed their processes. unclear lists the ids of instances that may run; call Readopt for
-// them. CodeStateFailed means that the directory can't be read. If ctx ends, Adopt returns the error of ctx. Call it
-// once, right after New.
+// Adopt finds the instances that an earlier agent left on this node, running or ended, and returns them sorted by id.
+// It deletes state directories whose launch is missing or damaged, after it has killed their processes. The result
+// unclear lists instances that may or may not run; call Readopt for them. CodeStateFailed means that the directory of
+// all states can't be read. If ctx ends, Adopt returns the error of ctx. Call it once, right after New.
 func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
 	entries, err := os.ReadDir(d.stateRoot())
 	if err != nil {
@@ -51,10 +50,9 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 	return tasks, unclear, nil
 }
 
-// Readopt looks again at an instance that Adopt listed as unclear, because its shim could not be reached or a file
-// could not be read. It returns nil if nothing of the instance is left. CodeShimSilent means that it still can't be
-// determined whether the instance runs; the message is the same as long as the cause is. Readopt usually blocks for
-// about a second; for a damaged launch, up to half a minute.
+// Readopt tries again to adopt an instance that Adopt listed as unclear. It returns nil if nothing of the instance is
+// left. CodeShimSilent means that it is still not known whether the instance runs; the same cause gives the same
+// message. Readopt usually blocks for about a second, and for a damaged launch up to half a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
@@ -68,7 +66,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	return t, nil
 }
 
-// keepUnclear keeps the cgroup of an instance that may run, so that the sweep does not remove it.
+// keepUnclear records the cgroup of an instance that may run, so that cgroupHost.sweep does not remove the cgroup.
 func (d *Driver) keepUnclear(id ID) {
 	l, _ := d.dir(id).readLaunch()
 	_, _ = d.dir(id).traces(&l)
@@ -77,8 +75,8 @@ func (d *Driver) keepUnclear(id ID) {
 	d.unclear[id] = l.Cgroup
 }
 
-// adoptEntry handles one entry of the directory of states. If it removed the entry, it returns nil without an error.
-// patience is how long a shim may take to begin.
+// adoptEntry adopts one entry of the directory of all states. If it removed the entry, it returns nil without an error.
+// The parameter patience is how long it waits for a shim that has not started its program yet.
 func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
 	if known, ok := d.Task(ID(name)); ok {
@@ -98,7 +96,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errRecordDamaged):
 		d.cfg.Logger.Warn("removing a state directory without a launch", "name", name, "error", err)
 		return nil, d.discard(ctx, dir)
-	case err != nil: // the disk may work the next time
+	case err != nil: // the entry stays, because a later call may be able to read it
 		return nil, err
 	}
 	t, err := d.reopen(ctx, dir, l, patience)
@@ -108,11 +106,12 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 	return t, err
 }
 
-// reopen finds out what became of a launch. It returns nil without an error if the launch was given up and removed.
+// reopen makes the task of a launch, running or ended. It returns nil without an error if giveUp has removed the
+// launch.
 func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience time.Duration) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
 		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
-			awaitEnd(shim, 5*time.Second) // the shim has done its work and only has to exit
+			awaitEnd(shim, 5*time.Second) // the shim has recorded the exit, and only has to exit itself
 		}
 		return newTask(d, dir, l, &e), nil
 	}
@@ -135,7 +134,7 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	if err != nil {
 		return nil, err
 	}
-	if e, ok := dir.readExit(l.Run); ok { // the run has ended meanwhile, or was given up
+	if e, ok := dir.readExit(l.Run); ok { // while findShim looked, the run ended, or giveUp recorded an exit
 		return newTask(d, dir, l, &e), nil
 	}
 	if shim.PID == 0 {
@@ -146,10 +145,10 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 	return t, nil
 }
 
-// otherBoot handles a launch whose boot id differs from the present one. That alone proves no reboot, because
-// containers on one kernel can have different boot ids. If a shim holds the lock, it runs on this kernel: the launch
-// gets the present boot id, and otherBoot returns no exit. Otherwise it kills every process with the run's token, and
-// returns the exit.
+// otherBoot handles a launch whose boot id differs from the present one. The machine need not have rebooted, because
+// containers on one kernel can have different boot ids. If a shim holds the lock, the shim runs on this kernel, so
+// otherBoot writes the present boot id to the launch and returns nil. Otherwise it kills every process with the run's
+// token, and returns the exit of the run.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -178,13 +177,12 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 	return &e, nil
 }
 
-// findShim returns the identities of the run's shim, dead or alive, and of its program. A shim takes its lock first,
-// then writes its identity, then starts the program.
+// findShim returns the identities of the run's shim, dead or alive, and of its program. A shim first takes its lock,
+// then writes its identity, and then starts the program and writes the program's identity.
 //
-// While the lock is held, findShim waits up to patience for both identities. It also asks the shim for them, since the
-// disk may have lost them. If the shim stays silent, findShim returns the identities on the disk, or an error if that
-// of the shim is missing. If the lock is free and there is no identity, nothing was started: findShim gives the run up,
-// and returns zero identities. It looks at least once.
+// While the shim holds the lock, findShim waits up to patience for both identities on the disk or for an answer of the
+// shim. After that it returns the identities on the disk, or an error if the shim's identity is not there. If the lock
+// is free and the disk has no identity, findShim gives the run up and returns zero identities.
 func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim,
 	main Identity, err error) {
 	for deadline := time.Now().Add(patience); ; {
@@ -203,7 +201,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 		if r, err := callShim(ctx, dir, request{Op: opWatch}, time.Second); err == nil && r.Shim.Alive() {
 			return r.Shim, r.Main, nil
 		}
-		if time.Now().After(deadline) && known { // the shim may be frozen; the caller watches it
+		if time.Now().After(deadline) && known { // the shim may be frozen; the task's watch continues to look at it
 			return shim, main, nil
 		}
 		if time.Now().After(deadline) {
@@ -215,9 +213,9 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience 
 	}
 }
 
-// unshimmed continues findShim while this process holds the lock, which proves that no shim is alive. If the shim wrote
-// its identity meanwhile, unshimmed returns the identities. Otherwise it kills what a shim may have left whose identity
-// the disk lost, and gives the run up.
+// unshimmed finishes findShim when this process has got the lock, so no shim of the run is alive. If the disk has the
+// shim's identity by now, unshimmed returns the identities. Otherwise it gives the run up. Before that it kills every
+// process of the run, because a shim may have started some and the disk may have lost its identity.
 func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim,
 	main Identity, err error) {
 	defer lock.Close()
@@ -231,9 +229,9 @@ func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l l
 	return Identity{}, Identity{}, d.giveUp(dir, l)
 }
 
-// giveUp gives up a launch whose agent was killed before the shim began. The caller holds the shim's lock. So a shim
-// that starts late finds the directory renamed, or the exit. A first run is removed without a trace. A later run counts
-// as failed, and its logs and working directory are kept.
+// giveUp gives up a launch whose agent was killed before the shim began. It removes the directories of a first run. It
+// records a later run as failed, and keeps the logs and the working directory. The caller has the shim's lock. When a
+// late shim gets the lock, it finds the directory renamed, or the exit, and starts nothing.
 func (d *Driver) giveUp(dir stateDir, l launch) error {
 	if l.Run > 1 {
 		return WriteRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,

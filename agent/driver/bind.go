@@ -14,16 +14,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bind makes the directory Source appear at Target, only for one instance and the commands run beside it. It needs
-// Capabilities.Binds.
+// Bind mounts the directory Source at Target. Only one instance and the commands that run beside it see the mount.
+// Binds work only if Capabilities.Binds is true.
 type Bind struct {
-	Source string `cbor:"1,keyasint"` // absolute; an existing directory; the user need not have access to its parents
+	Source string `cbor:"1,keyasint"` // absolute path of a directory; the user need not have access to its parents
 	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links
-	// Make allows root to make Target with mode 0755 if it is missing. The driver sets Make, from Config.VolumePaths.
+	// If Make is true, a missing Target is made, with mode 0755. The driver sets Make, from Config.VolumePaths.
 	Make bool `cbor:"3,keyasint,omitempty"`
 }
 
-// validateBinds checks the paths only; the init step checks what is on the disk.
+// validateBinds checks the paths only. Bind.mount checks the directories on the disk.
 func (s Spec) validateBinds() error {
 	for i, b := range s.Binds {
 		bad := func(format string, args ...any) error {
@@ -52,7 +52,8 @@ func (s Spec) validateBinds() error {
 	return nil
 }
 
-// checkBinds refuses binds if the agent can't mount, and targets that overlap with the directories of the driver.
+// checkBinds refuses all binds if the agent can't mount. It also refuses targets that overlap with the driver's
+// directories.
 func (d *Driver) checkBinds(s Spec) error {
 	if len(s.Binds) > 0 && !d.caps.Binds {
 		return model.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount",
@@ -70,7 +71,7 @@ func (d *Driver) checkBinds(s Spec) error {
 	return nil
 }
 
-// mayMake returns a copy of binds, with Make set where the target is below one of Config.VolumePaths.
+// mayMake returns a copy of binds, with Make set where the target is one of Config.VolumePaths or below one.
 func (d *Driver) mayMake(binds []Bind) []Bind {
 	binds = slices.Clone(binds)
 	for i := range binds {
@@ -81,7 +82,7 @@ func (d *Driver) mayMake(binds []Bind) []Bind {
 	return binds
 }
 
-// within reports whether path is dir or below it; both are clean.
+// within reports whether path is dir or below dir. Both paths must be clean.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
@@ -89,7 +90,7 @@ func within(path, dir string) bool {
 func overlap(a, b string) bool { return within(a, b) || within(b, a) }
 
 // probeBinds returns nil if the agent can make Binds. It forks a child with its own mount namespace and a program that
-// doesn't exist. If the kernel only complains about the program, it has made the namespace.
+// doesn't exist. The error ENOTDIR is about the program's path, and shows that the kernel has made the namespace.
 func probeBinds() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root")
@@ -103,9 +104,9 @@ func probeBinds() error {
 	return err
 }
 
-// mount makes the plan's mounts for the calling thread, and so for the program that the thread becomes. Without binds
-// it does nothing. A command beside an instance enters the mount namespace of the program, unless joinMounts returns
-// false. In all other cases mount makes a new namespace.
+// mount makes the plan's mounts for the calling thread, which later executes the program. A command beside an instance
+// enters the mount namespace of the instance's program, unless joinMounts returns false. In all other cases mount makes
+// a new mount namespace.
 func (p plan) mount() error {
 	if len(p.Binds) == 0 {
 		return nil
@@ -118,7 +119,7 @@ func (p plan) mount() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// A mount may be shared with the rest of the node. After this call, changes propagate neither way.
+	// Without this call, mounts could propagate between this namespace and the rest of the node.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
@@ -130,22 +131,22 @@ func (p plan) mount() error {
 	return nil
 }
 
-// joinMounts enters the mount namespace of a process. It returns false if that namespace belongs to a user namespace
-// other than that of this process. Any user can make a mount namespace inside a user namespace, and lay out any file
-// system there, while this step still has the agent's rights.
+// joinMounts enters the mount namespace of a process. It returns false if the namespace belongs to another user
+// namespace than this process. Any user can make such a namespace and mount anything in it, and this step still has the
+// agent's rights.
 func joinMounts(beside Identity) (bool, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", beside.PID))
 	if err != nil {
 		return false, fmt.Errorf("find the mounts of the program: %w", err)
 	}
 	defer ns.Close()
-	if !beside.Alive() { // checked after opening, since another process may have the pid by now
+	if !beside.Alive() { // checked after opening, because before that another process may have got the pid
 		return false, errors.New("enter the mounts of the program: it has ended")
 	}
 	if ours, err := ownedByUs(ns); err != nil || !ours {
 		return false, err
 	}
-	// Threads share their root and working directory; the kernel refuses setns for a thread that shares them.
+	// The kernel refuses setns for a thread that shares its root and working directory with other threads.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return false, fmt.Errorf("part from the other threads: %w", err)
 	}
@@ -159,7 +160,7 @@ func joinMounts(beside Identity) (bool, error) {
 func ownedByUs(ns *os.File) (bool, error) {
 	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
 	if errors.Is(err, unix.EPERM) {
-		return false, nil // it belongs to another user namespace
+		return false, nil // the namespace belongs to another user namespace
 	}
 	if err != nil {
 		return false, fmt.Errorf("find the owner of the program's mounts: %w", err)
@@ -175,8 +176,8 @@ func ownedByUs(ns *os.File) (bool, error) {
 	return owner.Dev == own.Dev && owner.Ino == own.Ino, nil
 }
 
-// mount mounts Source at Target, with nosuid and nodev. It works on open directories, so that nobody can put a symbolic
-// link in its way. The descriptors are closed on exec.
+// mount mounts Source at Target, with nosuid and nodev. It uses descriptors of open directories instead of paths, so
+// that nobody can redirect it with a symbolic link. The descriptors are closed on exec.
 func (b Bind) mount() error {
 	source, err := unix.Open(b.Source, openDirectory, 0)
 	if err != nil {
@@ -211,15 +212,15 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// DefaultVolumePaths returns the directories below which missing targets of volumes are made, unless the agent's
-// configuration names others. Either the system keeps nothing there, or any user may make directories there. A new
-// directory elsewhere, such as in /etc, may mean something to a program that runs as root.
+// DefaultVolumePaths returns the default of Config.VolumePaths. In these directories the system keeps nothing, or any
+// user may make directories. A new directory elsewhere, such as in /etc, could change what a root program does.
 func DefaultVolumePaths() []string {
 	return []string{"/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"}
 }
 
-// openTarget opens the directory path, name by name from the root, and returns it and its parent. If mayMake is true,
-// it makes missing directories. It follows no symbolic link, since a link could lead a root process anywhere.
+// openTarget opens the directory path, name by name from the root, and returns descriptors of its parent and of the
+// directory. If mayMake is true, it makes missing directories. It follows no symbolic link, since a link could lead a
+// root process anywhere.
 func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
 		return -1, -1, err

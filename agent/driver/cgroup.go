@@ -18,25 +18,24 @@ import (
 // cgroupRef is the stored form of an instance's cgroup: its directory in each hierarchy. A shim or a later agent needs
 // nothing else to open the cgroup.
 type cgroupRef struct {
-	Version int               `cbor:"1,keyasint"` // 0 = none, 1 or 2
-	Dirs    map[string]string `cbor:"2,keyasint"` // controller -> directory; for v2 the only key is ""
+	Version int               `cbor:"1,keyasint"` // 1 or 2; 0 if the instance has no cgroup
+	Dirs    map[string]string `cbor:"2,keyasint"` // directory by controller; for v2 the only key is ""
 }
 
-// usage is what the processes of a cgroup use or have used.
 type usage struct {
 	cpu      time.Duration
-	memory   int64 // bytes, without page cache that can be dropped
+	memory   int64 // in bytes; without page cache that the kernel can drop
 	oomKills int64
 }
 
 // controllers hides the differences between cgroup versions 1 and 2.
 type controllers interface {
 	limit(Limits) error
-	killAll(*cgroup) error // one pass; processes that forked meanwhile need another pass
+	killAll(*cgroup) error // may miss processes that are forked meanwhile, so callers repeat it
 	usage() (usage, error)
 }
 
-// cgroup is the one cgroup of an instance, in one (v2) or several (v1) hierarchies.
+// cgroup is the cgroup of an instance. It has one directory (v2), or one in each hierarchy (v1).
 type cgroup struct {
 	ref  cgroupRef
 	ctrl controllers
@@ -53,7 +52,7 @@ func (r cgroupRef) open() *cgroup {
 	return nil
 }
 
-// dirs lists the directories, each once: v1 may mount two controllers together.
+// dirs lists each directory once. In v1, controllers that are mounted together have the same directory.
 func (c *cgroup) dirs() []string {
 	seen := make(map[string]bool, len(c.ref.Dirs))
 	var list []string
@@ -77,7 +76,7 @@ func (c *cgroup) create(l Limits) error {
 	return c.ctrl.limit(l)
 }
 
-// makeCgroupDir is MkdirAll that tries again: another agent may remove an empty parent between two mkdirs.
+// makeCgroupDir calls MkdirAll up to five times, because another agent may remove an empty parent while MkdirAll runs.
 func makeCgroupDir(dir string) error {
 	var err error
 	for range 5 {
@@ -110,7 +109,7 @@ func (c *cgroup) procs() ([]int, error) {
 		}
 		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		for _, f := range strings.Fields(string(b)) {
-			// 0 stands for a process of another pid namespace; kill(0) would hit our own group.
+			// 0 stands for a process outside this pid namespace. kill(0) would signal this process's own group.
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
 				pids = append(pids, pid)
 			}
@@ -120,7 +119,7 @@ func (c *cgroup) procs() ([]int, error) {
 	return pids, err
 }
 
-// ignoreGone hides the errors of a cgroup that disappears while it is read.
+// ignoreGone returns nil for the errors of a cgroup that disappears while it is read, and err otherwise.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -128,7 +127,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// empty reports whether no process is in the cgroup. A nil cgroup is empty; one that can't be read is not.
+// empty reports whether no process is in the cgroup. It returns true for a nil cgroup, and false if the cgroup can't be
+// read.
 func (c *cgroup) empty() bool {
 	if c == nil {
 		return true
@@ -148,8 +148,8 @@ func (c *cgroup) killEach() error {
 	return err
 }
 
-// remove deletes the empty cgroup and the cgroups that the program made below it. The kernel may hold on to a cgroup
-// for a moment after its last process, so remove tries for up to a second per hierarchy.
+// remove deletes the empty cgroup and the cgroups that the program made below it. A cgroup may stay busy for a moment
+// after its last process has ended, so remove tries for up to a second per directory.
 func (c *cgroup) remove() error {
 	var errs []error
 	for _, d := range c.dirs() {
@@ -170,7 +170,8 @@ func removeCgroupDir(dir string) error {
 	return nil
 }
 
-// removeCgroupTree removes a cgroup after its children. The files inside are the kernel's and need no removing.
+// removeCgroupTree removes the cgroups below dir, and then dir. The files in these directories belong to the kernel and
+// disappear with them.
 func removeCgroupTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -210,7 +211,7 @@ func readCgroupInt(dir, file string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }
 
-// readCgroupKey reads one number from a file of "key value" lines. It returns 0 if the key is missing.
+// readCgroupKey reads the number of key from a file of "key value" lines. It returns 0 if the key is missing.
 func readCgroupKey(dir, file, key string) (int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// cgroup1 maps each controller of version 1 (memory, cpu, cpuacct, pids, freezer) to its directory. Any may be missing.
+// cgroup1 maps each controller of version 1 (memory, cpu, cpuacct, pids, freezer) to its directory. Each of them may be
+// missing.
 type cgroup1 map[string]string
 
 func (c cgroup1) limit(l Limits) error {
@@ -25,8 +26,9 @@ func (c cgroup1) limit(l Limits) error {
 	return nil
 }
 
-// limitMemory caps memory. Where the kernel counts swap, it caps memory plus swap at the same value, so that the cap is
-// hard. The kernel requires memsw >= memory at all times, so in a new cgroup memory is set first.
+// limitMemory limits memory. If the kernel accounts for swap, limitMemory sets the limit of memory plus swap to the
+// same value, so that the program can't swap. The kernel refuses a memory limit above the limit of memory plus swap. A
+// new cgroup has no limits, so memory must be limited first.
 func (c cgroup1) limitMemory(bytes int64) error {
 	dir, ok := c["memory"]
 	if !ok || bytes == 0 {
@@ -41,8 +43,8 @@ func (c cgroup1) limitMemory(bytes int64) error {
 	return writeCgroup(dir, "memory.memsw.limit_in_bytes", bytes)
 }
 
-// killAll freezes the cgroup before it kills, so that no process can fork meanwhile. The kills take effect at the thaw.
-// Without a freezer it only kills.
+// killAll freezes the cgroup before it kills, so that no process can fork meanwhile. The processes die when the cgroup
+// is thawed. Without a freezer, killAll only kills.
 func (c cgroup1) killAll(g *cgroup) error {
 	dir, ok := c["freezer"]
 	if !ok {
@@ -56,11 +58,10 @@ func (c cgroup1) killAll(g *cgroup) error {
 	return err
 }
 
-// freezeTimeout bounds the wait for a freeze before a kill.
 const freezeTimeout = 100 * time.Millisecond
 
-// freeze freezes the cgroup, and waits for that at most freezeTimeout. A process in uninterruptible sleep can't be
-// frozen; it can't fork either.
+// freeze freezes the cgroup, and waits at most freezeTimeout until it is frozen. A process in uninterruptible sleep
+// can't be frozen, but it can't fork either.
 func (c cgroup1) freeze(dir string) {
 	if writeCgroupString(dir, "freezer.state", "FROZEN") != nil {
 		return

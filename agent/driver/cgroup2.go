@@ -16,7 +16,7 @@ func (c cgroup2) limit(l Limits) error {
 		if err := writeCgroup(string(c), "memory.max", l.MemoryBytes); err != nil {
 			return err
 		}
-		// The cap is hard: no swap, and an out-of-memory kill ends the whole instance, not a part of it.
+		// The program can't swap, and an out-of-memory kill ends the whole instance, not only one process.
 		for file, value := range map[string]int64{"memory.swap.max": 0, "memory.oom.group": 1} {
 			if err := writeCgroup(string(c), file, value); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -51,7 +51,7 @@ func (c cgroup2) killAll(g *cgroup) error {
 	return c.killFrozen(g)
 }
 
-// killFrozen freezes the cgroup while it kills, so that no process can fork meanwhile.
+// killFrozen freezes the cgroup while it kills, so that no process can fork.
 func (c cgroup2) killFrozen(g *cgroup) error {
 	if writeCgroup(string(c), "cgroup.freeze", 1) == nil {
 		c.awaitFrozen()

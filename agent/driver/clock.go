@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime is a point on CLOCK_BOOTTIME: nanoseconds since the machine started, time in suspend included. Every process
-// of the machine reads the same clock. Setting the wall clock does not move it, and it advances while a process is
-// frozen. Therefore the end of a lease is a BootTime and not a duration.
+// BootTime is a time of CLOCK_BOOTTIME, in nanoseconds since the machine started. This clock is the same for all
+// processes of the machine. It does not depend on the wall clock, and advances while the machine is suspended or a
+// process is frozen. Therefore the end of a lease is a BootTime.
 type BootTime int64
 
-// BootNow returns the present time on CLOCK_BOOTTIME.
+// BootNow returns the present time of CLOCK_BOOTTIME.
 func BootNow() BootTime {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("read CLOCK_BOOTTIME: " + err.Error()) // the clock exists since Linux 2.6.39
+		panic("read CLOCK_BOOTTIME: " + err.Error()) // can't happen: the clock exists since Linux 2.6.39
 	}
 	return BootTime(ts.Nano())
 }
@@ -29,7 +29,7 @@ func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
 // String returns the time since the machine started, as a duration.
 func (b BootTime) String() string { return time.Duration(b).String() }
 
-// poll checks cond every step until it holds, for at most limit, and reports whether it held.
+// poll calls cond every step until cond returns true, for at most limit. It returns the last result of cond.
 func poll(limit, step time.Duration, cond func() bool) bool {
 	end, tick := time.NewTimer(limit), time.NewTicker(step)
 	defer end.Stop()
@@ -44,7 +44,7 @@ func poll(limit, step time.Duration, cond func() bool) bool {
 	return true
 }
 
-// bootTimer fires at a BootTime. A time.Timer would stand still while the machine is suspended.
+// bootTimer fires at a BootTime. A time.Timer would not advance while the machine is suspended.
 type bootTimer struct {
 	C     chan struct{} // capacity 1
 	file  *os.File
@@ -81,8 +81,8 @@ func (t *bootTimer) run() {
 	}
 }
 
-// extend makes the timer fire at until, unless it is set to that time or a later one. If until is in the past, the
-// timer fires at once.
+// extend makes the timer fire at the time until. It does nothing if the timer is set to that time or a later one. If
+// until is in the past, the timer fires at once.
 func (t *bootTimer) extend(until BootTime) error {
 	if until <= t.until {
 		return nil
@@ -95,7 +95,7 @@ func (t *bootTimer) extend(until BootTime) error {
 	return nil
 }
 
-// expired reports whether the time to fire has passed. It returns false if the timer was never set.
+// expired reports whether the time to which the timer is set has passed. It returns false if the timer was never set.
 func (t *bootTimer) expired() bool { return t.until != 0 && BootNow() >= t.until }
 
 func (t *bootTimer) close() {

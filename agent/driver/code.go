@@ -4,23 +4,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of the errors that this package returns. A Reason is not among them: it says how an instance ended.
+// Codes of the errors that this package returns. A Reason is not such a code. It says why an instance ended.
 const (
-	CodeInvalidSpec    model.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
+	CodeInvalidSpec    model.Code = "invalid_spec"     // a Spec, Config or argument can't be used; the message says why
 	CodeRootNotAllowed model.Code = "root_not_allowed" // the instance would run as uid 0, and Config.AllowRoot is false
-	CodeUserNotAllowed model.Code = "user_not_allowed" // Config excludes the user, or the agent would have to be root
-	CodeUserUnknown    model.Code = "user_unknown"     // no such user on this node
-	CodeStartFailed    model.Code = "start_failed"     // nothing of the instance runs; the message says which step failed
-	CodeStillRunning   model.Code = "still_running"    // the instance runs, or is just being started or removed
-	CodeNotRunning     model.Code = "not_running"      // the call needs an instance that runs
-	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer, or its state is unclear; try again
+	CodeUserNotAllowed model.Code = "user_not_allowed" // Config does not allow the user, or the agent must be root for it
+	CodeUserUnknown    model.Code = "user_unknown"     // the node has no such user
+	CodeStartFailed    model.Code = "start_failed"     // the program or command did not start; the message names the step
+	CodeStillRunning   model.Code = "still_running"    // the instance or a command runs, or is being started or removed
+	CodeNotRunning     model.Code = "not_running"      // the instance or its lease has ended
+	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer, so its state is not known; try again
 	CodeSignalFailed   model.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
-	CodeStateFailed    model.Code = "state_failed"     // the state directory can't be read or written
+	CodeStateFailed    model.Code = "state_failed"     // an operation on this machine failed; the message names it
 	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
 
-// Reason names, in a closed set, why an instance ended.
+// Reason says why an instance ended.
 type Reason string
 
 // The reasons. All but ReasonExited and ReasonStopped are failures, whatever the exit code is.
@@ -29,7 +29,7 @@ const (
 	ReasonSignaled         Reason = "signaled"           // a signal that this package did not send ended the program
 	ReasonStopped          Reason = "stopped"            // the instance was asked to stop, and ended within the grace
 	ReasonKilled           Reason = "killed"             // the instance was asked to stop without grace
-	ReasonKilledAfterGrace Reason = "killed_after_grace" // something had to be killed when the grace was over
+	ReasonKilledAfterGrace Reason = "killed_after_grace" // processes were killed, because they still ran after the grace
 	ReasonOOMKilled        Reason = "oom_killed"         // the kernel killed the program at its memory cap
 	ReasonFenced           Reason = "fenced"             // the instance's lease ran out
 	ReasonStartFailed      Reason = "start_failed"       // the program could not be started

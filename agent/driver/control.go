@@ -18,15 +18,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// op is the kind of a request to a shim. Shims outlive agents, so numbers and fields are only added, never changed.
+// op is the kind of a request to a shim. Shims outlive agents, so numbers of kinds and fields of messages are only
+// added, never changed.
 type op int
 
 const (
 	opWatch  op = 1 // answered at once; the connection stays open until the shim exits
 	opStop   op = 2 // uses Signal and GraceMS; a grace of 0 kills at once
 	opSignal op = 3 // sends Signal to the process group
-	opLease  op = 4 // moves the end of the lease to Until
-	opNote   op = 5 // writes Text into the stderr log of the program
+	opLease  op = 4 // extends the lease to Until
+	opNote   op = 5 // writes Text to the stderr log of the program
 )
 
 type request struct {
@@ -38,10 +39,10 @@ type request struct {
 }
 
 type reply struct {
-	Code    model.Code `cbor:"1,keyasint"` // why the request failed; "" = done
+	Code    model.Code `cbor:"1,keyasint"` // why the request failed; "" if it succeeded
 	Message string     `cbor:"2,keyasint"`
-	Shim    Identity   `cbor:"3,keyasint"` // for opWatch: the shim; Main is the program
-	Main    Identity   `cbor:"4,keyasint"`
+	Shim    Identity   `cbor:"3,keyasint"` // for opWatch: the shim
+	Main    Identity   `cbor:"4,keyasint"` // for opWatch: the program
 }
 
 func (r reply) err() error {
@@ -51,10 +52,11 @@ func (r reply) err() error {
 	return model.Refuse(r.Code, "%s", r.Message)
 }
 
-// frameLimit bounds what a shim or an agent reads at once, in bytes.
+// frameLimit is the limit of a message between shim and agent, in bytes.
 const frameLimit = 64 << 10
 
-// WriteFrame writes v as CBOR, after its length. It gives up after two seconds.
+// WriteFrame writes v as CBOR, with its length before it. It returns an error if c does not take the bytes within two
+// seconds.
 func WriteFrame(c net.Conn, v any) error {
 	body, err := cbor.Marshal(v)
 	if err != nil {
@@ -67,7 +69,7 @@ func WriteFrame(c net.Conn, v any) error {
 	return err
 }
 
-// ReadFrame reads a length and that much CBOR into v. It returns an error if the length is above limit bytes.
+// ReadFrame reads what WriteFrame wrote into v. It returns an error if the length is above limit bytes.
 func ReadFrame(c io.Reader, v any, limit uint32) error {
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -85,7 +87,7 @@ func ReadFrame(c io.Reader, v any, limit uint32) error {
 }
 
 // ShortSocket returns a short path for the socket called name in dir. The caller must close the io.Closer after use.
-// Socket addresses hold 108 bytes and directories may be deeper, so the path leads through /proc/self/fd.
+// The path leads through /proc/self/fd, because a socket address has room for 108 bytes and dir may be longer.
 func ShortSocket(dir, name string) (string, io.Closer, error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -104,13 +106,12 @@ func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", path)
 }
 
-// call is a request on its way to the shim's main goroutine, which makes all decisions.
+// call is a request that waits for the shim's main goroutine, which handles all requests.
 type call struct {
 	req   request
 	reply chan reply // capacity 1
 }
 
-// controlServer serves the shim's control socket.
 type controlServer struct {
 	calls  chan call
 	ln     *net.UnixListener
@@ -124,7 +125,7 @@ func listenControl(dir stateDir) (*controlServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = os.Remove(path) // left by an earlier run, whose shim has ended
+	_ = os.Remove(path) // an earlier run may have left it; the shim of that run has ended
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		closer.Close()
@@ -145,7 +146,7 @@ func (s *controlServer) accept() {
 			select {
 			case <-s.done:
 				return
-			case <-time.After(50 * time.Millisecond): // out of descriptors, for instance
+			case <-time.After(50 * time.Millisecond): // the process may be out of descriptors
 				continue
 			}
 		}
@@ -162,7 +163,7 @@ func (s *controlServer) accept() {
 	}
 }
 
-// serve answers the requests of one connection in order until the peer closes it or the shim stops.
+// serve answers the requests of one connection in order, until the peer closes the connection or the shim stops.
 func (s *controlServer) serve(c *net.UnixConn) {
 	defer func() { _ = c.Close() }()
 	stop := make(chan struct{})
@@ -201,8 +202,8 @@ func (s *controlServer) serve(c *net.UnixConn) {
 	}
 }
 
-// PeerAllowed reports whether the peer is root or the user of this process. The directory has mode 0700; this check
-// still protects the socket if somebody gives others access to the directory.
+// PeerAllowed reports whether the peer is root or the user of this process. The socket's directory has mode 0700. This
+// check also protects the socket if somebody gives other users access to the directory.
 func PeerAllowed(c *net.UnixConn) bool {
 	cred, err := peer(c)
 	return err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
@@ -228,8 +229,8 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(cerr, err)
 }
 
-// close closes every connection, and waits for the goroutines. The closed connections show agents that the instance has
-// ended.
+// close closes every connection, and waits for the goroutines. An agent sees from a closed connection that the instance
+// has ended.
 func (s *controlServer) close() {
 	close(s.done)
 	_ = s.ln.Close()
@@ -237,7 +238,7 @@ func (s *controlServer) close() {
 	s.closer.Close()
 }
 
-// callShim sends one request and waits for its answer, at most timeout. If the shim refuses, the error is a
+// callShim sends one request to the shim and waits at most timeout for the answer. If the shim refuses, the error is a
 // *model.Error.
 func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -261,7 +262,7 @@ func callShim(ctx context.Context, dir stateDir, req request, timeout time.Durat
 	return r, r.err()
 }
 
-// noShim reports whether an error of callShim means that no shim listens any more.
+// noShim reports whether an error of callShim means that no shim listens on the socket any more.
 func noShim(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.EOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

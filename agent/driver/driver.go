@@ -20,40 +20,40 @@ import (
 
 // Config says where a Driver keeps its files and what it allows.
 type Config struct {
-	// Dir is required. It holds state/ (0700, one directory per instance) and, by default, the working directories. It
-	// must be an absolute path on a local disk, and only one Driver at a time may use it.
+	// Dir is required. It contains state/ (mode 0700, with one directory per instance) and, by default, the working
+	// directories. It must be an absolute path on a local disk. Only one Driver at a time may use it.
 	Dir string
-	// WorkDir holds the working directories of instances whose Spec names no Dir; each belongs to its instance's user.
-	// Default Dir/work. If that user can't pass a parent of WorkDir, the program still starts in its directory, but
-	// reaches it only as ".", not by its full path.
+	// WorkDir contains the working directories of instances whose Spec names no Dir. Default Dir/work. Each directory
+	// belongs to its instance's user. If this user has no access to a parent of WorkDir, the program can use its directory
+	// as ".", but not by its full path.
 	WorkDir string
 	// CgroupParent is a path below each cgroup mount, such as "outspan/n1", where the cgroups of this agent's instances
-	// are made. Two agents of one machine need different ones. "" turns cgroups off. Close removes the parent if it is
+	// are made. Two agents of one machine need different parents. "" turns cgroups off. Close removes the parent if it is
 	// empty.
 	CgroupParent string
-	// Executable is the binary from which shims are started; it must dispatch `shim` and `shim-init`. Default: the binary
-	// of this process, even if an upgrade has replaced its file.
+	// Executable is the binary from which shims are started. It must have the subcommands `shim` and `shim-init`. The
+	// default is the binary of this process, even after an upgrade has replaced its file.
 	Executable string
-	// AllowRoot lets instances run as uid 0. If it is false, they are refused with root_not_allowed.
+	// AllowRoot lets instances run as uid 0. If it is false, such instances are refused with root_not_allowed.
 	AllowRoot bool
-	// If AllowUsers or MinUID is set, a Spec may name only the users in AllowUsers (by name or uid) and, if MinUID is set,
-	// those whose uid is at least MinUID. Others are refused with user_not_allowed. Neither field applies to root or to
-	// DefaultUser.
+	// If AllowUsers or MinUID is set, a Spec may name only the users in AllowUsers (by name or uid), and those whose uid
+	// is at least MinUID if that is set. Other users are refused with user_not_allowed. AllowUsers and MinUID don't apply
+	// to root and to DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// OwnUIDs are the user ids that the agent itself gives to instances. A Spec may name them whatever AllowUsers and
-	// MinUID are.
+	// OwnUIDs are the user ids that the agent itself gives to instances. A Spec may always name them, even if AllowUsers
+	// and MinUID exclude them.
 	OwnUIDs UIDRange
-	// DefaultUser is the user of instances whose Spec names none, if the agent runs as root. Default "nobody".
+	// If the agent runs as root, DefaultUser is the user of instances whose Spec names no user. Default "nobody".
 	DefaultUser string
-	// VolumePaths are the directories at or below which the driver may make missing targets of Binds; they need not exist
-	// themselves. Targets that exist can be anywhere. If VolumePaths is nil, DefaultVolumePaths is used; if it is empty
-	// and not nil, no target is made.
+	// VolumePaths are the directories at or below which the driver may make missing targets of Binds. They need not exist
+	// themselves. Targets that exist can be anywhere. Nil means DefaultVolumePaths. An empty list that is not nil means
+	// that no target is made.
 	VolumePaths []string
-	// StartTimeout limits the time of one start, from the fork to the exec. Default 20 s. If it is short, starts fail on a
-	// busy node.
+	// StartTimeout is how long one start may take, from the fork to the exec. Default 20 s. With a short StartTimeout,
+	// starts fail on a busy node.
 	StartTimeout time.Duration
-	// Logger receives messages that belong to no single call. By default they are dropped.
+	// Logger receives the driver's log lines. If it is nil, they are dropped.
 	Logger hclog.Logger
 }
 
@@ -80,7 +80,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Driver starts, adopts and keeps track of the instances of one agent. Safe for many goroutines.
+// Driver starts, adopts and keeps track of the instances of one agent. Safe for concurrent use.
 type Driver struct {
 	cfg    Config
 	host   *cgroupHost // nil without cgroups
@@ -92,8 +92,8 @@ type Driver struct {
 
 	mu    sync.Mutex
 	tasks map[ID]*Task
-	busy  map[ID]bool // reserved by claim
-	// unclear has the cgroup of each instance that Adopt listed as unclear.
+	busy  map[ID]bool // instances that claim has reserved
+	// unclear has the cgroup of each instance that Adopt listed as unclear and for which Readopt has not succeeded yet.
 	unclear map[ID]cgroupRef
 }
 
@@ -123,8 +123,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// lockPatiently tries to lock a file for up to a second. If an agent was killed while it forked, the child holds the
-// agent's lock until its exec.
+// lockPatiently tries to lock a file for up to a second. If an agent was killed while it forked, its child still has
+// the lock for a moment, until the exec.
 func lockPatiently(path string) (f *os.File, err error) {
 	poll(time.Second, 10*time.Millisecond, func() bool {
 		f, err = lockFile(path)
@@ -154,11 +154,11 @@ func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot
 // Capabilities returns what this node can enforce.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
-// CheckCgroups returns an error if cgroups can't be made any more. It returns nil if the Driver uses none. It blocks
-// for about a second at most.
+// CheckCgroups returns an error if cgroups can't be made any more. It returns nil if the Driver uses no cgroups. It
+// blocks for about a second at most.
 func (d *Driver) CheckCgroups() error { return d.host.check() }
 
-// WorkDir returns the working directory that the instance has if its Spec names none. The directory need not exist.
+// WorkDir returns the working directory of an instance whose Spec names none. The directory need not exist.
 func (d *Driver) WorkDir(id ID) string { return filepath.Join(d.cfg.WorkDir, string(id)) }
 
 // Task returns an instance that was started or adopted, running or ended. It returns false if there is no such
@@ -171,19 +171,19 @@ func (d *Driver) Task(id ID) (*Task, bool) {
 }
 
 // Close stops watching, waits for the Driver's goroutines, and removes cgroups that no instance uses. Running instances
-// continue under their shims, and the next Driver adopts them. Tasks of a closed Driver may still be read, but the Done
-// of a running one never closes.
+// continue under their shims, and the next Driver adopts them. Tasks of a closed Driver may still be read, but the
+// channel Done of a running task is never closed.
 func (d *Driver) Close() error {
 	d.cancel()
 	d.wg.Wait()
 	d.host.sweep(d.cgroupsInUse())
 	d.host.removeParents(d.cfg.CgroupParent)
-	// Closing the file alone might not unlock it: a child between fork and exec holds a copy of the descriptor.
+	// Closing the file alone might not unlock it, because a child between fork and exec has a copy of the descriptor.
 	_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	return d.lock.Close()
 }
 
-// cgroupsInUse returns the cgroup directories of all instances, running, ended or unclear, as far as they are known.
+// cgroupsInUse returns the known cgroup directories of all instances, whether running, ended or unclear.
 func (d *Driver) cgroupsInUse() map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,8 +200,8 @@ func (d *Driver) cgroupsInUse() map[string]bool {
 	return keep
 }
 
-// claim reserves id, so that starts and removals of one instance, and kills by End, can't overlap. It returns
-// CodeStillRunning if id is reserved already.
+// claim reserves id, so that only one start, removal or End of an instance runs at a time. It returns CodeStillRunning
+// if id is reserved already.
 func (d *Driver) claim(id ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -218,7 +218,7 @@ func (d *Driver) unclaim(id ID) {
 	delete(d.busy, id)
 }
 
-// add registers t, and watches it until it ends or the Driver is closed.
+// add registers t, and watches t until it ends or the Driver is closed.
 func (d *Driver) add(t *Task) {
 	d.mu.Lock()
 	d.tasks[t.ID()] = t
@@ -233,7 +233,7 @@ func (d *Driver) add(t *Task) {
 	}()
 }
 
-// resolve turns a Spec into a launch. Everything that depends on this node is decided here.
+// resolve turns a Spec into a launch. It adds everything that depends on this node.
 func (d *Driver) resolve(spec Spec) (launch, error) {
 	spec = spec.withDefaults()
 	if err := spec.validate(); err != nil {
@@ -267,7 +267,7 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 const (
 	envInstance = "OUTSPAN_INSTANCE_ID"
 	envDir      = "OUTSPAN_DIR"
-	envRun      = "OUTSPAN_RUN" // random for each run; identifies the processes that a lost shim left
+	envRun      = "OUTSPAN_RUN" // random for each run; leftovers finds the run's processes by it
 )
 
 func (l launch) fullEnv() map[string]string {
@@ -285,8 +285,8 @@ func (l launch) fullEnv() map[string]string {
 	return env
 }
 
-// makeInstanceDirs makes the log directory and, if the Spec names no working directory, the instance's own, which
-// belongs to its user.
+// makeInstanceDirs makes the log directory. If the Spec names no working directory, it also makes the instance's own,
+// which belongs to the instance's user.
 func makeInstanceDirs(l launch) error {
 	if err := os.MkdirAll(l.LogDir, 0o700); err != nil {
 		return fmt.Errorf("make log directory: %w", err)

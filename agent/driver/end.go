@@ -18,12 +18,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// End kills everything of an instance that Adopt listed as unclear, its shim first, even if the shim does not answer.
-// If the launch can be read, End also records an exit, so that Readopt then finds the instance ended. It does nothing
-// if the instance has no state directory.
+// End kills the shim and all processes of an instance that Adopt listed as unclear, even if the shim does not answer.
+// If the launch can be read, End also records an exit, so that a later Readopt returns an ended task. If the instance
+// has no state directory, End does nothing.
 //
-// It returns CodeShimSilent if something of the instance may still run, and CodeStillRunning if the instance is adopted
-// (then use Task.Stop) or is just being started or removed. It blocks for up to half a minute.
+// It returns CodeShimSilent if something of the instance may still run. It returns CodeStillRunning if the instance is
+// being started or removed, or is adopted; use Task.Stop for an adopted instance. It blocks for up to half a minute.
 func (d *Driver) End(ctx context.Context, id ID) error {
 	if err := d.claim(id); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 			Ended:   time.Now().UnixMilli()})
 }
 
-// Launched returns the Spec that an instance was started with, even if the instance is unclear. It returns false if the
-// Spec can't be read.
+// Launched returns the Spec with which an instance was started, even if Adopt listed the instance as unclear. It
+// returns false if the Spec can't be read.
 func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	l, err := d.dir(id).readLaunch()
 	if err != nil || l.Spec.ID != id {
@@ -65,7 +65,7 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// advise adds a hint to a refusal for an instance that may run. The hint depends on why, the cause of the refusal.
+// advise adds a hint to a refusal for an instance that may run. The parameter why is the cause of the refusal.
 func advise(refused *model.Error, why error) *model.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
@@ -84,16 +84,16 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return erase.Tree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a state directory, if one does, and every process with the token of its
-// run. It also removes the run's cgroup, and returns the held lock. If the launch can't be read, the missing parts of l
-// are filled in from the other files and from the processes. After an error something may still run. It blocks for up
-// to half a minute.
+// endRun kills the shim of a state directory, if a shim holds its lock, and every process with the token of the run. It
+// also removes the run's cgroup. It returns the lock, which the caller must close. If l has no token, endRun fills in
+// the token and the cgroup from the other files or the processes. After an error something may still run. It blocks for
+// up to half a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
-	l.Boot = boot // a process with the run's token runs on this kernel, whatever boot id was stored
+	l.Boot = boot // every process with the run's token that can be found runs on this kernel, whatever boot id was stored
 	shim, main := dir.traces(l)
 	lock, err := dir.lock()
 	if errors.Is(err, errLocked) {
@@ -115,7 +115,7 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File,
 		return nil, err
 	}
 	if l.Token == "" && shim.PID == 0 {
-		return lock, nil // as far as can be seen, nothing was ever started
+		return lock, nil // no trace shows that anything was ever started
 	}
 	if err := killLeftovers(ctx, *l, shim, main); err != nil {
 		lock.Close()
@@ -129,8 +129,8 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File,
 	return lock, nil
 }
 
-// silentShim is the error for a shim that holds its lock and can't be reached.
-type silentShim struct{ pid int } // 0 = unknown
+// silentShim is the error for a shim that holds its lock and does not answer.
+type silentShim struct{ pid int } // 0 if the pid is not known
 
 func (e silentShim) Error() string {
 	if e.pid == 0 {
@@ -139,8 +139,9 @@ func (e silentShim) Error() string {
 	return fmt.Sprintf("its shim, process %d, holds the lock, but does not answer", e.pid)
 }
 
-// traces returns the shim and the program that the files of the run name. An identity is zero if its file can't be
-// read, or is of another run or boot. If l has no token, traces fills in the token and the cgroup from these files.
+// traces returns the identities of the shim and the program, as the files of the run have them. An identity is zero if
+// its file can't be read, or is of another run or boot. If l has no token, traces fills in token and cgroup from these
+// files.
 func (d stateDir) traces(l *launch) (shim, main Identity) {
 	for file, id := range map[string]*Identity{fileShim: &shim, fileMain: &main} {
 		var r runIdentity
@@ -157,9 +158,9 @@ func (d stateDir) traces(l *launch) (shim, main Identity) {
 	return shim, main
 }
 
-// holder finds the shim that holds the directory's lock, even if the shim does not answer. It returns noted if that
-// process is alive. Otherwise it returns the process that listens at the control socket, or else one that was started
-// with the directory's path. It returns zero if it finds none.
+// holder finds the shim that holds the directory's lock, even if the shim does not answer. If the process in noted is
+// alive, it returns noted. Otherwise it returns the process that listens on the control socket. If nothing listens, it
+// looks for a shim with the directory's path in its command line. It returns zero if it finds no process.
 func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	if noted.Alive() {
 		return noted
@@ -194,8 +195,8 @@ func ours(pid int) bool {
 	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// endShim kills a shim and its descendants. First it asks the shim to kill its instance, because the shim knows best
-// what belongs to it. It blocks for up to 12 s.
+// endShim kills a shim and its descendants. First it asks the shim to kill its instance, because the shim knows all
+// processes of the instance. It blocks for up to 12 s.
 func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	list, _ := processes()
 	below := descendants(list, shim.PID)
@@ -208,14 +209,14 @@ func endShim(ctx context.Context, dir stateDir, shim Identity) {
 	}
 }
 
-// tokenOf reads the token of a run from the environment of a process that its shim started. It returns "" if no such
-// process has a token.
+// tokenOf reads the token of a run from the environment of a descendant of the shim. It returns "" if no descendant has
+// a token.
 func tokenOf(shim Identity) string {
 	list, err := processes()
 	if err != nil {
 		return ""
 	}
-	for _, p := range descendants(list, shim.PID) { // the shim's own children come first, such as the program
+	for _, p := range descendants(list, shim.PID) { // the shim's own children, such as the program, come first
 		env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		if err != nil {
 			continue

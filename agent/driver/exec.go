@@ -19,20 +19,20 @@ import (
 type Command struct {
 	Argv   []string          // the program, looked up like Spec.Command, and its arguments
 	Env    map[string]string // added to the instance's environment
-	Stdout io.Writer         // nil = discarded
-	Stderr io.Writer         // nil = discarded
-	// If Alone is true, what still runs of an earlier command with the same Env is killed first. An agent that was killed
-	// may have left such a command.
+	Stdout io.Writer         // if nil, the output is discarded
+	Stderr io.Writer         // if nil, the output is discarded
+	// If Alone is true, processes of an earlier command with the same Env are killed first. An earlier agent that was
+	// killed may have left such processes.
 	Alone bool
 }
 
 // Exec runs c as the instance's user, with the instance's directory, mounts, environment, cgroup and rlimits. It blocks
-// until c has ended, and returns the exit code of c, or 128 + signal if a signal ended c. When ctx ends, Exec kills c
-// and its process group, and returns the error of ctx within about two seconds.
+// until c has ended, and returns c's exit code, or 128 plus the number of the signal that killed c. When ctx ends, Exec
+// kills c and its process group, and returns the error of ctx within about two seconds.
 //
-// It returns CodeNotRunning if the program has ended, CodeInvalidSpec if c has no Argv, CodeStillRunning if earlier
-// commands were killed and have not ended, CodeStateFailed if Alone is true and an earlier command can't be killed, and
-// CodeStartFailed if c can't be executed.
+// It returns CodeNotRunning if the instance's program has ended, CodeInvalidSpec if c has no Argv, CodeStillRunning if
+// earlier commands were killed but have not ended yet, CodeStateFailed if c.Alone is true and an earlier command can't
+// be killed, and CodeStartFailed if c can't be executed.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
@@ -67,11 +67,11 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	return code, err
 }
 
-// commands counts the commands that run beside an instance, including those that were killed and have not ended. Safe
-// for many goroutines.
+// commands counts the commands that run beside an instance, including those that were killed and have not ended yet.
+// Safe for concurrent use.
 type commands struct {
 	mu              sync.Mutex
-	alive, followed int // number of processes; number of calls that wait for one
+	alive, followed int // alive counts commands that have not ended, followed counts calls of Exec that wait
 }
 
 func (c *commands) add(alive, followed int) {
@@ -84,7 +84,7 @@ func (c *commands) begin() { c.add(1, 1) }
 func (c *commands) end()   { c.add(-1, 0) }
 func (c *commands) leave() { c.add(0, -1) }
 
-// stuck returns the number of running commands that no call waits for any more.
+// stuck returns the number of commands that have not ended and for which no Exec waits any more.
 func (c *commands) stuck() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +92,8 @@ func (c *commands) stuck() int {
 }
 
 // killEarlier kills the processes of the instance that have all of env in their environment, with their descendants. It
-// returns when they are gone, or with an error after leftoverTimeout. It stops all of them before it kills the first: a
-// script of which only the current step is killed would go on with the next one.
+// returns nil when they have ended, or an error after leftoverTimeout. It sends SIGSTOP to all of them before it kills
+// the first, because a script whose current step is killed would start the next step.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {
@@ -114,7 +114,7 @@ func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, v := range victims {
-				_ = v.signal(sig) // fails if the process has ended
+				_ = v.signal(sig) // an error means that the process has ended
 			}
 		}
 		switch {
@@ -138,7 +138,7 @@ func hasAllEnv(pid int, entries []string) bool {
 }
 
 // runOnce runs the plan and returns the exit code. It calls ended once, when the process has ended or could not be
-// started. That may be after runOnce has returned.
+// started. The call may happen after runOnce has returned.
 func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func()) (int, error) {
 	outR, outW, err := os.Pipe()
 	if err != nil {
@@ -172,7 +172,7 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 	} else {
 		ended()
 	}
-	// A process that left the group may hold the pipes open; its output doesn't matter any more.
+	// A process that has left the process group may keep the pipes open. Its output is dropped after a second.
 	timer := time.AfterFunc(time.Second, func() { outR.Close(); errR.Close() })
 	defer timer.Stop()
 	<-copied
@@ -180,12 +180,12 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func(
 	return code, err
 }
 
-// abandonAfter is how long wait waits for a command that was killed. A command in uninterruptible sleep, for example on
-// a disk that does not answer, takes longer to end.
+// abandonAfter is how long initStep.wait waits for a command that was killed. A command in uninterruptible sleep, for
+// example on a disk that does not answer, takes longer to end.
 const abandonAfter = time.Second
 
-// wait is follow with a limit: if the step is still alive abandonAfter after the end of ctx, wait returns without it,
-// so that the step can't delay a stop of the instance. Whenever the step ends, it is reaped and ended is called.
+// wait calls follow, but returns at most abandonAfter after ctx has ended, so that a step that can't be killed does not
+// delay a stop of the instance. When the step ends, even if that is later, it is reaped and ended is called.
 func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	type outcome struct {
 		code int
@@ -194,7 +194,7 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 	done := make(chan outcome, 1)
 	go func() {
 		code, err := i.follow(ctx)
-		ended() // before the result is sent: its receiver may run the next command
+		ended() // before the result is sent, because its receiver may run the next command at once
 		done <- outcome{code, err}
 	}()
 	select {
@@ -213,14 +213,14 @@ func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
 }
 
 // follow waits until the step has ended, reaps it and returns its exit code. It kills the step's process group when ctx
-// ends, if the program was not executed within initTimeout, and in any case when the step has ended.
+// ends, when the program was not executed within initTimeout, and when the step has ended by itself.
 func (i initStep) follow(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	reaped := false
 	kill := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !reaped { // until the step is reaped, no other group can have its number
+		if !reaped { // as long as the step is not reaped, no other group can get its number
 			_ = syscall.Kill(-i.pid, syscall.SIGKILL)
 		}
 	}
@@ -230,10 +230,10 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 		kill()
 	}
 	waitNoReap(i.pid)
-	kill() // the rest of the group
+	kill() // the group's other processes may still run
 	mu.Lock()
 	var ws syscall.WaitStatus
-	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // does not block: the step is a zombie
+	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // does not block, because the step has ended
 	reaped = true
 	mu.Unlock()
 	switch {
