@@ -61,7 +61,8 @@ func dump(s State) map[string]any {
 
 		"jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
 		"deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services), "budgets": rowsOf(s.Budgets),
-		"jobSums": fmt.Sprint(rowsOf(s.jobSums)), "unsettled": rowsOf(s.unsettled), "openDeployments": rowsOf(s.openDeployments),
+		"jobSums": fmt.Sprint(rowsOf(s.jobSums)), "unsettled": rowsOf(s.unsettled),
+		"openDeployments": rowsOf(s.openDeployments),
 
 		"volumes": rowsOf(s.Volumes), "transfers": rowsOf(s.Transfers), "backups": rowsOf(s.Backups),
 		"copiesOn": rowsOf(s.copiesOn), "actors": rowsOf(s.Actors), "rails": rowsOf(s.Rails),

@@ -3,6 +3,7 @@ package door
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -74,7 +75,10 @@ func receive(conn *net.UnixConn, n int) (list []*net.TCPListener, err error) {
 	for len(list) < n {
 		one, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*descriptorsAtOnce))
 		got, oobn, _, _, err := conn.ReadMsgUnix(one, oob)
-		if err != nil || got == 0 {
+		if err == nil && got == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
 			return list, fmt.Errorf("%d of %d listeners were handed over: %w", len(list), n, err)
 		}
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])

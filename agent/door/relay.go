@@ -181,6 +181,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 	_ = client.SetKeepAliveConfig(keepAlive()) // otherwise clients that have vanished would keep their places
 	source := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	if !s.enter(client, source) {
+		s.count(false)
 		_ = client.SetLinger(0)
 		return
 	}

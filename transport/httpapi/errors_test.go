@@ -187,8 +187,9 @@ func changed(before, after *fsm.State) (tables []string) {
 	for name, same := range map[string]bool{
 		"nodes": sameRows(after.Nodes, before.Nodes), "drains": sameRows(after.Drains, before.Drains),
 		"jobs": sameRows(after.Jobs, before.Jobs), "groups": sameRows(after.Groups, before.Groups),
-		"instances": sameRows(after.Instances, before.Instances), "deployments": sameRows(after.Deployments, before.Deployments),
-		"services": sameRows(after.Services, before.Services), "budgets": sameRows(after.Budgets, before.Budgets),
+		"instances":   sameRows(after.Instances, before.Instances),
+		"deployments": sameRows(after.Deployments, before.Deployments),
+		"services":    sameRows(after.Services, before.Services), "budgets": sameRows(after.Budgets, before.Budgets),
 		"volumes": sameRows(after.Volumes, before.Volumes), "transfers": sameRows(after.Transfers, before.Transfers),
 		"actors": sameRows(after.Actors, before.Actors), "settings": reflect.DeepEqual(after.Settings, before.Settings),
 	} {
