@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities says what this node can enforce. Notes has one line, written for people, about each thing that it can't,
-// such as "memory caps not enforced: no cgroup access (...)".
+// Capabilities says what this node can enforce. Notes has one line for people about each thing that the node can't
+// enforce, such as "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
 	CgroupVersion int  // 1 or 2; 0 = cgroups are not used
 	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
@@ -82,8 +82,8 @@ func (h *cgroupHost) sweep(keep map[string]bool) {
 	}
 }
 
-// removeParents removes, in each hierarchy, the cgroup parent and the cgroups above it, up to the first that is not
-// empty.
+// removeParents removes, in each hierarchy, the cgroup named parent and the cgroups above it, up to the first that is
+// not empty.
 func (h *cgroupHost) removeParents(parent string) {
 	if h == nil {
 		return
@@ -209,7 +209,7 @@ func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 
 // hostV2 makes the cgroup parent, and enables the controllers in parent and in all cgroups above it.
 func hostV2(mount, parent string) (*cgroupHost, error) {
-	// Moving a process into a cgroup also needs write access to this file. That mkdir succeeds does not prove such access.
+	// Moving a process into a cgroup also needs write access to this file. mkdir can succeed without this access.
 	if err := unix.Access(filepath.Join(mount, "cgroup.procs"), unix.W_OK); err != nil {
 		return nil, fmt.Errorf("write %s/cgroup.procs: %w", mount, err)
 	}

@@ -160,8 +160,8 @@ func (p plan) dropRights() error {
 }
 
 // dieWith asks the kernel to kill this process when its parent, the shim, dies. It does nothing if shim is 0, and
-// returns an error if the shim has died already. Without the shim nobody would read the program's output or kill it at
-// the end of its lease, and perhaps no agent runs that could notice.
+// returns an error if the shim has died already. Without the shim, nobody would read the program's output or kill the
+// program at the end of its lease.
 func dieWith(shim int) error {
 	if shim == 0 {
 		return nil

@@ -31,9 +31,10 @@ type LogReader struct {
 	marks  logMarks
 }
 
-// OpenLog opens a stream for reading, also of an ended instance until Remove. offset is in bytes from the beginning of
-// the stream or, if it is negative, from the present end. If the bytes at offset were rotated away, reading starts at
-// the oldest byte that is left, as LogReader.Offset shows. Codes: CodeInvalidSpec (unknown stream), CodeStateFailed.
+// OpenLog opens a stream for reading, even after the instance has ended, until Remove. offset is in bytes from the
+// beginning of the stream or, if it is negative, from the present end. If the bytes at offset were rotated away,
+// reading starts at the oldest byte that is left, as LogReader.Offset shows. Codes: CodeInvalidSpec (unknown stream),
+// CodeStateFailed.
 //
 // At the end of the stream Read returns io.EOF. If follow is true, Read waits for more bytes instead, and returns
 // io.EOF once the instance has ended. After ctx has ended, Read returns the error of ctx.

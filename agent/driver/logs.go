@@ -142,9 +142,9 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// fit returns how many bytes of b belong into the current file, and whether the file is full after them. If b is too
-// large, the file ends after the last line end of b that fits or, if no line end fits, before b. A file that would then
-// be less than half full is filled up instead.
+// fit returns how many bytes of b go into the current file, and whether the file is full after them. If b is too large,
+// the file ends after the last line end of b that fits or, if no line end fits, before b. A file that would then be
+// less than half full is filled up instead.
 func (w *logWriter) fit(b []byte) (int, bool) {
 	room := max(0, w.policy.MaxBytes-w.size)
 	if int64(len(b)) <= room {

@@ -36,8 +36,8 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe a second time, as a non-blocking file description. The one that the
-// program gets must stay blocking.
+// openNotes opens the write end of the stderr pipe a second time, as a non-blocking file description. The program's own
+// file description must stay blocking.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -185,8 +185,8 @@ func (s *shim) killDescendants() {
 	}
 }
 
-// finish drains the logs, writes the exit and removes the cgroup. It closes the connections last, because their end
-// makes an agent read the exit.
+// finish drains the logs, writes the exit and removes the cgroup. It closes the connections last, because an agent
+// reads the exit when its connection breaks.
 func (s *shim) finish() {
 	s.logs.drain(2 * time.Second)
 	s.writeExit(s.verdict())

@@ -133,7 +133,7 @@ type logPumps struct {
 	notes          *os.File // a second write end of the stderr pipe, for notes; drain closes it
 	readers        []*os.File
 	done           chan struct{} // receives a value for each goroutine that has ended
-	running        int           // number of goroutines that have not ended, as far as drain has counted them
+	running        int           // number of goroutines that drain must still wait for
 }
 
 func openLogPumps(l launch) (*logPumps, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ID names an instance on this node, and its directory. It has at most 96 letters, digits, '.', '_' and '-', and does
-// not begin with a dot.
+// ID names an instance on this node, and its directory. It has 1 to 96 characters: letters, digits, '.', '_' and '-'.
+// It does not begin with a dot.
 type ID string
 
 // Valid reports whether id has the form that ID describes.
@@ -60,7 +60,8 @@ type Spec struct {
 	Binds []Bind `cbor:"11,keyasint"`
 }
 
-// Limits bound what an instance may use. Those of memory, CPU and processes need cgroups; see Driver.Capabilities.
+// Limits says how much an instance may use. The limits of memory, CPU and processes need cgroups; see
+// Driver.Capabilities.
 type Limits struct {
 	MemoryBytes int64             `cbor:"1,keyasint"` // hard cap, swap included; 0 = no cap; at least MinMemoryBytes
 	CPUShares   int64             `cbor:"2,keyasint"` // soft weight as in cpu.shares, 2..262144; 0 = the kernel's default

@@ -96,9 +96,9 @@ func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	return WriteRecord(dir.path(fileLaunch), l)
 }
 
-// undo cleans up after a failed start. If processes may be left, it does nothing. After a first start, with old nil, it
-// deletes the state directory and the instance's own working directory. After a later start it records the run as
-// failed, so that the logs stay readable and the instance can be started again.
+// undo cleans up after a failed start. If processes may be left, it does nothing. After a first start, for which old is
+// nil, it deletes the state directory and the instance's own working directory. After a later start it records the run
+// as failed, so that the logs stay readable and the instance can be started again.
 func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 	c := l.Cgroup.open()
 	if left, err := leftovers(l, Identity{}, Identity{}); err != nil || len(left) > 0 || !c.empty() {

@@ -59,7 +59,7 @@ func (t *Task) ID() ID { return t.launch.Spec.ID }
 // Spec returns what the instance runs, with defaults filled in.
 func (t *Task) Spec() Spec { return t.launch.Spec }
 
-// Run returns the number of the run. The first start on this node is run 1.
+// Run returns the number of the latest run. The first start on this node is run 1.
 func (t *Task) Run() int { return t.launch.Run }
 
 // Dir returns the working directory.

@@ -23,7 +23,7 @@ func (t *Task) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		alive := t.shim.Alive() // checked first: a shim that is dead now writes no exit after the read below
+		alive := t.shim.Alive() // checked first, because a shim that is dead now writes no exit after the read below
 		if e, ok := t.dir.readExit(t.launch.Run); ok {
 			awaitEnd(t.shim, 5*time.Second)
 			t.finish(e)
@@ -112,8 +112,8 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 }
 
 // leftovers returns the living processes of a run whose shim is dead. These are the processes with the run's token in
-// their environment, all descendants of these processes and, if the run has no cgroup, also the processes in the
-// session or group of the shim or the program. The list is empty for a run of another boot.
+// their environment and, if the run has no cgroup, the processes in the session or group of the shim or the program.
+// All descendants of these processes are included. The list is empty for a run of another boot.
 //
 // Without a cgroup, leftovers misses a process that cleaned its environment, left the session and lost its parent
 // before the shim died.
