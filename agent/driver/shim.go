@@ -191,7 +191,7 @@ func (s *shim) spawn() error {
 	return err
 }
 
-// abort removes what a failed start made, and writes the exit.
+// abort cleans up after a failed start, and writes the exit.
 func (s *shim) abort(cause error) {
 	if s.ctl != nil {
 		s.ctl.close()
@@ -242,7 +242,8 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
-	if err := syscall.Kill(-s.main.PID, sig); err != nil { // the program is not reaped, so the number is still its group's
+	// The program is not reaped yet, so no other process group can have its number.
+	if err := syscall.Kill(-s.main.PID, sig); err != nil {
 		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}
