@@ -63,7 +63,7 @@ func isAgentVariable(name string) bool {
 const wordRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 // expand replaces the variables in text, and "$${" by a literal "${". It returns CodeInvalid for an unknown variable.
-// The parameter where names text in the message of this error.
+// The error message begins with where, for example "env HOME".
 func (v values) expand(where, text string) (string, error) {
 	var out strings.Builder
 	for rest := text; ; {

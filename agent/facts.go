@@ -178,8 +178,8 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	return found, err
 }
 
-// record records the result of the question with this number, which began at began. It ignores the answer if a later
-// question has been answered already.
+// record records the result of a question that has this number and that began at the time began. It ignores the answer
+// if a later question has been answered already.
 func (w *roleWatch) record(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,8 +202,7 @@ func (w *roleWatch) record(number uint64, began time.Time, found facts, err erro
 	w.tell(found)
 }
 
-// withdraw withdraws all facts. It is called when no answer has confirmed them for the number of intervals that
-// confirmations sets.
+// withdraw withdraws all facts. The timer expiry calls it after three intervals without an answer; see confirmations.
 func (w *roleWatch) withdraw() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +212,8 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
-// tell makes found the known facts. If they differ from the known ones, it sends or delays them, as deliver does. The
-// caller holds w.mu.
+// tell replaces the known facts with found and, if they differ, sends or delays them as deliver does. The caller holds
+// w.mu.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return

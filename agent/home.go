@@ -107,7 +107,7 @@ func (h *home) letThrough() error {
 }
 
 // identify reads the node's id, or creates an id at the first start. It refuses a damaged id and does not replace it,
-// because with a new id the cluster would see a new node, and an old node that is dead. Code: internal.
+// because with a new id the cluster would see a new node and consider the old node dead. Code: internal.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,9 +174,9 @@ func (h *home) followCluster(answered string) error {
 	return nil
 }
 
-// noteAnswer records how the servers answered a registration; answer is nil if they accepted it. If they refused this
-// agent because another agent runs its node, noteAnswer creates the file refused. If they accepted this agent, it
-// removes the file. After another error it does nothing. Code: internal.
+// noteAnswer records how the servers answered a registration. If they refused this agent because another agent runs its
+// node, it creates the file refused. If they accepted this agent, with a nil answer, it removes the file. After any
+// other error it does nothing. Code: internal.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -225,7 +225,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 }
 
 // close closes the journal and unlocks the directory. It unlocks explicitly, because a child process between fork and
-// exec may have a copy of the descriptor, and with that copy open the lock would stay.
+// exec may have a copy of the descriptor. Without the unlock, the copy would keep the lock.
 func (h *home) close() {
 	if h.records != nil {
 		if err := h.records.Close(); err != nil {

@@ -48,7 +48,7 @@ type hookRun struct {
 	task  Task
 	argv  []string
 	env   map[string]string
-	alone bool // an earlier agent may have left the hook running, which must be killed first
+	alone bool // an earlier agent may have left this hook running, so it is killed first
 }
 
 // newHookRun returns a run of the hook beside the program of task. Code: invalid (the hook's command has an unknown
@@ -199,7 +199,7 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short cuts text, so that the servers don't cut it without a mark.
+// short cuts text to less than the limit of the servers, and marks the cut with dots.
 func short(text string) string {
 	if len(text) > 240 { // the servers cut the message of a preparation at 400 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."

@@ -89,8 +89,7 @@ func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	return i
 }
 
-// set makes a the assignment. If a has no spec, the known spec is kept, because the stop needs a spec. set does not
-// block.
+// set replaces the assignment. If a.Spec is nil, the known spec is kept, because a stop needs it. set does not block.
 func (i *instance) set(a transport.Assignment) {
 	i.mu.Lock()
 	if a.Spec == nil {
@@ -190,7 +189,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// The journal must have these fields before the process exists. observe writes them to it.
+	// The journal must have these fields before the process exists. observe writes the journal.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)

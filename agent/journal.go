@@ -45,7 +45,7 @@ func (e entry) over() bool {
 const (
 	keySeen     = "seen"      // the value is the model.Seen of the newest assignments that were acted on
 	keyInstance = "instance/" // followed by the instance's id; the value is its entry
-	keyStopped  = "stopped/"  // followed by the id of a forgotten instance; the value is the time of that, in Unix ms
+	keyStopped  = "stopped/"  // followed by the id of a forgotten instance; the value is when it was forgotten, in Unix ms
 )
 
 // records is the agent's journal of instances. Safe for concurrent use.
