@@ -103,7 +103,8 @@ func factValue(t json.Token) (string, error) {
 }
 
 // numberValue normalises a number. Integers stay exact; 1.50, 15e-1 and 1.5 become the same string. It refuses integers
-// that don't fit in 64 bits, other numbers from 2^63 or down to -2^63, and results of more than maxFactValue bytes.
+// that don't fit in 64 bits, other numbers whose absolute value is 2^63 or more, and results of more than maxFactValue
+// bytes.
 func numberValue(text string) (string, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10), nil

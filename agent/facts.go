@@ -24,7 +24,7 @@ const (
 // These limit how often changes of one instance's facts are reported. All instances of a node share one limit on
 // reports, and one instance must not use up the shared limit.
 const (
-	factsEvery = time.Second // average time between reported changes
+	factsEvery = time.Second // time after which one more change may be reported
 	factsBurst = 5           // changes that may be reported without a pause
 )
 

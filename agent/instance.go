@@ -48,7 +48,7 @@ type instance struct {
 
 	mu   sync.Mutex
 	want transport.Assignment
-	task Task // the latest, running or ended; nil if none is known
+	task Task // the latest program, running or ended; nil if no program is known
 	// unclear is true while it is unknown whether a program that an earlier agent started still runs.
 	unclear bool
 
@@ -83,7 +83,7 @@ func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	if runs || unclear && !e.over() {
 		i.adopt()
 	}
-	if runs || unclear { // before any other instance is started
+	if runs || unclear { // other instances are started only after this claim
 		with.claim(e.Assignment)
 	}
 	return i

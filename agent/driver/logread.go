@@ -163,8 +163,8 @@ func (r *LogReader) next() (bool, error) {
 
 func (r *LogReader) open(f logFile) (bool, error) {
 	if r.file != nil && f.base > r.offset {
-		// The bytes from offset up to f were rotated away. The open file may still have some of them, and these are read
-		// first.
+		// The bytes from offset up to f were rotated away. The open file may still have some of them, so it is read to its
+		// end first.
 		if st, err := r.file.Stat(); err != nil || r.base+st.Size() > r.offset {
 			return err == nil, err
 		}

@@ -16,7 +16,7 @@ import (
 const (
 	marksSuffix = ".times"
 	markSize    = 16                      // bytes: position in the log file, Unix ns
-	markEvery   = int64(time.Millisecond) // in ns; a mark for each write could take as much room as the lines
+	markEvery   = int64(time.Millisecond) // least ns between marks; one per write could take as much room as the lines
 )
 
 type logMark struct{ at, written int64 }

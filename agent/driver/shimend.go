@@ -240,7 +240,7 @@ func (s *shim) writeExit(r exitRecord) {
 	var err error
 	written := poll(5*time.Second, 100*time.Millisecond, func() bool {
 		err = WriteRecord(s.dir.path(fileExit), r)
-		return err == nil || errors.Is(err, os.ErrNotExist) // the directory was given up
+		return err == nil || errors.Is(err, os.ErrNotExist) // ErrNotExist: an agent gave up the directory
 	})
 	if !written {
 		fmt.Fprintln(os.Stderr, "outspan shim: write the exit:", err)

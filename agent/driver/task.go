@@ -16,7 +16,7 @@ import (
 type Exit struct {
 	Reason    Reason
 	Code      int            // of the program; 128 + Signal if a signal ended it; -1 = unknown
-	Signal    syscall.Signal // the signal that ended the program; 0 = none
+	Signal    syscall.Signal // the signal that ended the program; 0 = no signal
 	OOMKilled bool           // the kernel killed a process of the instance at the memory cap
 	Message   string         // for people; may be empty
 	StartedAt time.Time      // wall clock; zero = unknown
@@ -202,8 +202,8 @@ func (t *Task) stats() (Stats, error) {
 }
 
 // Remove deletes the state directory, the logs in it, the cgroup, and the working directory if the driver made it.
-// Codes: CodeStillRunning (the instance has not ended, or was or is being started again), CodeStateFailed (something
-// can't be deleted; try again).
+// Codes: CodeStillRunning (the instance has not ended, was started again, or is being started or removed),
+// CodeStateFailed (something can't be deleted; try again).
 func (t *Task) Remove() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")

@@ -173,7 +173,7 @@ const shimPatience = 4 * time.Second
 // Stop sends sig to the program's process group and, after grace, SIGKILL to all processes that are left. It returns
 // nil once no process is left. If ctx ends first, it returns the error of ctx, and the shim continues the stop. If sig
 // is 0, the signal of the Spec is used. If grace is negative, the grace of the Spec is used. If grace is 0, everything
-// is killed at once. Stop may be called again; the earliest end of a grace applies.
+// is killed at once. Stop may be called again. The grace that ends first applies.
 //
 // If the shim is dead, the agent kills everything at once. If the shim does not answer, the agent stops the program and
 // kills the shim. In both cases the exit has the reason shim_lost.
