@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// nodeFacts is what instances may know about their node.
+// nodeFacts is what an instance may know about its node.
 type nodeFacts struct {
 	id      model.NodeID
 	name    string
@@ -16,12 +16,12 @@ type nodeFacts struct {
 	labels  map[string]string
 }
 
-// values has the values of an instance's variables: ${port.NAME}, ${node.id}, ${node.name}, ${node.label.X} and
-// ${slot}.
+// values has the values for the variables in an instance's spec: ${port.NAME}, ${node.id}, ${node.name},
+// ${node.label.X} and ${slot}.
 type values struct {
 	node nodeFacts
 	slot int
-	port map[string]int
+	port map[string]int // by the name of the port
 }
 
 func (v values) lookup(name string) (string, bool) {
@@ -44,8 +44,9 @@ func (v values) lookup(name string) (string, bool) {
 	return "", false
 }
 
-// isAgentVariable reports whether name, the string between ${ and }, is a variable of the agent: "slot", or words
-// joined by dots. Anything else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays unchanged.
+// isAgentVariable reports whether name, the string between ${ and }, has the form of an agent's variable: "slot", or
+// words joined by dots. Anything else, such as ${HOME} or ${1:-x} of a shell, belongs to the program and stays
+// unchanged.
 func isAgentVariable(name string) bool {
 	if name == "slot" {
 		return true
@@ -61,8 +62,8 @@ func isAgentVariable(name string) bool {
 
 const wordRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// expand replaces the variables in text. "$${" stands for a literal "${". It returns CodeInvalid for an unknown
-// variable; where says in the message which text has it.
+// expand replaces the variables in text, and "$${" by a literal "${". It returns CodeInvalid for an unknown variable.
+// The error message begins with where, for example "env HOME".
 func (v values) expand(where, text string) (string, error) {
 	var out strings.Builder
 	for rest := text; ; {
@@ -115,7 +116,7 @@ func (v values) expandAll(where string, texts []string) ([]string, error) {
 }
 
 // environment returns an instance's environment, except what the driver adds (PATH, user, OUTSPAN_DIR, OUTSPAN_RUN,
-// OUTSPAN_INSTANCE_ID). The group's own env can't override the variables that the agent sets.
+// OUTSPAN_INSTANCE_ID). The env in the group's spec can't override the variables that the agent sets.
 func (v values) environment(a transport.Assignment, volumeDir func(name string) string,
 	services map[model.ServiceName]int,
 	peers string,
@@ -131,7 +132,7 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	_, group := a.Group.Split()
 	env["OUTSPAN_JOB"], env["OUTSPAN_GROUP"] = string(a.Job), group
 	env["OUTSPAN_SLOT"] = strconv.Itoa(a.Slot)
-	env["OUTSPAN_ATTEMPT"] = strconv.FormatUint(a.Attempt, 10) // 0 = the first instance that the group ever had
+	env["OUTSPAN_ATTEMPT"] = strconv.FormatUint(a.Attempt, 10) // 0 = the group's first instance ever
 	env["OUTSPAN_MEMBER_ID"] = memberID(a.Group, a.Slot)
 	env["OUTSPAN_NODE"], env["OUTSPAN_NODE_ID"] = v.node.name, string(v.node.id)
 	env["OUTSPAN_IP"] = v.node.address
@@ -151,7 +152,7 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	return env, nil
 }
 
-// envName turns a name into the name of an environment variable: "http-alt" becomes HTTP_ALT.
+// envName turns a name into a part of the name of an environment variable: "http-alt" becomes HTTP_ALT.
 func envName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {

@@ -14,16 +14,16 @@ import (
 )
 
 // A role check must answer with one flat JSON object of at most maxFacts facts and maxFactsText bytes. Any other answer
-// is refused as a whole, because a half-understood answer could make an unsafe stop look safe.
+// is refused as a whole, because an answer that is only partly understood could make an unsafe stop look safe.
 const (
 	maxFacts     = 16
 	maxFactsText = 4 << 10
-	maxFactName  = 48
+	maxFactName  = 48 // bytes
 	maxFactValue = 64 // bytes, after normalisation
 )
 
-// facts are the answer of an instance's role check. The values are normalised: "true", "false", a decimal number, or a
-// short string. A nil map means that nothing is known. A map is never changed once parseFacts has returned it.
+// facts has the facts of an instance, by name. The values are normalised: "true", "false", a decimal number, or a short
+// string. A nil map means that no fact is known. A map is never changed once parseFacts has returned it.
 type facts = map[string]string
 
 func parseFacts(text []byte) (facts, error) {
@@ -54,7 +54,7 @@ func parseFacts(text []byte) (facts, error) {
 	return found, nil
 }
 
-// parseFact reads the name and value of one fact into found.
+// parseFact reads one fact from d and adds it to found. It refuses a name that is in found already.
 func parseFact(d *json.Decoder, found facts) error {
 	t, err := d.Token()
 	name, ok := t.(string)
@@ -85,8 +85,8 @@ func validFactName(name string) bool {
 	}) < 0
 }
 
-// factValue returns a value as a normalised string: equal values get equal strings. Only booleans, numbers and short
-// ASCII strings are allowed.
+// factValue returns a value as a normalised string, so that equal values have equal strings. Only booleans, numbers and
+// short ASCII strings are allowed.
 func factValue(t json.Token) (string, error) {
 	switch v := t.(type) {
 	case bool:
@@ -102,8 +102,9 @@ func factValue(t json.Token) (string, error) {
 	return "", errors.New("only true, false, numbers and texts are facts")
 }
 
-// numberValue normalises a number. Integers stay exact; 1.50, 15e-1 and 1.5 become the same string. It refuses numbers
-// that are too large or have too many digits.
+// numberValue normalises a number. Integers stay exact; 1.50, 15e-1 and 1.5 become the same string. It refuses integers
+// that don't fit in 64 bits, other numbers whose absolute value is 2^63 or more, and results of more than maxFactValue
+// bytes.
 func numberValue(text string) (string, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.FormatInt(n, 10), nil
@@ -116,7 +117,7 @@ func numberValue(text string) (string, error) {
 		return "", fmt.Errorf("the number %.24s is too large", text)
 	}
 	if f == 0 {
-		return "0", nil // minus zero becomes "0" too
+		return "0", nil // FormatFloat would return "-0" for minus zero
 	}
 	short := strconv.FormatFloat(f, 'f', -1, 64)
 	if len(short) > maxFactValue {

@@ -15,26 +15,26 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Defaults for a role check whose spec names no interval or no timeout.
+// Defaults for a role check whose spec has no interval or no timeout.
 const (
 	roleInterval = 5 * time.Second
 	roleTimeout  = 2 * time.Second
 )
 
-// How often changes of one instance's facts are reported. All instances of a node share one limit on reports, so one
-// instance must not use up that limit.
+// These limit how often changes of one instance's facts are reported. All instances of a node share one limit on
+// reports, and one instance must not use up the shared limit.
 const (
-	factsEvery = time.Second
-	factsBurst = 5 // changes reported at once; as many again after factsBurst * factsEvery without a change
+	factsEvery = time.Second // time after which one more change may be reported
+	factsBurst = 5           // changes that may be reported without a pause
 )
 
-// confirmations is how many intervals a fact stays known if no answer confirms it. Then it is withdrawn.
+// confirmations is the number of intervals after which a fact is withdrawn if no answer has confirmed it.
 const confirmations = 3
 
-// asker asks an instance's role check once, bounded by its timeout. It is nil for a group without a role check.
+// asker asks an instance's role check once, and gives up after the check's timeout. It is nil for a group without a
+// role check.
 type asker func(ctx context.Context) (facts, error)
 
-// newAsker returns the asker for one program. It returns nil if the group has no role check.
 func newAsker(v values, a transport.Assignment, run runner) asker {
 	if a.Spec == nil || a.Spec.RoleCheck == nil {
 		return nil
@@ -61,7 +61,7 @@ func askRoleCommand(ctx context.Context, c model.RoleCheckSpec, v values, run ru
 	if err != nil {
 		return nil, err
 	}
-	// Keep one byte more than an answer may have, so that a longer answer is recognised.
+	// Keep one byte more than an answer may have, so that parseFacts refuses a longer answer.
 	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
 	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
 	switch {
@@ -99,9 +99,9 @@ func orElse(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-// roleWatch repeatedly asks the role check of one program, and sends each change of its facts to out. If a change was
-// not received yet, or is held back because changes come too often, a newer change replaces it. Safe for many
-// goroutines.
+// roleWatch repeatedly asks the role check of one program, and sends the facts to out when they have changed. If
+// changes are too frequent, it delays them. Newer facts replace facts that are delayed or not received yet. Safe for
+// concurrent use.
 type roleWatch struct {
 	out      chan facts // capacity 1
 	ask      asker
@@ -114,15 +114,15 @@ type roleWatch struct {
 	known   facts
 	told    facts // the facts that were last put into out
 	pace    pace
-	late    *time.Timer // sends facts that were held back
-	asked   uint64      // number of questions begun
+	late    *time.Timer // sends delayed facts
+	asked   uint64      // number of questions that have begun
 	taken   uint64      // number of the newest question whose answer was used
-	expiry  *time.Timer
-	failure string // error of the last question; "" after an answer
+	expiry  *time.Timer // withdraws the facts
+	failure string      // error of the last question; "" if it was answered
 }
 
-// watchRole starts a roleWatch. No fact is known before the first answer. If ask is nil, nothing is asked, and no fact
-// is ever known. The caller must call stop.
+// watchRole starts a roleWatch. No fact is known before the first answer. If ask is nil, the watch does nothing. The
+// caller must call stop.
 func watchRole(ctx context.Context, c *model.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &roleWatch{
@@ -160,8 +160,8 @@ func (w *roleWatch) run(ctx context.Context) {
 	}
 }
 
-// fresh asks the role check now, and returns its facts. The watch uses this answer like the others. fresh returns an
-// error if the group has no role check, or if the check fails.
+// fresh asks the role check now, and returns its facts. The watch uses the answer like those to its own questions.
+// fresh returns an error if the group has no role check, or if the check fails.
 func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	if w.ask == nil {
 		return nil, errors.New("the group has no role check")
@@ -178,7 +178,8 @@ func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
 	return found, err
 }
 
-// record records the result of a question. It uses the answer unless a later question has been answered already.
+// record records the result of a question that has this number and that began at the time began. It ignores the answer
+// if a later question has been answered already.
 func (w *roleWatch) record(number uint64, began time.Time, found facts, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +202,7 @@ func (w *roleWatch) record(number uint64, began time.Time, found facts, err erro
 	w.tell(found)
 }
 
-// withdraw withdraws all facts, because no answer has confirmed them for too long.
+// withdraw withdraws all facts. The timer expiry calls it after three intervals without an answer; see confirmations.
 func (w *roleWatch) withdraw() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,8 +212,8 @@ func (w *roleWatch) withdraw() {
 	w.tell(nil)
 }
 
-// tell makes found the known facts. If they differ from the last ones, it sends them, or holds them back if changes
-// come too often. The caller holds w.mu.
+// tell replaces the known facts with found and, if they differ, sends or delays them as deliver does. The caller holds
+// w.mu.
 func (w *roleWatch) tell(found facts) {
 	if maps.Equal(w.known, found) {
 		return
@@ -221,15 +222,15 @@ func (w *roleWatch) tell(found facts) {
 	w.deliver()
 }
 
-// catchUp sends facts that were held back because changes came too often.
+// catchUp sends facts that deliver has delayed.
 func (w *roleWatch) catchUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deliver()
 }
 
-// deliver puts the known facts into out, unless they were the last ones put there. If changes come too often, it sets a
-// timer instead, after which catchUp tries again. The caller holds w.mu.
+// deliver puts the known facts into out, unless they equal the facts that it put there last. If changes are too
+// frequent, it sets a timer instead, after which catchUp tries again. The caller holds w.mu.
 func (w *roleWatch) deliver() {
 	if maps.Equal(w.known, w.told) {
 		return
@@ -246,8 +247,8 @@ func (w *roleWatch) deliver() {
 	w.out <- w.known
 }
 
-// unmetGate asks the role check and returns why one of the gates doesn't hold. It returns "" if all gates hold, or if
-// there are none. An unknown fact never satisfies a gate.
+// unmetGate asks the role check, and returns why one of the gates doesn't hold. It returns "" if all gates hold.
+// Without gates it returns "" and asks nothing. An unknown fact never satisfies a gate.
 func unmetGate(ctx context.Context, gates []string, ask asker) string {
 	if len(gates) == 0 {
 		return ""

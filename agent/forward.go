@@ -18,7 +18,7 @@ import (
 )
 
 // forwarder polls the services from the servers, and makes the node's door forward connections from the exposed ports
-// at the node's address to ready backends. Safe for many goroutines.
+// at the node's address to ready backends. Safe for concurrent use.
 type forwarder struct {
 	node    model.NodeID
 	address string
@@ -26,12 +26,12 @@ type forwarder struct {
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
-	kick    chan struct{} // capacity 1; wakes keepDoor: wanted has changed
+	kick    chan struct{} // capacity 1; wakes keepDoor after a change of wanted
 	ports   *portWatch
 
 	mu       sync.Mutex
-	before   transport.Services          // last known by an earlier agent; empty once a server has answered
-	lost     []transport.ServiceBackends // known before a restore; nil once it is confirmed
+	before   transport.Services          // services that an earlier agent knew last; empty once a server has answered
+	lost     []transport.ServiceBackends // services known before a restore; nil once the restore is confirmed
 	unsure   bool                        // a restore is not confirmed
 	seen     model.Seen                  // the state that the services come from
 	known    bool                        // wanted was set
@@ -40,23 +40,24 @@ type forwarder struct {
 	statuses []door.Status
 }
 
-// nodeDoor is the node's door. It is a process of its own, or a part of this process if Config.Runtime is given.
+// nodeDoor is the node's door. It is a process of its own or, if Config.Runtime is given, a part of this process.
 type nodeDoor interface {
-	// Follow makes the door carry out an order, and returns the status of its services. If news is true, the order differs
-	// from the last one.
+	// Follow makes the door carry out an order, and returns the status of its services. news must be true if the order
+	// differs from the last one.
 	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
 	// Busy reports whether Follow must be called again although there are no services.
 	Busy() bool
 	Close()
 }
 
-// doorCheck is the interval at which the door is asked for the status of its services.
+// doorCheck is the interval at which keepDoor gets the status of the services from the door.
 const doorCheck = time.Second
 
 // withdrawTimeout is how long an agent that has drained its node waits for the door to close the ports.
 const withdrawTimeout = 3 * time.Second
 
-// newForwarder makes a forwarder. It keeps the last known services in the file last, unless last is "".
+// newForwarder makes a forwarder that keeps the last known services in the file with the path last. If last is "", it
+// keeps them in memory only.
 func newForwarder(node model.NodeID, address, last string, way nodeDoor, problem func(part, problem string),
 	log hclog.Logger) *forwarder {
 	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log),
@@ -65,7 +66,7 @@ func newForwarder(node model.NodeID, address, last string, way nodeDoor, problem
 	return f
 }
 
-// innerDoor is a door in this process; see nodeDoor. Its ports close when the agent stops.
+// innerDoor is a door in this process. Its ports close when the agent stops.
 type innerDoor struct{ *door.Relay }
 
 func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.Status, error) {
@@ -90,8 +91,8 @@ func (f *forwarder) exposed() map[model.ServiceName]int {
 	return ports
 }
 
-// run polls the services and gives them to the door, until ctx ends. If no server answers within serversFirst, it
-// begins with the last known services. A door that is a process continues after run has returned.
+// run polls the services and gives them to the door, until ctx ends. If no server answers within serversFirst, the door
+// gets the last known services. A door that is a process continues after run has returned.
 func (f *forwarder) run(ctx context.Context,
 	poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	var below sync.WaitGroup
@@ -119,8 +120,8 @@ func (f *forwarder) run(ctx context.Context,
 			f.log.Log(retry.level(), "services could not be read", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
 		case seenOf(answer).Before(f.seen) && older < 3:
-			// The answer is older than what is known, so the server lags. Ask again up to three times; after that, an older
-			// answer is used too.
+			// The answer is older than what is known, so the server lags. Ask again, up to three times. After that, use an older
+			// answer too.
 			older++
 			sleep(ctx, time.Second, nil)
 		default:
@@ -144,8 +145,8 @@ func (f *forwarder) ask(ctx context.Context,
 		transport.ServicesRequest{Node: f.node, Index: index, Wait: model.Duration(pollWait / time.Millisecond)})
 }
 
-// recall applies the services that an earlier agent knew last. It does nothing if there are none, or if a server has
-// answered meanwhile.
+// recall gives the door the services that an earlier agent knew last. It does nothing if no such services are known, or
+// if a server has answered meanwhile.
 func (f *forwarder) recall() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,8 +160,8 @@ func seenOf(answer transport.Services) model.Seen {
 	return model.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
 }
 
-// learn applies the services of a server's answer, and keeps them on disk. Until a restore is confirmed, it adds the
-// services known before the restore.
+// learn gives the door the services of a server's answer, and writes them to disk. Until a restore is confirmed, it
+// adds the services that were known before the restore.
 func (f *forwarder) learn(answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,8 +180,8 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost returns the current services, and adds services and backends that only the list from before a restore has,
-// because the restored state may not know them. It adds no service whose exposed port another service uses now.
+// withLost returns the services in current, and adds services and backends that are only in beforeRestore, because the
+// restored state may not know them. It adds no service whose exposed port another service uses now.
 func withLost(current, beforeRestore []transport.ServiceBackends) []transport.ServiceBackends {
 	all := slices.Clone(current)
 	for _, before := range beforeRestore {
@@ -201,8 +202,8 @@ func withLost(current, beforeRestore []transport.ServiceBackends) []transport.Se
 	return all
 }
 
-// want sets the services that the door must expose, and wakes keepDoor. These are the answer's services that have an
-// exposed port. The caller holds f.mu.
+// want sets the services that the door must expose, which are those of the answer that have an exposed port. It wakes
+// keepDoor. The caller holds f.mu.
 func (f *forwarder) want(answer transport.Services) {
 	f.wanted = nil
 	for _, s := range answer.Services {
@@ -218,7 +219,8 @@ func (f *forwarder) want(answer transport.Services) {
 	}
 }
 
-// keepDoor gives the door its orders, and checks its status, until ctx ends. It waits until the services are known.
+// keepDoor gives the door its orders, and checks the status of the services, until ctx ends. It gives no order before
+// the services are known.
 func (f *forwarder) keepDoor(ctx context.Context) {
 	defer f.door.Close()
 	told := 0
@@ -245,8 +247,8 @@ func (f *forwarder) keepDoor(ctx context.Context) {
 	}
 }
 
-// order returns the order for the door. It leaves out services on ports that the cluster itself uses; refused has a
-// status for each of them.
+// order returns the order for the door. It skips services on ports on which this agent or a server of this machine
+// listens. refused has a status for each skipped service.
 func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order, refused []door.Status) {
 	order = door.Order{Node: f.node, Address: f.address}
 	for _, s := range wanted {
@@ -262,7 +264,7 @@ func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order,
 	return order, refused
 }
 
-// closed lists the exposed ports that are not open, with the reasons. If err is not nil, the door does not work, and
+// closed lists the exposed ports that are not open, with the reasons. err is the error of the door. If err is not nil,
 // all ports are listed.
 func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status,
 	err error) []model.PortProblem {
@@ -285,7 +287,7 @@ func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []d
 	return closed
 }
 
-// note stores the statuses from the door, and reports their problems. If err is not nil, it reports err and keeps the
+// note stores the statuses in list, and reports their problems. If err is not nil, it reports err instead and keeps the
 // last statuses.
 func (f *forwarder) note(list []door.Status, err error) {
 	if err != nil {
@@ -308,8 +310,8 @@ func (f *forwarder) note(list []door.Status, err error) {
 	}
 }
 
-// withdraw makes the door close all ports, because the node was drained and the agent stops. It waits until they are
-// closed, until withdrawTimeout is over, or until ctx ends.
+// withdraw makes the door close all ports, because the node was drained and the agent stops. It blocks until the ports
+// are closed, withdrawTimeout is over, or ctx ends.
 func (f *forwarder) withdraw(ctx context.Context) {
 	f.mu.Lock()
 	f.want(transport.Services{})

@@ -22,18 +22,18 @@ const CodeAgentRuns model.Code = "agent_running"
 
 // home is the agent's data directory, locked for this process.
 //
-//	lock         held (flock) by the agent
+//	lock         locked (flock) by the agent while it runs
 //	node         the node's id
 //	servers      host:port of each server that the last registration named
 //	peers/       for each group with an instance here, the list of its instances: JOB/GROUP and JOB/GROUP.json, mode 0644
 //	services     the last known exposed services and their backends
 //	cluster      the cluster and the lineage that the node follows
 //	refused      exists while the servers refuse this agent because another agent runs its node
-//	run          exists while the agent runs; it stays when the agent is killed
+//	run          exists while the agent runs, and after the agent was killed
 //	self-check   test file of the disk check
-//	journal      what is known of each instance, and which assignments were acted on last
+//	journal      what is known of each instance, and the index of the newest assignments that the agent acted on
 //	door/        the door's control socket and its log
-//	driver/      what the driver keeps of each instance: its shim, exit status, logs and working directory
+//	driver/      the driver's files of each instance: launch, exit status, logs and working directory
 //	volumes/     local volumes: JOB/GROUP/SLOT/NAME
 type home struct {
 	dir     string
@@ -43,8 +43,8 @@ type home struct {
 }
 
 // openHome opens the data directory dir, or creates it. It makes the directory private and locks it, reads or creates
-// the node's id, and opens the journal. Codes: agent_running, internal (the disk refused, or the id is damaged), those
-// of openRecords.
+// the node's id, and opens the journal. Codes: agent_running, internal (an error of the disk, or the id is damaged),
+// those of openRecords.
 func openHome(dir string, log hclog.Logger) (*home, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, diskError("make "+dir, err)
@@ -84,7 +84,7 @@ func (h *home) takeLock() error {
 	return nil
 }
 
-// makePrivate sets mode 0700 if other users can read or write dir. It keeps mode 0711, which letThrough sets.
+// makePrivate sets mode 0700 if other users can read or write dir. It does not undo mode 0711, which letThrough sets.
 func makePrivate(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Mode().Perm()&0o066 != 0 {
@@ -97,8 +97,8 @@ func makePrivate(dir string) error {
 }
 
 // letThrough sets mode 0711, so that other users can pass through the data directory to their own directories below it,
-// but can't list or read it. It is called only when an instance runs as another user. All files and directories that
-// are not for instances have mode 0600 or 0700 anyway.
+// but can't list or read it. It is called only for an instance that runs as another user. All files and directories
+// that are not for instances have mode 0600 or 0700.
 func (h *home) letThrough() error {
 	if err := os.Chmod(h.dir, 0o711); err != nil {
 		return diskError("let instances of other users pass through "+h.dir, err)
@@ -106,8 +106,8 @@ func (h *home) letThrough() error {
 	return nil
 }
 
-// identify reads the node's id. At the first start it creates one. It refuses a damaged id, because with a new id the
-// cluster would see a new node and consider the old one dead. Code: internal.
+// identify reads the node's id, or creates an id at the first start. It refuses a damaged id and does not replace it,
+// because with a new id the cluster would see a new node and consider the old node dead. Code: internal.
 func (h *home) identify() error {
 	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,10 +138,10 @@ func (h *home) cluster() string {
 	return known
 }
 
-// followCluster makes the node follow the cluster of its first registration. Later it accepts only that cluster, with
-// the same lineage or one that replaces it. So the node never follows servers of a replaced lineage again. answered is
-// the cluster in the servers' answer, in the same form as the result of cluster. Codes: conflict, invalid (answered is
-// malformed), internal (the disk refused).
+// followCluster records the cluster in the servers' answer, in the form of model.History.String. After the first
+// registration it accepts only the same cluster, with the same lineage or one that replaces it, so the node never
+// follows servers of a replaced lineage again. Codes: conflict, invalid (answered is malformed), internal (an error of
+// the disk).
 func (h *home) followCluster(answered string) error {
 	now, refusal := model.ParseHistory(answered)
 	if refusal != nil {
@@ -174,9 +174,9 @@ func (h *home) followCluster(answered string) error {
 	return nil
 }
 
-// noteAnswer records how the servers answered a registration. If they refuse this agent because another agent runs its
-// node, it creates the file refused. If they accept this agent, it removes the file. Other errors change nothing. Code:
-// internal.
+// noteAnswer records how the servers answered a registration. If they refused this agent because another agent runs its
+// node, it creates the file refused. If they accepted this agent, with a nil answer, it removes the file. After any
+// other error it does nothing. Code: internal.
 func (h *home) noteAnswer(answer error) error {
 	var refused *model.Error
 	var err error
@@ -199,8 +199,8 @@ func (h *home) refused() bool {
 	return err == nil
 }
 
-// KnownServers returns the last known servers of the agent whose data directory is dataDir, each as host:port. It
-// returns nil before the agent's first registration, or if the file can't be read.
+// KnownServers returns the addresses (host:port) of the servers that the agent with the data directory dataDir knew
+// last. It returns nil before the agent's first registration, or if the file can't be read.
 func KnownServers(dataDir string) []string {
 	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
 	if err != nil {
@@ -209,8 +209,8 @@ func KnownServers(dataDir string) []string {
 	return strings.Fields(string(text))
 }
 
-// keepServers saves the servers' addresses for the next start, because the servers in the configuration may be gone by
-// then. It writes nothing if no server has an address or nothing changed.
+// keepServers saves the servers' addresses for the next start of the agent, because the servers in the configuration
+// may be gone at that time. It writes nothing if no server has an address, or if the addresses are in the file already.
 func (h *home) keepServers(servers []transport.ServerInfo) error {
 	var addresses []string
 	for _, s := range servers {
@@ -225,7 +225,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 }
 
 // close closes the journal and unlocks the directory. It unlocks explicitly, because a child process between fork and
-// exec has a copy of the descriptor, which would keep the lock.
+// exec may have a copy of the descriptor. Without the unlock, the copy would keep the lock.
 func (h *home) close() {
 	if h.records != nil {
 		if err := h.records.Close(); err != nil {
@@ -239,7 +239,7 @@ func (h *home) close() {
 }
 
 // born returns when the data directory was created, in ns since 1970. It returns 0 if the file system does not record
-// that.
+// this time.
 func (h *home) born() int64 {
 	var s unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, h.dir, 0, unix.STATX_BTIME, &s); err != nil || s.Mask&unix.STATX_BTIME == 0 {

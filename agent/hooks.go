@@ -18,15 +18,16 @@ import (
 const (
 	// hookTimeout bounds a hook whose spec sets no timeout.
 	hookTimeout = 30 * time.Second
-	// settleGates is how long the gates of an instance may take to hold after its hook: a leader that resigned is not yet
-	// a follower. The servers allow ten seconds more than the hook's timeout for a preparation.
+	// settleGates is how long the gates of an instance may take to hold after its hook. For example, a leader that has
+	// resigned needs a moment to become a follower. The servers allow a preparation ten seconds more than the hook's
+	// timeout.
 	settleGates = 5 * time.Second
 	// gateAgain is the pause between two checks of gates that don't hold.
 	gateAgain = time.Second
-	// lastGrace is how much of the grace is left to the program when its gates delay the stop signal. Of a grace below two
-	// seconds, half is left.
+	// lastGrace is how much of the grace the program still has at the stop signal, however long its gates delay the
+	// signal. If the grace is below two seconds, the program has half of it.
 	lastGrace = time.Second
-	// hookOutput is how many bytes of a hook's stdout, and of its stderr, go to the instance's log.
+	// hookOutput is how many bytes of each output of a hook, stdout and stderr, are written to the instance's log.
 	hookOutput = 64 << 10
 )
 
@@ -47,10 +48,10 @@ type hookRun struct {
 	task  Task
 	argv  []string
 	env   map[string]string
-	alone bool // an earlier agent may have left the hook running
+	alone bool // an earlier agent may have left this hook running, so it is killed first
 }
 
-// newHookRun prepares a run of hook for the running program task. Code: invalid (the hook's command has an unknown
+// newHookRun returns a run of the hook beside the program of task. Code: invalid (the hook's command has an unknown
 // variable).
 func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.HookSpec) (hookRun, error) {
 	argv, err := i.shared.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
@@ -64,8 +65,8 @@ func (i *instance) newHookRun(task Task, want transport.Assignment, hook model.H
 	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
 }
 
-// run runs the hook until it exits, and kills it after its timeout or when ctx ends. It returns nil if the hook exited
-// with 0. The hook's output goes to the program's log.
+// run runs the hook, and returns nil if the hook exited with 0. It kills the hook after its timeout or when ctx ends.
+// The hook's output is written to the program's log.
 func (h hookRun) run(ctx context.Context) error {
 	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -89,17 +90,17 @@ func (h hookRun) run(ctx context.Context) error {
 }
 
 // hookLog writes one output of a hook, stdout or stderr, to the program's log. Each line begins with the hook's name.
-// One goroutine uses it.
+// It is not safe for concurrent use.
 type hookLog struct {
 	name    model.HookName
 	note    func(text string) error
-	left    int // bytes of output that may still be written
-	partial []byte
+	left    int    // bytes of output that may still be written
+	partial []byte // the current line so far, at most lineLimit bytes
 	last    string // the last line that isn't empty
 	broken  bool   // a write to the log failed
 }
 
-// lineLimit is how many bytes of a line are kept. It is small, so that several lines fit in one note.
+// lineLimit is how many bytes of a line are written. It is low, so that several lines fit in one note.
 const lineLimit = 1000
 
 func (l *hookLog) Write(b []byte) (int, error) {
@@ -121,7 +122,7 @@ func (l *hookLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line completes the current line and appends it to text, unless the limit of the output is reached.
+// line appends the current line to text, unless the limit of the output is reached, and begins the next line.
 func (l *hookLog) line(text *strings.Builder) {
 	line := strings.ToValidUTF8(string(l.partial), "?")
 	l.partial = l.partial[:0]
@@ -137,12 +138,13 @@ func (l *hookLog) flush(text *strings.Builder) {
 	if text.Len() == 0 || l.broken {
 		return
 	}
-	// If the write fails, only this output is lost. It fails on a full disk, or with a shim of an older release.
+	// After a failure, all further output of the hook is dropped. A write fails while the disk does not answer, or always
+	// with a shim of an older release.
 	l.broken = l.note(text.String()) != nil
 	text.Reset()
 }
 
-// finish writes the last line, if it has no line end.
+// finish writes the last line if it has no line end.
 func (l *hookLog) finish() {
 	if len(l.partial) > 0 {
 		var text strings.Builder
@@ -151,9 +153,9 @@ func (l *hookLog) finish() {
 	}
 }
 
-// prepare runs the before_stop hook, if there is one, and then checks the instance's own gates again. A failed hook
-// ends the preparation, unless its on_failure is continue. The program serves meanwhile. If ctx ends, prepare returns
-// early, and the caller drops the result.
+// prepare runs the before_stop hook, if the group has one, and then checks the instance's own gates again, while the
+// program still serves. If the hook fails and its on_failure is not continue, the preparation has failed. If ctx ends,
+// prepare returns early with a result that must not be used.
 func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) model.HookResult {
 	result := model.HookResult{Seq: want.Prepare}
 	hook, has := hookOf(want, model.HookBeforeStop)
@@ -182,8 +184,8 @@ func (i *instance) prepare(ctx context.Context, task Task, want transport.Assign
 	return result
 }
 
-// awaitGates checks the gates again and again until all hold, the deadline is too near for another check, or ctx ends.
-// It checks at least once. It returns "" if all gates hold, and otherwise why one does not.
+// awaitGates checks the gates repeatedly until all hold, the deadline is too near for another check, or ctx ends. It
+// checks at least once. It returns "" if all gates hold, and otherwise why one of them does not hold.
 func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
 	for {
 		why := unmetGate(ctx, gates, ask)
@@ -197,22 +199,22 @@ func hookMessage(name model.HookName, err error) string {
 	return short("hook " + string(name) + ": " + message(err))
 }
 
-// short cuts text to a length that the servers accept.
+// short cuts text to less than the limit of the servers, and marks the cut with dots.
 func short(text string) string {
-	if len(text) > 240 { // servers cut at 256 bytes
+	if len(text) > 240 { // the servers cut the message of a preparation at 400 bytes
 		text = strings.ToValidUTF8(text[:240], "") + "..."
 	}
 	return text
 }
 
-// prepared reports whether the outcome of the preparation seq is known.
+// prepared reports whether the outcome of the preparation with the number seq is known.
 func (i *instance) prepared(seq uint64) bool {
 	h := i.entry.Status.Hook
 	return h != nil && h.Seq == seq
 }
 
-// conclude reports the outcome of a preparation. The journal has the outcome first, so that no later agent prepares
-// again.
+// conclude reports the outcome of a preparation. It first writes the outcome to the journal, so that no later agent
+// repeats the preparation.
 func (i *instance) conclude(r model.HookResult) {
 	i.log.Info("prepared to stop", "preparation", r.Seq, "ok", r.OK, "message", r.Message)
 	s := i.entry.Status
@@ -220,9 +222,9 @@ func (i *instance) conclude(r model.HookResult) {
 	i.report(s)
 }
 
-// declinePreparation reports that a requested preparation has failed, if the program does not run or can't be reached.
-// The servers try again later. It does nothing if the outcome of the preparation is known, the instance is to stop, or
-// the instance was never started.
+// declinePreparation reports that a requested preparation has failed if the program does not run or can't be reached.
+// The servers try again later. It does nothing if the outcome of the preparation is known, if the servers want the
+// instance to stop, or if the instance was never started.
 func (i *instance) declinePreparation(want transport.Assignment) {
 	unclear := i.isUnclear()
 	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != model.DesiredRunning ||
@@ -236,11 +238,10 @@ func (i *instance) declinePreparation(want transport.Assignment) {
 	i.conclude(model.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
-// lastLook checks the instance's own gates once more, right before the stop signal. The program may have changed since
-// the servers decided: for example, it may have become the leader of its group. While a gate does not hold, the signal
-// is delayed until a second of the grace is left (for a grace below two seconds, half of it). Then the servers'
-// decision stands. lastLook returns how much of the grace was used. It returns 0 without a delay if there is nothing to
-// check, and stops waiting with 0 if the program ends or must be killed, or if ctx ends.
+// lastLook checks the instance's own gates once more, right before the stop signal, because the program may have become
+// the leader of its group since the servers decided. It blocks until the gates hold, or until only lastGrace of the
+// grace is left. In both cases the stop begins. It returns how much of the grace it used. It returns 0 if there is
+// nothing to check, the program ends, the servers want it stopped at once, or ctx ends.
 func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
 	want := i.wanted()
 	if len(want.Gates) == 0 || want.Desired != model.DesiredDraining {

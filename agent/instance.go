@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// shared has what all instances of a node use.
+// shared has what all instances of the node have in common.
 type shared struct {
 	node       func() nodeFacts
 	runtime    Runtime
@@ -25,7 +25,7 @@ type shared struct {
 	ports      *driver.Ports
 	lease      *lease
 	host       string                           // this boot of this machine; see hostID
-	acceptance atomic.Int32                     // holds an acceptance; see slot.go
+	acceptance atomic.Int32                     // the value of an acceptance; see slot.go
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
 	prepare    func(transport.Assignment) error
@@ -33,46 +33,46 @@ type shared struct {
 	log        hclog.Logger
 }
 
-// instance supervises one assignment for as long as the node has it. One goroutine calls run. The methods set, wake,
-// wanted, current and isUnclear may be called from other goroutines.
+// instance supervises one assignment for as long as the node has the assignment. One goroutine calls run. The methods
+// set, wake, wanted, current and isUnclear may be called from other goroutines.
 //
 // The states that it reports change as docs/model.md describes under "Instances": booting -> ready <-> unready ->
-// draining -> stopped, and any -> failed. While a program that ended waits for its restart, the instance is booting, or
-// unready if it was ready before. Its reason is then that of the end.
+// draining -> stopped, and any -> failed. While a program that has ended waits for its restart, the instance is
+// booting, or unready if it was ready before, and its reason says how the program ended.
 type instance struct {
 	id     model.InstanceID
 	shared *shared
 	log    hclog.Logger
-	// changed has a token when run must look at the assignment again. Capacity 1.
+	// changed has a value when run must look at the assignment again. Capacity 1.
 	changed chan struct{}
 
 	mu   sync.Mutex
 	want transport.Assignment
-	task Task // the latest, running or ended; nil if none is known
-	// unclear is true while the runtime can't tell whether a program of an earlier agent runs.
+	task Task // the latest program, running or ended; nil if no program is known
+	// unclear is true while it is unknown whether a program that an earlier agent started still runs.
 	unclear bool
 
 	// Only the goroutine of run uses the fields below, except adopted.
 	entry   entry
 	retryAt time.Time
-	told    int  // peers.version when the program was started, or when it was last signalled
-	adopted bool // an earlier agent started the program; it is written only while no other goroutine reads it
-	// pendingFinal is a final status that the journal refused. It is reported once it is in the journal.
+	told    int  // peers.version when the program was started or was last signalled
+	adopted bool // an earlier agent started the program; written only while no other goroutine reads it
+	// pendingFinal is a final status that could not be written to the journal. It is reported once it has been written.
 	pendingFinal *model.InstanceStatus
 }
 
-// journalRetry is the pause before a final status that the journal refused is written again.
+// journalRetry is the pause between two attempts to write a final status to the journal.
 const journalRetry = time.Second
 
 // newInstance makes the supervisor of the instance that e describes, and reports its status. task is what the runtime
-// found of the instance, or nil. If unclear is true, the runtime can't tell yet whether the instance runs. newInstance
-// claims the volumes and ports of an instance that runs or may run.
+// found of the instance, or nil. unclear is true if it is unknown yet whether the instance runs. newInstance claims the
+// volumes and ports of an instance that runs or may run.
 func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	i := &instance{
 		id: e.Status.ID, shared: with, entry: e, want: e.Assignment, task: task, unclear: unclear,
 		log: with.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
-	if len(e.Status.Facts) > 0 { // drop them: an earlier agent recorded them, and they may be out of date
+	if len(e.Status.Facts) > 0 { // an earlier agent recorded them, and they may be out of date
 		i.entry.Status.Facts = nil
 		i.entry.Status.Generation++
 		_ = with.records.save(i.id, i.entry) // a failure is logged; the next change writes the entry again
@@ -83,13 +83,13 @@ func newInstance(with *shared, e entry, task Task, unclear bool) *instance {
 	if runs || unclear && !e.over() {
 		i.adopt()
 	}
-	if runs || unclear { // claim before any other instance is started
+	if runs || unclear { // other instances are started only after this claim
 		with.claim(e.Assignment)
 	}
 	return i
 }
 
-// set replaces the assignment. If a has no spec, the known spec stays, because stopping needs it. It does not block.
+// set replaces the assignment. If a.Spec is nil, the known spec is kept, because a stop needs it. set does not block.
 func (i *instance) set(a transport.Assignment) {
 	i.mu.Lock()
 	if a.Spec == nil {
@@ -136,7 +136,8 @@ func (i *instance) run(ctx context.Context) {
 			i.observe(model.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedStopped:
-			// The servers' state was restored, and wants this instance to run. But a stopped instance never starts again.
+			// The servers' state was restored, and in this state the instance should run. But a stopped instance never starts
+			// again.
 			i.observe(model.ObservedStopped, model.ReasonEnded, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == model.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
@@ -147,16 +148,16 @@ func (i *instance) run(ctx context.Context) {
 	}
 }
 
-// wait blocks until the assignment changes, ctx ends, or d is over; it reports whether d is over.
+// wait blocks until the assignment changes, ctx ends, or d is over. It reports whether d is over.
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
-// start starts the program, or records why that failed. First it waits for the restart delay, the servers' acceptance,
-// the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile, it returns,
-// and run decides again.
+// start starts the program, or handles the failure of the start. First it waits for the restart delay, the servers'
+// acceptance, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile,
+// it returns, and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {
-		i.wait(ctx, maxWait) // the journal was lost; the servers will send the spec
+		i.wait(ctx, maxWait) // the journal was lost, and the servers will send the spec
 		return
 	}
 	if want.RestartSeq > i.entry.RestartSeq { // an operator requested a restart, so earlier failures don't count
@@ -188,7 +189,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, model.HookAfterStart)
-	// The journal must have these fields before the process exists. observe writes them.
+	// The journal must have these fields before the process exists. observe writes the journal.
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shared.host, uid
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shared.peers.version(want.Group)
@@ -206,8 +207,8 @@ func (i *instance) start(ctx context.Context) {
 	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
 }
 
-// holdVolumes claims the instance's volumes. If another instance uses one of them, it waits until a volume is released,
-// the assignment changes or ctx ends, and returns false.
+// holdVolumes claims the instance's volumes, and returns true. If another instance uses one of the volumes, holdVolumes
+// claims no volume. It then blocks until a volume is released, the assignment changes or ctx ends, and returns false.
 func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
 	holder, freed := i.shared.volumes.claim(want)
 	if holder == "" {
@@ -222,8 +223,8 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run, and returns when its lease ends. ok is false if the assignment
-// changed meanwhile or ctx ended. For an instance without a lease, it returns 0 and true at once.
+// holdLease blocks until an instance with a lease may run, and returns the end of the lease. ok is false if the
+// assignment changed meanwhile or ctx ended. For an instance without a lease, holdLease returns 0 and true at once.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
 	if !fenced(want) {
 		return 0, true
@@ -246,8 +247,8 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 	return until, i.wanted().Desired == model.DesiredRunning
 }
 
-// oversee supervises a running program until it has ended, or was stopped for good or for a restart. It also returns
-// when ctx ends, or when the assignment changes while the spec is unknown.
+// oversee supervises a running program until the program has ended or was stopped, permanently or for a restart. It
+// also returns when ctx ends, or when the assignment changes while the spec is unknown.
 func (i *instance) oversee(ctx context.Context) {
 	task := i.current()
 	side := i.attend(ctx, task)
@@ -292,14 +293,15 @@ func (i *instance) oversee(ctx context.Context) {
 				return
 			}
 		case <-i.changed:
-			if want.Spec == nil { // the spec may be known now: run calls oversee again, which starts the checks
+			if want.Spec == nil { // the spec may be known now, and then the next oversee starts the checks
 				return
 			}
 		}
 	}
 }
 
-// keepLease renews the lease of a fenced program until stop is called. stop waits until the renewals have ended.
+// keepLease renews the lease of a program, if it has a lease, until stop is called. stop blocks until the renewing
+// goroutine has returned.
 func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	want := i.wanted()
 	if !fenced(want) {
@@ -311,7 +313,7 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// judge reports the state that follows from the checks' verdict.
+// judge reports the state that follows from the verdict of the checks.
 func (i *instance) judge(v verdict) {
 	switch {
 	case v.ready:
@@ -324,8 +326,8 @@ func (i *instance) judge(v verdict) {
 	}
 }
 
-// observe reports a state if it changed. Otherwise it only saves the entry. It drops the facts of a program that does
-// not run.
+// observe reports a state if it differs from the last one. Otherwise it only saves the entry. It drops the facts of a
+// program that does not run.
 func (i *instance) observe(o model.Observed, reason string, code *int) {
 	s := i.entry.Status
 	if !i.entry.Live {
@@ -341,7 +343,8 @@ func (i *instance) observe(o model.Observed, reason string, code *int) {
 	i.report(s)
 }
 
-// learn reports the facts of the role check if they changed. nil means that no fact is known any more.
+// learn reports the facts of the role check if they differ from the last ones. nil means that no fact is known any
+// more.
 func (i *instance) learn(found facts) {
 	s := i.entry.Status
 	if maps.Equal(s.Facts, found) {
@@ -352,8 +355,8 @@ func (i *instance) learn(found facts) {
 	i.report(s)
 }
 
-// report writes a changed status to the journal, and reports it to the servers even if the write failed. Only the stop
-// of an instance that must not run twice, or whose spec is unknown, must be in the journal first: see lastWord.
+// report writes a changed status to the journal, and reports it to the servers even if the write failed. For the stop
+// of an instance that must not run twice, or whose spec is unknown, it calls lastWord instead.
 func (i *instance) report(s model.InstanceStatus) {
 	if s.Observed == model.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
 		i.lastWord(s)
@@ -365,10 +368,10 @@ func (i *instance) report(s model.InstanceStatus) {
 	i.shared.reports.set(s)
 }
 
-// lastWord reports that an instance that must not run twice has stopped. The servers may then start another instance of
-// the slot. The journal must have the status first, or this agent could start the instance again after a restart. If
-// the journal refuses the status, lastWord reports why as the reason of an instance that has not stopped yet, and run
-// tries again.
+// lastWord reports the stop of an instance that must not run twice. It reports the stop only once the status is in the
+// journal. Otherwise this agent could start the instance again after a restart, while another node runs its
+// replacement. If the write fails, lastWord reports the error as the reason of an instance that has not stopped, and
+// run tries again.
 func (i *instance) lastWord(s model.InstanceStatus) {
 	before := i.entry.Status
 	s.Generation = before.Generation + 1

@@ -17,28 +17,27 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// entry is the journal's record of one instance. It has all that the agent needs to supervise the instance without a
-// server.
+// entry is the journal's record of one instance, with which the agent can supervise the instance without a server.
 type entry struct {
 	Assignment transport.Assignment `cbor:"1,keyasint"`
 	Status     model.InstanceStatus `cbor:"2,keyasint"` // written before it is reported, so that generations only grow
-	// Live is set before the program is started, and cleared once its end was handled. So the next agent handles an end
-	// that no agent saw, and handles no end twice.
+	// Live is set before the program is started, and cleared once the end of the program was handled. So the next agent
+	// handles an end that no agent has seen, and no end is handled twice.
 	Live       bool    `cbor:"3,keyasint,omitempty"`
-	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // number of the last requested restart that was carried out
-	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit
+	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // number of the last requested restart that was done
+	Failures   []int64 `cbor:"5,keyasint,omitempty"` // times of recent failures in Unix ms, for the restart limit
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
-	// AfterStart is set before the program is started, and cleared once its after_start hook has ended. An agent that
-	// starts in between runs the hook again. An agent also repeats a preparation whose outcome is not in Status.Hook.
+	// AfterStart is set before a program with an after_start hook is started. It is cleared once the hook has ended,
+	// unless the hook's failure stops the program. An agent that adopts a program with AfterStart set runs the hook again.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
-	// Host is the boot and the machine on which the program was last started. On another boot or machine, the agent asks
-	// the servers before it restarts an instance that must not run twice.
+	// Host is the boot and the machine on which the program was last started; see hostID. On another boot or machine, an
+	// instance that must not run twice waits for the servers before it is started again; see holdSlot.
 	Host string `cbor:"8,keyasint,omitempty"`
-	// UID is the instance's user id from the node's range, or 0 if it has none.
+	// UID is the instance's user id from the node's range of such ids, or 0 if the instance has no id from that range.
 	UID int `cbor:"9,keyasint,omitempty"`
 }
 
-// over reports whether the instance has stopped for good, or has failed and was not started again.
+// over reports whether the instance has stopped, or has failed and was not started again.
 func (e entry) over() bool {
 	return e.Status.Observed == model.ObservedStopped || e.Status.Observed == model.ObservedFailed && !e.Live
 }
@@ -49,15 +48,15 @@ const (
 	keyStopped  = "stopped/"  // followed by the id of a forgotten instance; the value is when it was forgotten, in Unix ms
 )
 
-// records is the agent's journal of instances. Safe for many goroutines.
+// records is the agent's journal of instances. Safe for concurrent use.
 type records struct {
 	*journal.Journal
 	log hclog.Logger
 }
 
-// openRecords opens the journal at path. It puts a damaged journal aside and begins a new one, because the driver knows
-// what runs, and the servers know its assignments. Codes: those of journal.Open except journal_damaged, internal (the
-// damaged journal could not be put aside).
+// openRecords opens the journal at path. It renames a damaged journal and begins a new one, because the driver knows
+// what runs, and the servers know the assignments. Codes: those of journal.Open except journal_damaged; internal (the
+// damaged journal can't be renamed).
 func openRecords(path string, log hclog.Logger) (*records, error) {
 	j, err := journal.Open(path, journal.SyncEach)
 	if errors.Is(err, &model.Error{Code: journal.CodeDamaged}) {
@@ -76,7 +75,7 @@ func openRecords(path string, log hclog.Logger) (*records, error) {
 
 const damagedSuffix = ".damaged"
 
-// save writes e, so that it survives a power cut. It logs and returns an error of the disk.
+// save writes e. Once it has returned nil, e survives a power cut. It also logs an error.
 func (r *records) save(id model.InstanceID, e entry) error {
 	err := r.put(keyInstance+string(id), e)
 	if err != nil {
@@ -99,12 +98,12 @@ func (r *records) remove(id model.InstanceID) {
 	}
 }
 
-// keepStopped limits how many forgotten instances are remembered as stopped. They are remembered in case a restored
-// state wants them to run.
+// keepStopped limits how many forgotten instances are recorded as stopped. They are recorded because a restored state
+// may want them to run.
 const keepStopped = 4096
 
-// noteStopped records that a forgotten instance has stopped, so that it is never started again. If there are more than
-// keepStopped such notes, it removes the oldest.
+// noteStopped records that a forgotten instance has stopped, so that the instance is never started again. If there are
+// more than keepStopped such records, it removes the oldest.
 func (r *records) noteStopped(id model.InstanceID) {
 	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
 		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
@@ -114,7 +113,7 @@ func (r *records) noteStopped(id model.InstanceID) {
 	for key, value := range r.All() {
 		if strings.HasPrefix(key, keyStopped) {
 			var when int64
-			_ = cbor.Unmarshal(value, &when) // a note that can't be read counts as the oldest
+			_ = cbor.Unmarshal(value, &when) // a record that can't be read is the first to be removed
 			notes, at[key] = append(notes, key), when
 		}
 	}
@@ -127,13 +126,13 @@ func (r *records) noteStopped(id model.InstanceID) {
 	}
 }
 
-// hasStopped reports whether a forgotten instance is known to have stopped.
+// hasStopped reports whether noteStopped has recorded the instance.
 func (r *records) hasStopped(id model.InstanceID) bool {
 	_, ok := r.Get(keyStopped + string(id))
 	return ok
 }
 
-// entries returns the record of each instance. It logs and skips records that this release can't read.
+// entries returns the record of each instance. It logs and skips records that can't be read.
 func (r *records) entries() map[model.InstanceID]entry {
 	found := map[model.InstanceID]entry{}
 	for key, value := range r.All() {
@@ -152,8 +151,8 @@ func (r *records) entries() map[model.InstanceID]entry {
 	return found
 }
 
-// lastSeen returns the incarnation and index of the newest assignments that were acted on. They are zero if there are
-// none or they can't be read. Then the agent accepts any answer, as at its first start.
+// lastSeen returns the incarnation and index of the newest assignments that the agent acted on. If the journal does not
+// have them, or they can't be read, it returns the zero value, with which the agent accepts any answer.
 func (r *records) lastSeen() (s model.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {

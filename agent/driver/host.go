@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities says what this node can enforce. Notes has a line for people about each thing that the node can't do,
-// such as "memory caps not enforced: no cgroup access (...)".
+// Capabilities says what this node can enforce. Notes has one line for people about each thing that the node can't
+// enforce, such as "memory caps not enforced: no cgroup access (...)".
 type Capabilities struct {
-	CgroupVersion int  // 1 or 2; 0 = no cgroups
+	CgroupVersion int  // 1 or 2; 0 = cgroups are not used
 	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are recognised
 	CPUWeight     bool // Limits.CPUShares has an effect
 	PidsMax       bool // Limits.PidsMax is enforced
@@ -26,15 +26,15 @@ type Capabilities struct {
 }
 
 // cgroupHost knows where the cgroups of this agent's instances are: below Config.CgroupParent, in the mount of each
-// usable controller. That path begins at the root of the mount, not at the agent's own cgroup, because version 2 allows
-// no processes beside child cgroups with controllers. In a container the root of the mount is the container's cgroup.
+// usable controller. CgroupParent is relative to the root of the mount, not to the agent's own cgroup, because in
+// version 2 a cgroup with processes can't have child cgroups with controllers.
 type cgroupHost struct {
 	version int
-	parents map[string]string // controller -> directory of parent; for v2 the only key is ""
+	parents map[string]string // controller -> directory of Config.CgroupParent; for v2 the only key is ""
 }
 
-// ref returns the cgroup of a run, which may not exist yet; without cgroups it returns zero. The token in the name
-// distinguishes the cgroup from that of another agent's instance with the same id.
+// ref returns the cgroup of a run, which may not exist yet. It returns the zero value if h is nil. The name has a part
+// of the token, because an instance of another agent can have the same id.
 func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	if h == nil {
 		return cgroupRef{}
@@ -46,7 +46,7 @@ func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	return cgroupRef{Version: h.version, Dirs: dirs}
 }
 
-// check makes a cgroup in each hierarchy and removes it again. It returns nil if h is nil.
+// check returns an error if it can't make and remove a cgroup in each hierarchy. It returns nil if h is nil.
 func (h *cgroupHost) check() error {
 	if h == nil {
 		return nil
@@ -63,8 +63,8 @@ func (h *cgroupHost) check() error {
 	return nil
 }
 
-// sweep removes the cgroups below the parent, except those in keep. Cgroups with processes stay, because rmdir refuses
-// them.
+// sweep removes the cgroups below Config.CgroupParent whose directories are not in keep. Cgroups with processes stay,
+// because the kernel refuses to remove them.
 func (h *cgroupHost) sweep(keep map[string]bool) {
 	if h == nil {
 		return
@@ -82,7 +82,8 @@ func (h *cgroupHost) sweep(keep map[string]bool) {
 	}
 }
 
-// removeParents removes parent and the directories above it in each hierarchy, as long as they are empty.
+// removeParents removes, in each hierarchy, the cgroup named parent and the cgroups above it, up to the first that is
+// not empty.
 func (h *cgroupHost) removeParents(parent string) {
 	if h == nil {
 		return
@@ -97,8 +98,8 @@ func (h *cgroupHost) removeParents(parent string) {
 	}
 }
 
-// detectHost finds out what this node can enforce, by trying it on a temporary cgroup. The host is nil if cgroups are
-// turned off or can't be used.
+// detectHost finds out what this node can enforce, by setting each limit on a temporary cgroup. It returns a nil
+// cgroupHost if cgroups are turned off or can't be used.
 func detectHost(parent string) (*cgroupHost, Capabilities) {
 	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
 	if !caps.OtherUsers {
@@ -135,11 +136,11 @@ func detectHost(parent string) (*cgroupHost, Capabilities) {
 	return h, caps
 }
 
-// cgroupMount is one line of mountinfo that is about cgroups.
+// cgroupMount is one mount of a cgroup hierarchy.
 type cgroupMount struct {
 	dir     string
 	version int
-	options []string // of the superblock; for v1 they include the controllers
+	options []string // of the superblock; they include the controllers; nil for v2
 }
 
 func findHost(parent string) (*cgroupHost, error) {
@@ -184,7 +185,8 @@ func lists(dir, file, word string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(b)), word)
 }
 
-// hostV1 uses each wanted controller in whose hierarchy parent can be made. It fails if there is no such controller.
+// hostV1 makes the cgroup parent in the hierarchy of each controller, and skips controllers for which this fails. It
+// returns an error if no controller remains.
 func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 	h := &cgroupHost{version: 1, parents: make(map[string]string)}
 	err := errors.New("no controllers are mounted")
@@ -205,9 +207,9 @@ func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 	return h, nil
 }
 
-// hostV2 makes parent, and enables the controllers on the way down to it.
+// hostV2 makes the cgroup parent, and enables the controllers in parent and in all cgroups above it.
 func hostV2(mount, parent string) (*cgroupHost, error) {
-	// Moving a process into a cgroup also needs write access to this file, which mkdir does not test.
+	// Moving a process into a cgroup also needs write access to this file. mkdir can succeed without this access.
 	if err := unix.Access(filepath.Join(mount, "cgroup.procs"), unix.W_OK); err != nil {
 		return nil, fmt.Errorf("write %s/cgroup.procs: %w", mount, err)
 	}
@@ -224,19 +226,20 @@ func hostV2(mount, parent string) (*cgroupHost, error) {
 	return &cgroupHost{version: 2, parents: map[string]string{"": dir}}, nil
 }
 
-// enableControllers enables the controllers one by one, so that a missing one doesn't prevent the others. It ignores
-// errors; probe finds out which controllers work.
+// enableControllers enables the controllers one by one, because the kernel refuses a list with a missing controller. It
+// ignores errors; probe finds out which controllers work.
 func enableControllers(dir string) {
 	for _, c := range []string{"+memory", "+cpu", "+pids"} {
 		_ = writeCgroupString(dir, "cgroup.subtree_control", c)
 	}
 }
 
-// probe makes a cgroup, tries each limit on it, and removes the cgroup again. It sets in caps which limits work.
+// probe makes a cgroup, sets each limit on it, and removes the cgroup again. It records in caps which limits work, and
+// returns an error if the cgroup can't be made.
 func (h *cgroupHost) probe(caps *Capabilities) error {
 	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
 	g := ref.open()
-	defer func() { _ = g.remove() }() // if this fails, Close removes the cgroup
+	defer func() { _ = g.remove() }() // if this fails, Driver.Close removes the cgroup
 	if err := g.create(Limits{}); err != nil {
 		return err
 	}

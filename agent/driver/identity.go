@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names one process for all time. A pid alone can be reused. A pid with its start time is unique within one
-// boot, and the boot id distinguishes boots.
+// Identity names one process and never another one. A pid alone can be reused. A pid with a start time is unique within
+// one boot, and the boot id distinguishes boots.
 type Identity struct {
 	PID   int    `cbor:"1,keyasint"`
 	Start uint64 `cbor:"2,keyasint"` // field 22 of /proc/PID/stat: clock ticks since boot
 	Boot  string `cbor:"3,keyasint"` // /proc/sys/kernel/random/boot_id
 }
 
-// Alive reports whether this very process still runs. A zombie does not count as alive.
+// Alive reports whether the process still runs. It returns false for a zombie.
 func (i Identity) Alive() bool {
 	st, ok := i.stat()
 	return ok && !st.dead()
 }
 
-// stat reads the stat of the process, which may be a zombie. It returns false if the process is gone or its pid belongs
-// to another process now.
+// stat reads /proc/PID/stat of the process, which may be a zombie. It returns false if the process is gone, even if
+// another process has its pid now.
 func (i Identity) stat() (procStat, bool) {
 	if i.PID <= 0 {
 		return procStat{}, false
@@ -44,9 +44,9 @@ func (i Identity) stat() (procStat, bool) {
 	return st, true
 }
 
-// signal sends sig to exactly this process, and returns an error if the process has ended. It opens a pidfd before it
-// checks the identity, so that it can't hit a later process with the same pid. Where pidfds don't work, a small risk of
-// that remains.
+// signal sends sig to this process, and returns an error if the process has ended. It opens a pidfd before it checks
+// the identity, so that the signal can't reach a later process with the same pid. Where pidfds don't work, the signal
+// can reach a later process if the pid is reused right after the check.
 func (i Identity) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if err == nil {
@@ -63,15 +63,16 @@ func (i Identity) signal(sig syscall.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// Kill kills exactly this process and waits up to 5 s until it has ended. It returns an error if the signal could not
-// be sent, for example because the process had ended before.
+// Kill kills this process and waits up to 5 s until it has ended. If the process is a child, Kill also reaps it, which
+// may take up to 5 s more. It returns an error if the signal could not be sent, for example because the process had
+// ended before. It returns nil if the process outlives the wait.
 func (i Identity) Kill() error {
 	err := i.signal(syscall.SIGKILL)
 	awaitEnd(i, 5*time.Second)
 	return err
 }
 
-// identify reads the identity of the process that has the pid now.
+// identify returns the identity of the process that has pid now.
 func identify(pid int) (Identity, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -92,12 +93,12 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// procStat has the fields of /proc/PID/stat that are used here.
+// procStat has the fields of /proc/PID/stat that the driver needs.
 type procStat struct {
 	pid, ppid, pgrp, session int
 	state                    byte
 	start                    uint64 // clock ticks since boot
-	cpuTicks                 uint64 // user and system
+	cpuTicks                 uint64 // user and system time, in clock ticks
 	rssPages                 int64
 }
 
@@ -115,8 +116,8 @@ func readStat(pid int) (procStat, error) {
 	return parseStat(b)
 }
 
-// parseStat parses the content of /proc/PID/stat. It looks for the last ')', because the command name before it may
-// contain spaces and parentheses.
+// parseStat parses the content of /proc/PID/stat. The command name is between the first '(' and the last ')', because
+// the name itself may contain spaces and parentheses.
 func parseStat(b []byte) (procStat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -127,7 +128,7 @@ func parseStat(b []byte) (procStat, error) {
 	if err != nil || len(f) < 22 {
 		return procStat{}, fmt.Errorf("process stat with %d fields: %q", len(f), b)
 	}
-	num := func(field int) uint64 { // field as numbered in proc(5); state is 3
+	num := func(field int) uint64 { // proc(5) numbers the fields; state is field 3
 		n, e := strconv.ParseInt(f[field-3], 10, 64)
 		if e != nil && err == nil {
 			err = fmt.Errorf("field %d of process stat: %w", field, e)
@@ -141,7 +142,7 @@ func parseStat(b []byte) (procStat, error) {
 	return p, err
 }
 
-// processes lists all processes that can be seen. Processes that end meanwhile are left out.
+// processes lists all processes in /proc. It skips processes that end while it reads.
 func processes() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -165,8 +166,8 @@ func processes() ([]procStat, error) {
 	return list, nil
 }
 
-// descendants returns the processes of list that descend from root, without root itself. Zombies are included. Children
-// of root come before more distant descendants.
+// descendants returns the processes in list that descend from the process root, zombies included, but not root itself.
+// Children of root precede more distant descendants.
 func descendants(list []procStat, root int) []procStat {
 	children := make(map[int][]procStat, len(list))
 	for _, p := range list {
@@ -184,8 +185,8 @@ func descendants(list []procStat, root int) []procStat {
 	return found
 }
 
-// hasEnv reports whether the process was started with exactly this environment entry, a "KEY=value". It returns false
-// if the environment can't be read, for example because the process is another user's.
+// hasEnv reports whether the process was started with this environment entry, of the form "KEY=value". It returns false
+// if the environment can't be read, for example because the process belongs to another user.
 func hasEnv(pid int, entry string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan has the instructions of an init step: what it does before it becomes the program. The step reads them from a
-// memory file at descriptor fdPlan.
+// plan has the instructions for an init step, the process that prepares itself and then becomes the program. The step
+// reads the plan from a memory file at descriptor fdPlan.
 type plan struct {
 	Argv    []string          `cbor:"1,keyasint"`
 	Env     []string          `cbor:"2,keyasint"`
@@ -25,10 +25,10 @@ type plan struct {
 	Account account           `cbor:"4,keyasint"`
 	Rlimits map[string]Rlimit `cbor:"5,keyasint"`
 	Join    []string          `cbor:"6,keyasint"` // the cgroup.procs files of the cgroups to join
-	Shim    int               `cbor:"7,keyasint"` // pid of the shim whose death kills the program; 0 = none
-	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
+	Shim    int               `cbor:"7,keyasint"` // pid of the shim whose death kills the program; 0 = no shim
+	OwnDir  bool              `cbor:"8,keyasint"` // the driver made Dir for this user
 	Binds   []Bind            `cbor:"9,keyasint"`
-	// the process whose mounts the step joins; zero = none: the step makes the Binds itself
+	// the process whose mount namespace the step joins; if this is zero, the step mounts the Binds itself
 	Beside Identity `cbor:"10,keyasint"`
 }
 
@@ -39,10 +39,11 @@ const (
 )
 
 // InitMain implements the hidden subcommand `shim-init`. It enters the cgroup, makes the mounts, gives up its rights
-// and becomes the program. Due to this order no instruction of the program runs outside its limits. It returns only
-// after an error, which it has then sent to its parent.
+// and becomes the program. Due to this order no instruction of the program runs outside its limits. InitMain returns
+// only after an error, which it has sent to its parent.
 func InitMain([]string) int {
-	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
+	// Rights, mounts, no_new_privs and the parent death signal belong to a thread, so the thread that sets them must also
+	// call execve.
 	runtime.LockOSThread()
 	CloseInherited(fdPlan)
 	unix.CloseOnExec(fdStatus)
@@ -52,7 +53,8 @@ func InitMain([]string) int {
 	return 125
 }
 
-// becomeProgram carries out the plan and executes the program. It returns only after an error.
+// becomeProgram carries out the plan and executes the program. It writes 'R' to status right before the exec. It
+// returns only after an error.
 func becomeProgram(status io.Writer) error {
 	p, err := readPlan()
 	if err != nil {
@@ -61,8 +63,8 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	// If the driver made the directory, its parents may be closed to the user. So the step enters it before it drops its
-	// rights. A directory that a Spec names must be reachable with the user's own rights.
+	// If the driver made the directory, its parents may be closed to the user, so the step enters the directory before it
+	// drops its rights. A directory that a Spec names must be reachable with the user's own rights.
 	if p.OwnDir {
 		if err := os.Chdir(p.Dir); err != nil {
 			return fmt.Errorf("enter the working directory: %w", err)
@@ -114,8 +116,8 @@ func (p plan) enter() error {
 			return fmt.Errorf("join the cgroup: %w", err)
 		}
 	}
-	// The step inherits a score with which the out-of-memory killer spares the shim; it must not spare the program.
-	// Raising the score is always allowed.
+	// The step inherits the shim's score, with which the out-of-memory killer would spare the program. Raising the score
+	// is always allowed.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	unix.Umask(0o022)
 	if err := p.mount(); err != nil {
@@ -133,7 +135,8 @@ func (p plan) enter() error {
 	return nil
 }
 
-// dropRights changes the user, if Account.Switch is set, and makes sure that the program can't gain new rights.
+// dropRights changes to the account's user if Account.Switch is set, and makes sure that the program can't gain new
+// rights.
 func (p plan) dropRights() error {
 	a := p.Account
 	if a.Switch {
@@ -157,8 +160,8 @@ func (p plan) dropRights() error {
 }
 
 // dieWith asks the kernel to kill this process when its parent, the shim, dies. It does nothing if shim is 0, and
-// returns an error if the shim has died already. Without a shim nobody counts, logs or fences the process, and the
-// agent that would clean up may not run.
+// returns an error if the shim has died already. Without the shim, nobody would read the program's output or kill the
+// program at the end of its lease.
 func dieWith(shim int) error {
 	if shim == 0 {
 		return nil
@@ -172,8 +175,8 @@ func dieWith(shim int) error {
 	return nil
 }
 
-// lookPath finds a program in the PATH of env, with the rights of the instance's user. It returns a name with a slash
-// unchanged.
+// lookPath finds a program in the PATH of env. It is called after dropRights, so it finds only what the instance's user
+// may execute. It returns a name with a slash unchanged.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -193,9 +196,9 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
 }
 
-// CloseInherited closes all descriptors above last that stay open across exec. Go closes its own descriptors on exec,
-// so these were open in the agent when it was started. A shim or a door would keep such a pipe or file open for as long
-// as it runs.
+// CloseInherited closes all descriptors with a number above last that stay open across exec. Go opens its own
+// descriptors with close-on-exec, so the others were inherited from whoever started the agent. A shim or a door would
+// keep such a pipe or file open for as long as it runs.
 func CloseInherited(last int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -213,8 +216,8 @@ func CloseInherited(last int) {
 }
 
 // resetSignals gives every signal its default action and empties the signal mask. Otherwise signals that a parent
-// ignores, as under nohup, would stay ignored across execve. Package os/signal can't reset all of them (not the two
-// that the C library reserves), so this calls the kernel.
+// ignores, as under nohup, would stay ignored across execve. resetSignals calls the kernel directly, because package
+// os/signal can't reset the two signals that the C library reserves.
 func resetSignals() {
 	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
 	for sig := uintptr(1); sig <= 64; sig++ {

@@ -15,29 +15,29 @@ import (
 // followInterval is how often a following reader looks for new bytes. It bounds the delay of `logs -f`.
 const followInterval = 100 * time.Millisecond
 
-// LogReader reads one stream of an instance across its files. Only one goroutine at a time may call Read; another may
-// call Close.
+// LogReader reads one stream of an instance from all files of the stream. Only one goroutine at a time may call Read;
+// another may call Close.
 type LogReader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	dir    string
 	stream Stream
 	follow bool
-	ended  <-chan struct{} // closed when nothing more will be written
+	ended  <-chan struct{} // closed when no more bytes will be written
 	mu     sync.Mutex      // guards the fields below; not held while Read waits
 	file   *os.File
-	base   int64 // position of file's first byte in the stream
-	offset int64 // position of the next byte in the stream
+	base   int64 // position in the stream of the first byte of file
+	offset int64 // position in the stream of the next byte to read
 	marks  logMarks
 }
 
-// OpenLog opens a stream for reading. The offset counts bytes from the beginning of the stream; a negative one counts
-// from its present end. If the bytes at offset were rotated away, reading starts at the oldest byte that is left:
-// compare with Offset. OpenLog works on ended instances until Remove. It returns CodeInvalidSpec for an unknown stream,
-// and CodeStateFailed if the log can't be opened.
+// OpenLog opens a stream for reading, even after the instance has ended, until Remove. offset is in bytes from the
+// beginning of the stream or, if it is negative, from the present end. If the bytes at offset were rotated away,
+// reading starts at the oldest byte that is left, as LogReader.Offset shows. Codes: CodeInvalidSpec (unknown stream),
+// CodeStateFailed.
 //
-// At the end of the stream Read returns io.EOF. If follow is true, Read waits there for more bytes, and returns io.EOF
-// only when the instance has ended. After ctx has ended, Read returns the error of ctx.
+// At the end of the stream Read returns io.EOF. If follow is true, Read waits for more bytes instead, and returns
+// io.EOF once the instance has ended. After ctx has ended, Read returns the error of ctx.
 func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool) (*LogReader, error) {
 	if !s.Valid() {
 		return nil, model.Refuse(CodeInvalidSpec, "log stream %q does not exist", s).WithHint("use stdout or stderr")
@@ -50,8 +50,8 @@ func (t *Task) OpenLog(ctx context.Context, s Stream, offset int64, follow bool)
 	return r, nil
 }
 
-// seek sets the position: it resolves a negative offset, and skips bytes that were rotated away. The first Read opens
-// the file.
+// seek sets r.offset. It resolves a negative offset, and skips bytes that were rotated away. It opens no file; the
+// first Read does.
 func (r *LogReader) seek(offset int64) error {
 	r.offset = offset
 	files, err := logFiles(r.dir, r.stream)
@@ -74,8 +74,8 @@ func (r *LogReader) seek(offset int64) error {
 	return nil
 }
 
-// Offset returns the position in the stream at which the next Read starts, unless the bytes there are rotated away
-// before that.
+// Offset returns the position in the stream at which the next Read starts. That Read starts later if the bytes at the
+// position are rotated away first.
 func (r *LogReader) Offset() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *LogReader) Close() error {
 // Read implements io.Reader.
 func (r *LogReader) Read(b []byte) (int, error) {
 	for len(b) > 0 {
-		ended := !r.follow || closed(r.ended) // checked before reading, so that the last bytes are read too
+		ended := !r.follow || closed(r.ended) // checked before the read, so that the last bytes are not missed
 		n, more, err := r.step(b)
 		if n > 0 || err != nil {
 			return n, err
@@ -111,7 +111,8 @@ func (r *LogReader) Read(b []byte) (int, error) {
 	return 0, nil
 }
 
-// step reads from the present file. At its end, it opens the next file; more is true if step should be called again.
+// step reads from the open file. At the end of the file it opens the next one. If more is true, the caller calls step
+// again at once.
 func (r *LogReader) step(b []byte) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +127,7 @@ func (r *LogReader) step(b []byte) (n int, more bool, err error) {
 	return 0, more, err
 }
 
-// readOnce reads from the present file at offset. It returns 0 and no error at the end of the file, or if no file is
+// readOnce reads from the open file at r.offset. It returns 0 and no error at the end of the file, or if no file is
 // open.
 func (r *LogReader) readOnce(b []byte) (int, error) {
 	if r.file == nil {
@@ -140,8 +141,8 @@ func (r *LogReader) readOnce(b []byte) (int, error) {
 	return n, err
 }
 
-// next opens the file that holds offset, or the oldest file if offset was rotated away. It returns true if step should
-// be called again, and false if that file is open already or there is none.
+// next opens the file that contains the byte at r.offset, or the oldest file if that byte was rotated away. It returns
+// true if step should be called again, and false if the file is open already or the stream has no file.
 func (r *LogReader) next() (bool, error) {
 	files, err := logFiles(r.dir, r.stream)
 	if err != nil {
@@ -162,14 +163,15 @@ func (r *LogReader) next() (bool, error) {
 
 func (r *LogReader) open(f logFile) (bool, error) {
 	if r.file != nil && f.base > r.offset {
-		// Bytes may be skipped only if the present file did not grow since it was read.
+		// The bytes from offset up to f were rotated away. The open file may still have some of them, so it is read to its
+		// end first.
 		if st, err := r.file.Stat(); err != nil || r.base+st.Size() > r.offset {
 			return err == nil, err
 		}
 	}
 	file, err := os.Open(f.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return true, nil // the file was rotated away meanwhile: list the files again
+		return true, nil // the file was rotated away meanwhile, so next must list the files again
 	}
 	if err != nil {
 		return false, fmt.Errorf("open log: %w", err)

@@ -28,19 +28,18 @@ func (s Stream) Valid() bool { return s == Stdout || s == Stderr }
 func (s Stream) String() string { return string(s) }
 
 // logFile is one file of a stream. A stream is a sequence of bytes, counted from 0 over all runs of the instance. Its
-// files are named STREAM.OFFSET, where OFFSET (20 digits) is the position of the file's first byte in the stream. So
-// names never change, the stream ends at the offset + size of its last file, and there is no index that a crash could
-// leave stale.
+// files are named STREAM.OFFSET, where OFFSET (20 digits) is the position in the stream of the file's first byte. With
+// these names no file is ever renamed, and no index is needed that a crash could leave stale.
 type logFile struct {
 	path string
-	base int64
+	base int64 // OFFSET
 }
 
 func logPath(dir string, s Stream, base int64) string {
 	return filepath.Join(dir, fmt.Sprintf("%s.%020d", s, base))
 }
 
-// logFiles lists the files of a stream in order. It returns none if the directory does not exist.
+// logFiles lists the files of a stream, oldest first. The list is empty if the directory does not exist.
 func logFiles(dir string, s Stream) ([]logFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -60,7 +59,8 @@ func logFiles(dir string, s Stream) ([]logFile, error) {
 	return list, nil
 }
 
-// logWriter appends to a stream and keeps its newest MaxFiles files. Only one goroutine may use it.
+// logWriter appends to a stream, and deletes all but the newest LogPolicy.MaxFiles files of the stream. Only one
+// goroutine may use it.
 type logWriter struct {
 	dir    string
 	stream Stream
@@ -70,11 +70,11 @@ type logWriter struct {
 	size   int64
 
 	clock  *logClock // shared by both streams
-	marks  *os.File  // the marks of file; nil = they can't be written
-	marked int64     // time of the newest mark that this writer made for file; 0 = none
+	marks  *os.File  // the marks of file; nil = the file of marks could not be opened
+	marked int64     // time of the newest mark that this writer made for file; 0 = it has made no mark
 }
 
-// openLogWriter opens a stream to append to what an earlier run wrote, or makes its first file.
+// openLogWriter opens the newest file of a stream for appending, or makes the first file.
 func openLogWriter(dir string, s Stream, p LogPolicy, clock *logClock) (*logWriter, error) {
 	w := &logWriter{dir: dir, stream: s, policy: p, clock: clock}
 	files, err := logFiles(dir, s)
@@ -119,8 +119,7 @@ func (w *logWriter) closeMarks() {
 	}
 }
 
-// Write appends b, to as many files as needed. A full file ends at the end of a line if it is then at least half full.
-// After an error Write returns how many bytes it wrote.
+// Write appends b, and starts new files as needed. After an error it returns how many bytes it wrote.
 func (w *logWriter) Write(b []byte) (int, error) {
 	written, other := w.clock.begin(w.stream)
 	defer w.clock.end()
@@ -143,7 +142,9 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// fit returns how many bytes of b go into the present file, and whether the file is full after them.
+// fit returns how many bytes of b go into the current file, and whether the file is full after them. If b is too large,
+// the file ends after the last line end of b that fits or, if no line end fits, before b. A file that would then be
+// less than half full is filled up instead.
 func (w *logWriter) fit(b []byte) (int, bool) {
 	room := max(0, w.policy.MaxBytes-w.size)
 	if int64(len(b)) <= room {
@@ -155,8 +156,8 @@ func (w *logWriter) fit(b []byte) (int, bool) {
 	return int(room), true
 }
 
-// rotate makes the next file before it closes the present one, so that the writer stays usable after an error. It also
-// removes the oldest files above MaxFiles.
+// rotate makes the next file before it closes the current one, so that the writer stays usable after an error. It also
+// deletes the oldest files, so that at most MaxFiles are left.
 func (w *logWriter) rotate() error {
 	old := w.file
 	if err := w.create(w.base + w.size); err != nil {
@@ -171,7 +172,7 @@ func (w *logWriter) rotate() error {
 		if err := os.Remove(files[0].path); err != nil {
 			return err
 		}
-		_ = os.Remove(files[0].path + marksSuffix) // the file may not exist
+		_ = os.Remove(files[0].path + marksSuffix) // there may be no file of marks
 		files = files[1:]
 	}
 	return nil
@@ -182,9 +183,9 @@ func (w *logWriter) close() {
 	w.closeMarks()
 }
 
-// pumpLog copies from the program's pipe to w until no process holds the other end of the pipe, and then closes w.
-// Bytes that can't be written, for example to a full disk, are lost; the log says how many as soon as it can be written
-// again. The program is never stopped for that.
+// pumpLog copies from the program's pipe to w until no process has the other end of the pipe open, or until drain
+// closes the pipe. Then it closes w. Bytes that can't be written, for example to a full disk, are lost, and the program
+// continues. Once writes succeed again, a line in the log says how many bytes were lost.
 func pumpLog(pipe io.Reader, w *logWriter) {
 	defer w.close()
 	buf := make([]byte, 16<<10)

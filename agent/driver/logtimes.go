@@ -11,26 +11,26 @@ import (
 )
 
 // Each log file has a file of marks beside it. A mark has a position in the log file, and the time at which the bytes
-// from there to the next mark were written. The time of a line is that of its first byte. Logs of older versions have
-// no marks, so their lines have no times.
+// from this position to the next mark were written. The time of a line is that of its first byte. Logs of older
+// versions have no marks, so their lines have no times.
 const (
 	marksSuffix = ".times"
 	markSize    = 16                      // bytes: position in the log file, Unix ns
-	markEvery   = int64(time.Millisecond) // marks of each write of a busy program would take as much room as its lines
+	markEvery   = int64(time.Millisecond) // least ns between marks; one per write could take as much room as the lines
 )
 
 type logMark struct{ at, written int64 }
 
-// logClock gives a time to each write of a program's two streams. Each time is later than the one before, whatever the
-// machine's clock does. The lock is held until the bytes are in their file. So a reader who has read some bytes can
-// find all bytes with earlier times in the files.
+// logClock gives a time to each write of a program's two streams. Each time is later than the one before, even if the
+// machine's clock is set back. The lock is held until the bytes are in their file. So when a reader sees some bytes,
+// all bytes with earlier times, of both streams, are in the files already.
 type logClock struct {
 	mu     sync.Mutex
 	last   int64
 	stream Stream // the stream of the last write
 }
 
-// begin locks the clock and returns the time of a write. other is true unless the last write was to the same stream.
+// begin locks the clock and returns the time of a write to stream s. other is false if the write before was to s too.
 // The caller must call end.
 func (c *logClock) begin(s Stream) (written int64, other bool) {
 	c.mu.Lock()
@@ -41,8 +41,8 @@ func (c *logClock) begin(s Stream) (written int64, other bool) {
 
 func (c *logClock) end() { c.mu.Unlock() }
 
-// openMarks opens the marks of a log file for appending, and makes the file if it is missing. It cuts off a mark that a
-// crash left incomplete.
+// openMarks opens the file of marks of the log file at path for appending, and makes the file of marks if it is
+// missing. It cuts off a mark that a crash left incomplete.
 func openMarks(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+marksSuffix, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -59,8 +59,8 @@ func openMarks(path string) (*os.File, error) {
 	return f, nil
 }
 
-// mark adds a mark for the next byte, unless the last mark is recent and the other stream was not written meanwhile. A
-// mark that can't be written is left out.
+// mark adds a mark for the next byte, unless the last mark is less than markEvery old and the other stream was not
+// written meanwhile. If the mark can't be written, the byte gets the time of the mark before.
 func (w *logWriter) mark(written int64, other bool) {
 	if w.marks == nil || w.marked != 0 && !other && written-w.marked < markEvery {
 		return
@@ -76,14 +76,14 @@ func (w *logWriter) mark(written int64, other bool) {
 // logMarks are the marks of the log file that begins at base.
 type logMarks struct {
 	base int64
-	end  int64 // where the next log file begins; 0 = there was none when the marks were opened
+	end  int64 // where the next log file begins; 0 = no next log file existed when the marks were opened
 	file *os.File
-	read int64 // how many bytes of file were read
+	read int64 // number of bytes of file that are in list
 	list []logMark
 }
 
-// holds reports whether the byte at offset is in the log file of these marks. newest is where the newest known log file
-// begins. holds returns false if no marks are open.
+// holds reports whether the byte at offset is in the log file of these marks. newest is the base of the log file that
+// the reader has open. holds returns false if no marks are open.
 func (m *logMarks) holds(offset, newest int64) bool {
 	switch {
 	case m.file == nil || offset < m.base:
@@ -94,7 +94,7 @@ func (m *logMarks) holds(offset, newest int64) bool {
 	return offset < newest || m.base >= newest
 }
 
-// more reads the marks that were added since the last read.
+// more appends to list the marks that were written since its last call.
 func (m *logMarks) more() {
 	if m.file == nil {
 		return
@@ -114,8 +114,8 @@ func (m *logMarks) more() {
 	}
 }
 
-// at returns when the byte at place, a position in the log file, was written. It returns the zero time if that is
-// unknown.
+// at returns when the byte at place, a position in the log file, was written. It returns the zero time if no mark
+// covers the byte.
 func (m *logMarks) at(place int64) time.Time {
 	if n := len(m.list); n == 0 || m.list[n-1].at < place {
 		m.more()
@@ -134,8 +134,9 @@ func (m *logMarks) close() {
 	*m = logMarks{base: -1}
 }
 
-// WrittenAt returns when the byte at offset was written, according to the shim. It returns the zero time if the shim
-// noted none, if the byte is not kept any more, or if the reader is closed. Call it from the goroutine that reads.
+// WrittenAt returns when the shim wrote the byte at offset, a position in the stream. It returns the zero time if the
+// shim recorded no time, if the byte was rotated away, or if the reader is closed. Call it from the goroutine that
+// calls Read.
 func (r *LogReader) WrittenAt(offset int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,8 @@ func (r *LogReader) WrittenAt(offset int64) time.Time {
 	return r.marks.at(offset - r.marks.base)
 }
 
-// openMarks closes the open marks, and opens those of the log file that holds offset, if there are any.
+// openMarks closes the open marks, and opens the marks of the log file that contains the byte at offset. If there are
+// no such marks, none are open afterwards.
 func (r *LogReader) openMarks(offset int64) {
 	files, err := logFiles(r.dir, r.stream)
 	i := sort.Search(len(files), func(i int) bool { return files[i].base > offset }) - 1

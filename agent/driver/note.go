@@ -11,19 +11,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NoteLimit is the size of the largest note, in bytes. The kernel writes up to this many bytes to a pipe in one piece.
+// NoteLimit is the size of the largest note, in bytes. A write of up to this many bytes to a pipe is atomic, so output
+// of the program can't split a note.
 const NoteLimit = 4096
 
-// noteTimeout is how long a shim waits for room in the stderr pipe. The reader of the pipe may wait for a disk, and the
-// shim has leases to watch.
+// noteTimeout is how long a shim waits for room in the stderr pipe. The pipe stays full while its reader waits for a
+// disk, but the shim's only goroutine must also watch the lease.
 const noteTimeout = 20 * time.Millisecond
 
-// Note writes text into the instance's stderr log, between what the program writes. Hooks use it. The text must consist
-// of whole lines, of at most NoteLimit bytes together. Note blocks for some milliseconds, or for up to four seconds if
-// the shim does not answer. What can't be written is lost.
+// Note writes text, such as a hook's output, into the instance's stderr log. The text must consist of whole lines, of
+// at most NoteLimit bytes together. Note blocks for some milliseconds, or for up to four seconds if the shim does not
+// answer. After an error the text is lost.
 //
-// It returns CodeNotRunning if the instance has ended, CodeStateFailed if the shim can't write the text, and
-// CodeInvalidSpec if the text is too long or the shim is of an older release without notes.
+// Codes: CodeNotRunning (the instance has ended), CodeStateFailed (the shim can't write the text), CodeInvalidSpec (the
+// text is too long, or the shim is of an older release without notes). Other errors mean that the shim did not answer.
 func (t *Task) Note(ctx context.Context, text string) error {
 	if len(text) > NoteLimit {
 		return model.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
@@ -35,8 +36,8 @@ func (t *Task) Note(ctx context.Context, text string) error {
 	return err
 }
 
-// openNotes opens the write end of the stderr pipe a second time, as a separate file description that does not block.
-// So the program's own end stays blocking.
+// openNotes opens the write end of the stderr pipe a second time, as a non-blocking file description. The program's own
+// file description must stay blocking.
 func openNotes(pipe *os.File) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,7 +46,7 @@ func openNotes(pipe *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "notes"), nil
 }
 
-// note writes text into the stderr pipe for the agent. It waits for noteTimeout at most.
+// note handles opNote: it writes text into the stderr pipe. It blocks for noteTimeout at most.
 func (s *shim) note(text string) reply {
 	if len(text) > NoteLimit {
 		return reply{Code: CodeInvalidSpec, Message: "the note is too long"}

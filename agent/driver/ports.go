@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ports records which instance owns which TCP ports of one address. The servers choose the ports. Nothing is kept on
-// disk: after a restart the agent calls Claim for the ports of its instances. Safe for many goroutines.
+// Ports records which instance owns which TCP ports of one address. The servers choose the ports. The record is not on
+// disk, so after a restart the agent calls Claim for the ports of its instances. Safe for concurrent use.
 type Ports struct {
 	addr netip.Addr
 
@@ -17,7 +17,7 @@ type Ports struct {
 	owner map[uint16]ID
 }
 
-// NewPorts returns the record of the ports of addr. No port has an owner yet.
+// NewPorts returns a record of the ports of addr in which no port has an owner.
 func NewPorts(addr netip.Addr) *Ports { return &Ports{addr: addr, owner: make(map[uint16]ID)} }
 
 // Reserve gives a port to owner. It does nothing if owner has the port already. It returns CodePortTaken if the port
@@ -39,8 +39,8 @@ func (p *Ports) Reserve(owner ID, port uint16) error {
 	return nil
 }
 
-// Claim gives owner a port that it has according to the journal. Unlike Reserve, it doesn't try to bind the port,
-// because the owner may be listening on it. It returns CodePortTaken if the port has another owner.
+// Claim gives a port to an owner that has it according to the agent's journal. Unlike Reserve, Claim doesn't try to
+// bind the port, because the owner may be listening on it. It returns CodePortTaken if the port has another owner.
 func (p *Ports) Claim(owner ID, port uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *Ports) Claim(owner ID, port uint16) error {
 	return nil
 }
 
-// Release takes all ports from owner. Call it when the owner's last process is gone.
+// Release takes all ports from owner. Call it once no process of the owner is left.
 func (p *Ports) Release(owner ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *Ports) Release(owner ID) {
 	}
 }
 
-// bindable reports whether the port can be bound now. Another process may still bind it before the instance does; the
-// instance then fails and is started again.
+// bindable reports whether the port can be bound now. Another process may still bind the port before the instance does.
+// In that case the program fails and is restarted.
 func (p *Ports) bindable(port uint16) bool {
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.addr, port)))
 	if err != nil {

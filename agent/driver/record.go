@@ -13,12 +13,12 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole, by a temporary file and a
-// rename, so a reader sees the old value or the new one. The checksum detects bytes that the disk changed. Unknown
-// fields are ignored on purpose, because agents adopt the shims of other releases.
+// A record file contains one value: magic, checksum, length, CBOR. It is replaced as a whole, by a temporary file and a
+// rename, so a reader sees either the old value or the new one. The checksum detects bytes that the disk changed.
+// Unknown fields are ignored, because agents read the files of shims of other releases.
 const (
 	recordMagic = "OSR1"
-	recordLimit = 8 << 20
+	recordLimit = 8 << 20 // bytes of CBOR
 )
 
 var errRecordDamaged = errors.New("record is damaged")
@@ -53,8 +53,9 @@ func decodeRecord(b []byte, v any) error {
 	return nil
 }
 
-// WriteRecord replaces the file at path by v, encoded as CBOR with a checksum. When it returns nil, the value survives
-// a power cut. A crash at any moment leaves the old value or the new one.
+// WriteRecord writes v, encoded as CBOR with a checksum, to the file at path in place of its old content. Once
+// WriteRecord has returned nil, v survives a power cut. A crash at any moment leaves either the old value or the new
+// one.
 func WriteRecord(path string, v any) error {
 	if err := replaceRecord(path, v, (*os.File).Sync); err != nil {
 		return err
@@ -62,8 +63,8 @@ func WriteRecord(path string, v any) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// writeVolatile is WriteRecord without forcing the value to the disk, which makes a start cheaper. It is for data that
-// means nothing after a reboot, such as the identity of a process.
+// writeVolatile is a cheaper WriteRecord: it does not force the value to the disk. It is for data that means nothing
+// after a reboot, such as the identity of a process.
 func writeVolatile(path string, v any) error {
 	return replaceRecord(path, v, func(*os.File) error { return nil })
 }

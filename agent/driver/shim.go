@@ -16,11 +16,11 @@ import (
 // fdReport is the descriptor on which the shim sends its startReport to the agent that started it.
 const fdReport = 3
 
-// initTimeout is how long an init step may take to become the program (see plan). It is longer than any healthy exec
-// takes, and shorter than the default of Config.StartTimeout.
+// initTimeout is how long an init step (see plan) may take to become the program. It is far longer than a healthy step
+// takes, and shorter than the default of Config.StartTimeout, so that the agent gets the shim's error.
 const initTimeout = 10 * time.Second
 
-// shim is the process that owns one run of an instance. One goroutine, that of ShimMain, makes all decisions.
+// shim is the process that owns one run of an instance. Only the goroutine of ShimMain uses the fields.
 type shim struct {
 	dir     stateDir
 	launch  launch
@@ -36,10 +36,10 @@ type shim struct {
 }
 
 // ShimMain implements the hidden subcommand `shim STATEDIR` and returns its exit code. It starts the program, waits
-// until no process of the instance is left, and writes the exit to disk. Then it returns 0, even if the exit could not
-// be written. It returns 1 if the start failed, and 2 for wrong arguments.
+// until no process of the instance is left, and writes the exit to disk. Afterwards it returns 0, even if the exit
+// could not be written. It returns 1 if the start failed, and 2 for wrong arguments.
 func ShimMain(args []string) int {
-	// The kernel sends the parent death signal when the thread that forked the program ends, so this thread is kept.
+	// The kernel kills the program when the thread that forked it ends, so this thread must last as long as the process.
 	runtime.LockOSThread()
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
@@ -64,8 +64,8 @@ func ShimMain(args []string) int {
 	return 0
 }
 
-// reportPipe carries the startReport to the agent. file is nil if the shim was started without a pipe.
-type reportPipe struct{ file *os.File }
+// reportPipe carries the startReport to the agent.
+type reportPipe struct{ file *os.File } // nil if the shim was started without a pipe
 
 func openReport() reportPipe {
 	var st unix.Stat_t
@@ -76,7 +76,7 @@ func openReport() reportPipe {
 	return reportPipe{os.NewFile(fdReport, "report")}
 }
 
-// send sends the report and closes the pipe. If the agent is gone, the shim goes on without it.
+// send sends the report and closes the pipe. It ignores errors, because the shim continues without an agent.
 func (r reportPipe) send(rep startReport) {
 	if r.file == nil {
 		return
@@ -88,8 +88,8 @@ func (r reportPipe) send(rep startReport) {
 	r.file.Close()
 }
 
-// newShim makes this process the only shim of the directory, and reads the launch. It returns an error if an agent has
-// given up the directory or the run.
+// newShim makes this process the only shim of the directory, by locking it, and reads the launch. It returns an error
+// if an agent has given up the directory or the run.
 func newShim(dir stateDir) (*shim, error) {
 	sigchld := shieldProcess()
 	lock, err := lockPatiently(dir.path(fileLock))
@@ -119,17 +119,18 @@ func newShim(dir stateDir) (*shim, error) {
 	return s, nil
 }
 
-// shieldProcess makes this process survive the signals that may end the agent, and makes it the parent of every orphan
-// among its descendants. It returns a channel that receives SIGCHLD.
+// shieldProcess makes this process survive the signals that may end the agent, and makes this process the parent of
+// every orphan among its descendants. It returns a channel that receives SIGCHLD.
 func shieldProcess() chan os.Signal {
-	// These signals are caught and not ignored, because the program would inherit ignored signals.
+	// These signals are caught, not ignored, because the program would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM)
 	sigchld := make(chan os.Signal, 1)
 	signal.Notify(sigchld, unix.SIGCHLD)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // otherwise ps shows "exe"
-	// With this score, the kernel kills the program first when memory runs out. Only root may lower the score.
+	// With this score, the kernel kills the program before the shim when memory runs out. Only root may lower the score,
+	// so an error is ignored.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	return sigchld
 }
@@ -139,7 +140,7 @@ func (s *shim) writeIdentity(file string, id Identity) error {
 		runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
 }
 
-// start starts the program. After an error nothing of it runs.
+// start starts the program. After an error no process of the program runs.
 func (s *shim) start() error {
 	var err error
 	if s.launch.Spec.LeaseUntil != 0 && BootNow() >= s.launch.Spec.LeaseUntil {
@@ -165,7 +166,8 @@ func (s *shim) start() error {
 	return s.spawn()
 }
 
-// spawn forks the init step and waits until it has become the program. If that fails, the step is killed and reaped.
+// spawn forks the init step and waits until the step has become the program. If the step fails, spawn kills and reaps
+// it.
 func (s *shim) spawn() error {
 	p := s.launch.plan(append([]string{s.launch.Spec.Command}, s.launch.Spec.Args...))
 	p.Shim = os.Getpid()
@@ -174,7 +176,7 @@ func (s *shim) spawn() error {
 	if err != nil {
 		return err
 	}
-	// The child has not been reaped, so its identity can be read even if it has ended.
+	// The step has not been reaped, so its identity can be read even if the step has ended.
 	if s.main, err = identify(step.pid); err == nil {
 		err = s.writeIdentity(fileMain, s.main)
 	}
@@ -189,7 +191,7 @@ func (s *shim) spawn() error {
 	return err
 }
 
-// abort records a failed start and cleans up after it.
+// abort cleans up after a failed start, and writes the exit.
 func (s *shim) abort(cause error) {
 	if s.ctl != nil {
 		s.ctl.close()
@@ -200,7 +202,7 @@ func (s *shim) abort(cause error) {
 	s.writeExit(exitRecord{Reason: ReasonStartFailed, Code: -1, Message: cause.Error()})
 }
 
-// run handles one event at a time until nothing of the instance is left.
+// run handles one event at a time until no process of the instance is left.
 func (s *shim) run() {
 	s.end.graceTimer = stoppedTimer()
 	s.end.retryTimer = stoppedTimer()
@@ -240,14 +242,15 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
-	if err := syscall.Kill(-s.main.PID, sig); err != nil { // no other group can have the number of an unreaped program
+	// The program is not reaped yet, so no other process group can have its number.
+	if err := syscall.Kill(-s.main.PID, sig); err != nil {
 		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}
 }
 
-// renew moves the end of the lease. It refuses once the lease has ended, even if the timer was not handled yet, and
-// while the instance is being killed.
+// renew moves the end of the lease to until, unless the lease ends later already. It refuses if the lease has ended,
+// even if run has not handled the timer yet, or if the instance is being killed.
 func (s *shim) renew(until BootTime) reply {
 	if s.lease.expired() || s.end.killing != "" {
 		return reply{Code: CodeNotRunning, Message: "the lease has ended and the instance is being killed"}

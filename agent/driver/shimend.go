@@ -11,15 +11,15 @@ import (
 // ending is what a shim knows so far about the end of its instance.
 type ending struct {
 	started    time.Time
-	exited     bool // the main process was reaped; status and ended are set
+	exited     bool // the main process was reaped, and status and ended are set
 	status     syscall.WaitStatus
 	ended      time.Time
 	stopAsked  bool      // an agent asked for a stop before the main process was reaped
 	beforeKill bool      // the program had ended before the kill began
-	deadline   time.Time // end of the grace; zero = none was set
-	killing    Reason    // why everything is being killed; "" = nothing is
+	deadline   time.Time // end of the grace; zero = no grace has begun
+	killing    Reason    // why everything is being killed; "" = no kill has begun
 	graceTimer *time.Timer
-	retryTimer *time.Timer // the next pass of a kill, or the next look for other processes in the cgroup
+	retryTimer *time.Timer // next pass of a kill, or next check whether the cgroup is empty
 }
 
 func stoppedTimer() *time.Timer {
@@ -28,8 +28,8 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
-// reap reaps every child that has ended, and reports whether nothing of the instance is left: no child, which for a
-// subreaper means no descendant, and no process in the cgroup.
+// reap reaps every child that has ended. It reports whether the shim has no child any more and the cgroup is empty. As
+// the shim is a subreaper, it has no descendants if it has no child.
 func (s *shim) reap() bool {
 	for {
 		var ws syscall.WaitStatus
@@ -40,7 +40,7 @@ func (s *shim) reap() bool {
 			if s.cg.empty() {
 				return true
 			}
-			s.end.retryTimer.Reset(20 * time.Millisecond) // other processes are in the cgroup; their end sends no SIGCHLD
+			s.end.retryTimer.Reset(20 * time.Millisecond) // the cgroup's processes send no SIGCHLD to the shim
 			return false
 		case err != nil || pid == 0:
 			return false
@@ -51,7 +51,7 @@ func (s *shim) reap() bool {
 }
 
 // mainEnded records the end of the main process. Unless everything is being killed, it sends the stop signal to the
-// processes that the program left, and starts their grace if none is set.
+// processes that the program left, and starts the grace if no grace has begun.
 func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	s.end.exited, s.end.status, s.end.ended = true, ws, time.Now()
 	s.end.beforeKill = s.end.killing == ""
@@ -64,8 +64,8 @@ func (s *shim) mainEnded(ws syscall.WaitStatus) {
 	}
 }
 
-// signalRest sends sig to the processes that the program left. It skips the program's own process group if a stop has
-// already signaled that group.
+// signalRest sends sig to the processes that the program left. It skips the program's own process group if stop has
+// already sent a signal to that group.
 func (s *shim) signalRest(sig syscall.Signal) {
 	list, err := s.members()
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *shim) members() ([]procStat, error) {
 }
 
 // stop carries out an agent's request to stop. The first request starts the grace and, if the program still runs, sends
-// sig to its process group. A later request can only shorten the grace. If grace is not positive, everything is killed
-// at once. If a kill has begun, stop does nothing.
+// sig to its process group. A later request can only shorten the grace. If grace is zero or negative, stop kills
+// everything at once. If a kill has begun, stop does nothing.
 func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	if s.end.killing != "" {
 		return
@@ -123,7 +123,7 @@ func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
 	}
 	if first && !s.end.exited {
 		_ = syscall.Kill(-s.main.PID, sig)
-		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // a stopped process could not react
+		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // a process that is stopped can't handle a signal
 	}
 	s.setGrace(grace)
 }
@@ -136,7 +136,8 @@ func (s *shim) setGrace(grace time.Duration) {
 	}
 }
 
-// kill kills everything, and records why unless a kill has begun before. The kill is repeated until reap finds nothing.
+// kill begins to kill everything, with why as the reason. If a kill has begun before, its reason remains. The passes
+// are repeated until reap finds no process.
 func (s *shim) kill(why Reason) {
 	if s.end.killing == "" {
 		s.end.killing = why
@@ -144,23 +145,23 @@ func (s *shim) kill(why Reason) {
 	s.killAgain()
 }
 
-// killAgain makes one pass of a kill that has begun, and sets the timer for the next one. If only the program has
-// ended, the timer makes run look again for other processes.
+// killAgain makes one pass of a kill that has begun, and sets the timer for the next pass. If no kill has begun but the
+// program has ended, it only sets the timer, after which run calls reap again.
 func (s *shim) killAgain() {
 	if s.end.killing == "" && !s.end.exited {
 		return
 	}
 	if s.end.killing != "" {
 		if s.cg != nil {
-			_ = s.cg.ctrl.killAll(s.cg) // the next pass sees whether it worked
+			_ = s.cg.ctrl.killAll(s.cg) // an error does not matter, because the next pass tries again
 		}
 		s.killDescendants()
 	}
 	s.end.retryTimer.Reset(20 * time.Millisecond)
 }
 
-// killDescendants kills all members. First it stops them, until no new one shows up or after ten rounds, so that none
-// can fork while it is killed.
+// killDescendants kills all members. It first sends SIGSTOP to them, so that no member forks a new one meanwhile. It
+// repeats this until there is no new member, at most ten times.
 func (s *shim) killDescendants() {
 	seen := make(map[int]bool)
 	for range 10 {
@@ -184,8 +185,8 @@ func (s *shim) killDescendants() {
 	}
 }
 
-// finish drains the logs, writes the exit and removes the cgroup, in this order. Then it closes the connections, which
-// shows agents that the instance has ended.
+// finish drains the logs, writes the exit and removes the cgroup. It closes the connections last, because an agent
+// reads the exit when its connection breaks.
 func (s *shim) finish() {
 	s.logs.drain(2 * time.Second)
 	s.writeExit(s.verdict())
@@ -211,7 +212,8 @@ func (s *shim) verdict() exitRecord {
 		}
 	}
 	byItself := !e.stopAsked && e.beforeKill
-	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // or a shell reports a killed child
+	// A shell exits with 128+9 if its child was killed.
+	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL)
 	switch {
 	case e.killing == ReasonFenced:
 		r.Reason = ReasonFenced
@@ -232,13 +234,13 @@ func (s *shim) verdict() exitRecord {
 	return r
 }
 
-// writeExit writes the exit. It tries for up to 5 s, because without the exit the next agent would report shim_lost.
+// writeExit writes the exit. It tries for up to 5 s, because without the exit an agent would report shim_lost.
 func (s *shim) writeExit(r exitRecord) {
 	r.Run, r.Ended = s.launch.Run, time.Now().UnixMilli()
 	var err error
 	written := poll(5*time.Second, 100*time.Millisecond, func() bool {
 		err = WriteRecord(s.dir.path(fileExit), r)
-		return err == nil || errors.Is(err, os.ErrNotExist) // the directory was given up
+		return err == nil || errors.Is(err, os.ErrNotExist) // ErrNotExist: an agent gave up the directory
 	})
 	if !written {
 		fmt.Fprintln(os.Stderr, "outspan shim: write the exit:", err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan returns the init step's instructions for running argv as the instance's user, inside its limits.
+// plan returns the plan with which an init step runs argv as the instance's user, inside the instance's limits.
 func (l launch) plan(argv []string) plan {
 	p := plan{Argv: argv, Env: l.Env, Dir: l.Dir, Account: l.Account, Rlimits: l.Spec.Limits.Rlimits,
 		OwnDir: l.OwnDir, Binds: l.Spec.Binds}
@@ -22,13 +22,13 @@ func (l launch) plan(argv []string) plan {
 	return p
 }
 
-// initStep is a forked init step that is about to become the program.
+// initStep is an init step that was forked and is about to become the program.
 type initStep struct {
 	pid    int
-	status *os.File
+	status *os.File // read end of the pipe that the step has as fdStatus
 }
 
-// fork starts the init step, from this very binary, in a process group of its own. The caller must reap it.
+// fork starts an init step, with this process's binary, in a process group of its own. The caller must reap the step.
 func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 	mem, err := p.memory()
 	if err != nil {
@@ -58,11 +58,12 @@ func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 	return initStep{pid: pid, status: r}, nil
 }
 
-// initEnv returns the init step's environment, which keeps it to few threads, since it may enter a tight process limit.
+// initEnv returns the init step's environment. It keeps the number of threads low, because the step may enter a cgroup
+// with a low limit of processes and threads.
 func initEnv() []string { return []string{"GOMAXPROCS=1", "GOTRACEBACK=none"} }
 
-// marks returns the entries of the program's environment that identify the processes of a run. The init step has these
-// entries from its first instruction.
+// marks returns the entries of the program's environment that identify the processes of a run. fork gives them to the
+// init step too, so that a lost step can be found.
 func (p plan) marks() []string {
 	var list []string
 	for _, e := range p.Env {
@@ -93,7 +94,7 @@ func (p plan) memory() (*os.File, error) {
 	return f, nil
 }
 
-// await returns nil once the program has been executed. It returns an error if the init step fails or takes longer than
+// await returns nil once the step has executed the program. It returns an error if the step fails or takes longer than
 // timeout.
 func (i initStep) await(timeout time.Duration) error {
 	defer i.status.Close()
@@ -110,8 +111,8 @@ func (i initStep) await(timeout time.Duration) error {
 	return initResult(string(b))
 }
 
-// initResult interprets the whole output of an init step. "R" alone means that execve succeeded and closed the pipe.
-// "E" and a message, also after "R", mean an error. Anything else means that the step died.
+// initResult interprets all that an init step wrote to its status pipe. "R" alone means that execve succeeded and
+// closed the pipe. "E" and a message, also after "R", mean an error. Anything else means that the step died.
 func initResult(said string) error {
 	ready := len(said) > 0 && said[0] == 'R'
 	if ready {
@@ -126,13 +127,13 @@ func initResult(said string) error {
 	return errors.New("the init step died before it could execute the program")
 }
 
-// logPumps has the program's two output pipes, and follows the goroutines that copy them to the logs.
+// logPumps has the program's two output pipes, and the goroutines that copy from the pipes to the logs.
 type logPumps struct {
 	stdout, stderr *os.File // write ends; started closes them
 	notes          *os.File // a second write end of the stderr pipe, for notes; drain closes it
 	readers        []*os.File
-	done           chan struct{}
-	running        int
+	done           chan struct{} // receives a value for each goroutine that has ended
+	running        int           // number of goroutines that drain must still wait for
 }
 
 func openLogPumps(l launch) (*logPumps, error) {
@@ -167,15 +168,14 @@ func openLogPumps(l launch) (*logPumps, error) {
 	return p, nil
 }
 
-// started closes the shim's copies of the write ends, which only the program and its descendants need. The pipes then
-// close with the last process that holds them and, for stderr, with notes.
+// started closes the shim's copies of the write ends. Otherwise the pumps would never reach the end of the pipes.
 func (p *logPumps) started() {
 	p.stdout.Close()
 	p.stderr.Close()
 }
 
-// drain waits until everything that was written to the pipes is in the files, or until limit is over. A process outside
-// of the instance may hold a pipe open.
+// drain waits until everything that was written to the pipes is in the files. It waits at most for limit, because a
+// process outside of the instance may have a pipe open.
 func (p *logPumps) drain(limit time.Duration) {
 	p.notes.Close()
 	timer := time.AfterFunc(limit, func() {

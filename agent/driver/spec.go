@@ -12,11 +12,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ID names an instance on this node. It is a file name too: letters, digits, '.', '_' and '-', at most 96 of them, and
-// no dot at the beginning.
+// ID names an instance on this node, and its directory. It has 1 to 96 characters: letters, digits, '.', '_' and '-'.
+// It does not begin with a dot.
 type ID string
 
-// Valid reports whether id may be used as a directory and cgroup name.
+// Valid reports whether id has the form that ID describes.
 func (id ID) Valid() bool {
 	if id == "" || len(id) > 96 || id[0] == '.' {
 		return false
@@ -33,35 +33,37 @@ func (id ID) Valid() bool {
 // String implements fmt.Stringer.
 func (id ID) String() string { return string(id) }
 
-// The smallest limits with which the init step works, since it runs inside the cgroup for a moment.
+// The smallest limits. The init step runs inside the cgroup for a moment, and does not work with less.
 const (
 	MinMemoryBytes = 4 << 20
 	MinPids        = 16
 )
 
-// Spec says what an instance runs. Shims and agents of other releases read its stored form, so fields are only added.
+// Spec says what an instance runs. Shims and agents of other releases read its stored form, so fields may be added, but
+// not changed.
 type Spec struct {
 	ID      ID                `cbor:"1,keyasint"`
 	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the instance's PATH
 	Args    []string          `cbor:"3,keyasint"` // without the command itself
-	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
+	Env     map[string]string `cbor:"4,keyasint"` // the instance does not get the agent's own environment
 	// name or uid; "" = Config.DefaultUser, or the agent's own user if the agent isn't root
 	User string `cbor:"5,keyasint"`
-	// working directory, which must exist; "" = one of the instance's own, which Remove deletes
+	// working directory, which must exist; "" = the driver makes one for the instance, and Task.Remove deletes it
 	Dir    string     `cbor:"6,keyasint"`
 	Limits Limits     `cbor:"7,keyasint"`
 	Stop   StopPolicy `cbor:"8,keyasint"`
 	Logs   LogPolicy  `cbor:"9,keyasint"`
-	// LeaseUntil is the end of the instance's lease. When BootNow reaches it, the shim kills everything. Task.Renew moves
-	// it. 0 means no lease.
+	// LeaseUntil is the end of the instance's lease, at which the shim kills everything. Task.Renew moves the end. 0 means
+	// no lease.
 	LeaseUntil BootTime `cbor:"10,keyasint"`
 	// directories that the instance sees at other paths; no target overlaps with another target or a source
 	Binds []Bind `cbor:"11,keyasint"`
 }
 
-// Limits bound what an instance may use. The limits of memory, CPU and processes need cgroups: see Driver.Capabilities.
+// Limits says how much an instance may use. The limits of memory, CPU and processes need cgroups; see
+// Driver.Capabilities.
 type Limits struct {
-	MemoryBytes int64             `cbor:"1,keyasint"` // hard cap, swap included; 0 = none; at least MinMemoryBytes
+	MemoryBytes int64             `cbor:"1,keyasint"` // hard cap, swap included; 0 = no cap; at least MinMemoryBytes
 	CPUShares   int64             `cbor:"2,keyasint"` // soft weight as in cpu.shares, 2..262144; 0 = the kernel's default
 	PidsMax     int64             `cbor:"3,keyasint"` // processes and threads; 0 = no limit; at least MinPids
 	Rlimits     map[string]Rlimit `cbor:"4,keyasint"` // by their names in limits.conf: nofile, core, nproc, ...
@@ -73,16 +75,16 @@ type Rlimit struct {
 	Hard uint64 `cbor:"2,keyasint"`
 }
 
-// StopPolicy says how an instance is stopped unless the call of Task.Stop says otherwise, and how processes that
-// outlive the program are stopped.
+// StopPolicy says how an instance is stopped, unless the arguments of Task.Stop say otherwise. It also says how
+// processes that outlive the program are stopped.
 type StopPolicy struct {
 	Signal syscall.Signal `cbor:"1,keyasint"` // 0 = SIGTERM
 	Grace  time.Duration  `cbor:"2,keyasint"` // 0 = 10 s; to kill at once, call Task.Stop with grace 0
 }
 
-// LogPolicy limits the logs. Each of the two streams keeps at most MaxBytes * MaxFiles bytes.
+// LogPolicy says where the logs are, and limits them. Each of the two streams keeps at most MaxBytes * MaxFiles bytes.
 type LogPolicy struct {
-	Dir      string `cbor:"1,keyasint"` // "" = in the state directory; Remove deletes the logs only there
+	Dir      string `cbor:"1,keyasint"` // "" = in the state directory; Task.Remove deletes no other logs
 	MaxBytes int64  `cbor:"2,keyasint"` // per file; 0 = 10 MiB; at least 1 KiB
 	MaxFiles int    `cbor:"3,keyasint"` // per stream; 0 = 3
 }
@@ -104,7 +106,7 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// validate returns CodeInvalidSpec for the first field that can't be used.
+// validate returns CodeInvalidSpec if a field can't be used. Call it after withDefaults.
 func (s Spec) validate() error {
 	bad := func(format string, args ...any) error { return model.Refuse(CodeInvalidSpec, format, args...) }
 	switch {
@@ -142,7 +144,7 @@ func (s Spec) validateStrings() error {
 	}
 	for k, v := range s.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			// The value may be a secret, so the message has only the name.
+			// The value may be a secret, so the message contains only the name.
 			return model.Refuse(CodeInvalidSpec, "environment variable %q of instance %s can't be set", k, s.ID)
 		}
 	}
@@ -209,7 +211,7 @@ func ParseSignal(name string) (syscall.Signal, error) {
 		WithHint("use a name such as SIGTERM or SIGINT")
 }
 
-// environ returns env as a sorted list, so that equal specs have equal launches.
+// environ returns env as a sorted list of KEY=value, so that equal specs have equal launches.
 func environ(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for k, v := range env {

@@ -15,14 +15,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Start runs spec under a new shim. It returns when the program has been executed, or with an error when
-// Config.StartTimeout is over or ctx ends. The instance outlives ctx and the agent.
+// Start runs spec under a new shim, and returns once the program has been executed. It gives up after
+// Config.StartTimeout, or when ctx ends. The instance outlives ctx and the agent. If an instance of this id has ended,
+// Start runs it again, with the same logs and, if the driver made it, the same working directory.
 //
-// If an instance of this id has ended, Start runs it again: its logs continue, and its own working directory stays. If
-// it runs, or is just being started or removed, Start returns CodeStillRunning. Other codes are CodeInvalidSpec,
-// CodeRootNotAllowed, CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed, whose message names
-// the step that failed. After a failed start nothing of the instance runs, and a first start leaves nothing on disk. If
-// its processes can't be killed, however, they and the state directory remain for the next Adopt.
+// Codes: CodeStillRunning (the instance runs, or is being started or removed), CodeInvalidSpec, CodeRootNotAllowed,
+// CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, CodeStartFailed (the message names the step that failed). After
+// a failed start no process of the instance runs. If its processes can't be killed, however, they and the state
+// directory remain for the next Adopt.
 func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -59,8 +59,9 @@ func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
 	return t, nil
 }
 
-// prepare makes the state directory under another name and renames it, so that a directory with the name of an instance
-// is always complete.
+// prepare makes the state directory of a first run, and the directories that the instance needs. It makes the state
+// directory under another name and then renames it, so that a directory with the name of an instance always has a
+// launch.
 func (d *Driver) prepare(dir stateDir, l launch) error {
 	if _, err := os.Lstat(string(dir)); err == nil {
 		return errors.New("a state directory of this id exists that was not adopted")
@@ -86,8 +87,8 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 	return err
 }
 
-// prepareAgain replaces the launch of an instance that has ended. Files of the earlier run have a lower run number, so
-// they are ignored from now on.
+// prepareAgain replaces the launch of an instance that has ended. From then on the files of the earlier run are
+// ignored, because their run number is lower.
 func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	if err := makeInstanceDirs(l); err != nil {
 		return err
@@ -95,13 +96,13 @@ func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	return WriteRecord(dir.path(fileLaunch), l)
 }
 
-// undo removes what a failed start left. If processes may be left, it does nothing. After a first start it removes
-// everything. After a later one it records the run as failed, so that the logs stay readable and the instance can be
-// started again.
+// undo cleans up after a failed start. If processes may be left, it does nothing. After a first start, for which old is
+// nil, it deletes the state directory and the instance's own working directory. After a later start it records the run
+// as failed, so that the logs stay readable and the instance can be started again.
 func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 	c := l.Cgroup.open()
 	if left, err := leftovers(l, Identity{}, Identity{}); err != nil || len(left) > 0 || !c.empty() {
-		return // the next Adopt finds the directory and tries again to kill them
+		return // the next Adopt finds the directory and tries again to kill the processes
 	}
 	if c != nil {
 		if err := c.remove(); err != nil {
@@ -160,14 +161,14 @@ func (d *Driver) launch(ctx context.Context, dir stateDir, l launch) (*Task, err
 	return t, nil
 }
 
-// startReport is the one frame that a shim sends to the agent that started it.
+// startReport is the only frame that a shim sends to the agent that started it.
 type startReport struct {
 	Message string   `cbor:"1,keyasint"` // "" = the program was executed
 	Main    Identity `cbor:"2,keyasint"`
 }
 
-// shimEnv returns a shim's environment, which keeps the shim small: one thread of Go code, and a garbage collector that
-// runs often. It has nothing of the agent's environment, which may hold secrets.
+// shimEnv returns a shim's environment. It keeps the shim small, with one thread of Go code and frequent garbage
+// collection. The agent's own environment is not passed on, because it may contain secrets.
 func shimEnv() []string {
 	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
 }
@@ -201,7 +202,7 @@ func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
 	return id, nil
 }
 
-// abandon kills a shim that did not report, and everything that it may have started.
+// abandon kills a shim that sent no report, and everything that the shim may have started.
 func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 	_ = shim.signal(syscall.SIGKILL)
 	awaitEnd(shim, 5*time.Second)
@@ -211,8 +212,8 @@ func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 	}
 }
 
-// awaitEnd waits up to d until the process has ended. Then it reaps the process if it is a child of this process, which
-// may take up to d again.
+// awaitEnd waits up to d until the process has ended. If the process is a child of this one, awaitEnd also reaps it,
+// for which it may take up to d again.
 func awaitEnd(id Identity, d time.Duration) {
 	if poll(d, 2*time.Millisecond, func() bool { return !id.Alive() }) {
 		reapChild(id, d)
@@ -220,8 +221,8 @@ func awaitEnd(id Identity, d time.Duration) {
 }
 
 // reapChild reaps the process if it is a zombie and a child of this one; otherwise it does nothing. It tries for up to
-// d, because a process shows as a zombie a moment before its last thread has ended, and can be reaped only after that.
-// It waits for no other pid, so it can't take a status that another part of the agent waits for.
+// d, because a zombie can be reaped only once its last thread has ended. It reaps no other child, because another part
+// of the agent may wait for that child's status.
 func reapChild(id Identity, d time.Duration) {
 	poll(d, 2*time.Millisecond, func() bool {
 		st, ok := id.stat()
@@ -233,8 +234,8 @@ func reapChild(id Identity, d time.Duration) {
 	})
 }
 
-// reapLate reaps a child that may take long to end, for example on a busy machine. It returns when the process is gone,
-// when ctx ends, or at once if the process is not a child of this one.
+// reapLate reaps a child that may take long to end, for example on a busy machine. It blocks until the process is gone
+// or ctx ends. If the process is not a child of this one, it returns at once.
 func reapLate(ctx context.Context, id Identity) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {

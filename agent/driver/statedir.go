@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The state directory of one instance, 0700. Its name is the instance id.
+// The state directory of one instance has mode 0700, and the instance's id as its name. It contains:
 //
 //	launch    what to run, resolved; written by the agent before the shim starts
-//	lock      held (flock) by the shim for as long as it lives
+//	lock      locked (flock) by the shim while the shim runs
 //	shim      identity of the shim
 //	main      identity of the program
 //	exit      how the run ended; written by the shim, or by the agent if the shim can't do so
 //	control   unix socket of the shim
-//	shim.log  output of the shim itself (normally none)
+//	shim.log  output of the shim itself (normally empty)
 //	logs/     stdout.<offset> and stderr.<offset>, with their marks, unless the Spec names a log directory
 const (
 	fileLaunch  = "launch"
@@ -32,7 +32,7 @@ const (
 	fileShimLog = "shim.log"
 	dirLogs     = "logs"
 
-	// Directories whose names have these prefixes are half made or half removed. Adopt deletes them.
+	// Directories whose names have these prefixes were not completely made or removed. Adopt deletes them.
 	prefixNew     = ".new-"
 	prefixRemoved = ".removed-"
 )
@@ -46,12 +46,12 @@ func (d stateDir) removedName() string {
 
 func (d stateDir) path(name string) string { return filepath.Join(string(d), name) }
 
-// launch is what a shim needs to know. The agent resolves everything that depends on the node (user, paths, cgroups),
-// so the shim decides nothing.
+// launch is what a shim needs to know. The agent has resolved everything that depends on the node: user, paths and
+// cgroups.
 type launch struct {
 	Run     int       `cbor:"1,keyasint"` // starts at 1; each restart adds 1; also in the files shim, main and exit
 	Token   string    `cbor:"2,keyasint"` // random; is in the environment of every process of this run
-	Boot    string    `cbor:"3,keyasint"` // boot id under which the run was started
+	Boot    string    `cbor:"3,keyasint"` // boot id under which the run was started; otherBoot may change it
 	Spec    Spec      `cbor:"4,keyasint"` // with defaults filled in
 	Account account   `cbor:"5,keyasint"`
 	Dir     string    `cbor:"6,keyasint"` // working directory
@@ -61,15 +61,14 @@ type launch struct {
 	Cgroup  cgroupRef `cbor:"10,keyasint"`
 }
 
-// marker returns an environment entry that every process of this run has. It identifies a process even when no other
-// trace of the run is left.
+// marker returns the environment entry by which a process of this run can be recognised, even without any file.
 func (l launch) marker() string { return envRun + "=" + l.Token }
 
 // runIdentity is the content of the files shim and main.
 type runIdentity struct {
 	Run int      `cbor:"1,keyasint"`
 	ID  Identity `cbor:"2,keyasint"`
-	// Copies from the launch, with which the run can be killed if the launch is unreadable.
+	// Token and Cgroup are copies from the launch. With them the run can be killed if the launch is unreadable.
 	Token  string    `cbor:"3,keyasint"`
 	Cgroup cgroupRef `cbor:"4,keyasint"`
 }
@@ -83,7 +82,7 @@ type exitRecord struct {
 	OOM     bool   `cbor:"5,keyasint"`
 	Message string `cbor:"6,keyasint"`
 	Started int64  `cbor:"7,keyasint"` // wall clock, ms since 1970; 0 = unknown
-	Ended   int64  `cbor:"8,keyasint"`
+	Ended   int64  `cbor:"8,keyasint"` // wall clock, ms since 1970
 }
 
 func (r exitRecord) exit() Exit {
@@ -106,7 +105,7 @@ func (d stateDir) readLaunch() (launch, error) {
 	return l, nil
 }
 
-// readIdentity returns the identity in file. It returns false if the file is missing or damaged, or if it is of another
+// readIdentity returns the identity in file. It returns false if the file is missing or damaged, or belongs to another
 // run.
 func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	var r runIdentity
@@ -121,7 +120,7 @@ func (d stateDir) writeBoot(l launch) error {
 	for _, file := range []string{fileShim, fileMain} {
 		var r runIdentity
 		if err := ReadRecord(d.path(file), &r); err != nil || r.Run != l.Run {
-			continue // if it is missing or damaged, findShim asks the shim
+			continue // findShim asks the shim for what is missing or damaged
 		}
 		r.ID.Boot = l.Boot
 		if err := WriteRecord(d.path(file), r); err != nil {
@@ -139,8 +138,7 @@ func (d stateDir) readExit(run int) (Exit, bool) {
 	return r.exit(), true
 }
 
-// lock takes the shim's lock without waiting. It returns errLocked if another process holds the lock. The file is
-// closed on exec, so no program keeps the lock.
+// lock takes the shim's lock without waiting. It returns errLocked if another process has the lock.
 func (d stateDir) lock() (*os.File, error) { return lockFile(d.path(fileLock)) }
 
 var errLocked = errors.New("locked by another process")

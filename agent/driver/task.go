@@ -12,12 +12,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Exit says how an instance ended. Nothing of the instance runs any more.
+// Exit says how an instance ended. An instance has an Exit only once no process of it runs.
 type Exit struct {
 	Reason    Reason
-	Code      int            // of the program; 128 + Signal if a signal ended it; -1 = nobody saw its end
-	Signal    syscall.Signal // the signal that ended the program; 0 = none
-	OOMKilled bool           // the kernel killed at least one of the instance's processes at the memory cap
+	Code      int            // of the program; 128 + Signal if a signal ended it; -1 = unknown
+	Signal    syscall.Signal // the signal that ended the program; 0 = no signal
+	OOMKilled bool           // the kernel killed a process of the instance at the memory cap
 	Message   string         // for people; may be empty
 	StartedAt time.Time      // wall clock; zero = unknown
 	EndedAt   time.Time      // wall clock
@@ -30,7 +30,7 @@ func (e Exit) Failed() bool {
 
 func unixSignal(n int) syscall.Signal { return syscall.Signal(n) }
 
-// Task is one instance on this node, running or ended. Safe for many goroutines.
+// Task is one instance on this node, running or ended. Safe for concurrent use.
 type Task struct {
 	driver *Driver
 	dir    stateDir
@@ -59,7 +59,7 @@ func (t *Task) ID() ID { return t.launch.Spec.ID }
 // Spec returns what the instance runs, with defaults filled in.
 func (t *Task) Spec() Spec { return t.launch.Spec }
 
-// Run returns the number of the present or last run on this node. The first start is run 1.
+// Run returns the number of the latest run. The first start on this node is run 1.
 func (t *Task) Run() int { return t.launch.Run }
 
 // Dir returns the working directory.
@@ -68,7 +68,7 @@ func (t *Task) Dir() string { return t.launch.Dir }
 // User returns the uid that the program runs as.
 func (t *Task) User() int { return t.launch.Account.UID }
 
-// Process returns the identity of the program's main process. It returns zero if that is not known.
+// Process returns the identity of the program's main process. It returns the zero Identity if that is unknown.
 func (t *Task) Process() Identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,14 +78,14 @@ func (t *Task) Process() Identity {
 	return t.main
 }
 
-// Alive reports whether the main process runs: same pid, same start time, same boot, not a zombie. Descendants may
-// outlive the main process; only Done says that nothing is left.
+// Alive reports whether the main process runs. Descendants may outlive the main process, so wait for Done to know that
+// no process of the instance is left.
 func (t *Task) Alive() bool { return !closed(t.done) && t.Process().Alive() }
 
-// Done is closed when no process of the instance is left and Exit is known.
+// Done returns a channel that is closed when no process of the instance is left and Exit is known.
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Wait blocks until Done. If ctx ends first, it returns the error of ctx.
+// Wait blocks until the instance has ended, and returns its Exit. If ctx ends first, it returns the error of ctx.
 func (t *Task) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-t.done:
@@ -115,8 +115,8 @@ func (t *Task) finish(e Exit) {
 	}
 }
 
-// record writes the exit to the disk for a later agent, and then finishes the task. If the disk refuses, only that file
-// is missing: this agent knows the exit, and a later agent finds the shim gone.
+// record writes the exit to the disk, and then finishes the task. If the write fails, it still finishes the task. A
+// later agent then finds that the shim is gone, and reports shim_lost.
 func (t *Task) record(e Exit) {
 	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled,
 		Message: e.Message, Ended: e.EndedAt.UnixMilli()}
@@ -129,16 +129,15 @@ func (t *Task) record(e Exit) {
 	t.finish(e)
 }
 
-// Signal sends sig to the program's process group. It blocks for up to two seconds. It returns CodeNotRunning if the
-// program has ended, CodeSignalFailed if the kernel refuses the signal, and CodeShimSilent if the shim does not answer;
-// then try again.
+// Signal sends sig to the program's process group. It blocks for up to two seconds. Codes: CodeNotRunning (the program
+// has ended), CodeSignalFailed (the kernel refuses the signal), CodeShimSilent (the shim does not answer; try again).
 func (t *Task) Signal(ctx context.Context, sig syscall.Signal) error {
 	return t.ask(ctx, request{Op: opSignal, Signal: int(sig)})
 }
 
-// Renew moves the end of the lease to until, unless the lease ends later already. It blocks for up to two seconds. It
-// returns CodeNotRunning if the lease or the instance has ended, or if the instance is being killed. It returns
-// CodeShimSilent if the shim does not answer; then try again. CodeStateFailed means that the timer could not be set.
+// Renew moves the end of the lease to until, unless the lease ends later already. It blocks for up to two seconds.
+// Codes: CodeNotRunning (the lease or the instance has ended, or the instance is being killed), CodeStateFailed (the
+// shim could not set its timer), CodeShimSilent (the shim does not answer; try again).
 func (t *Task) Renew(ctx context.Context, until BootTime) error {
 	return t.ask(ctx, request{Op: opLease, Until: until})
 }
@@ -162,8 +161,8 @@ func (t *Task) ask(ctx context.Context, req request) error {
 
 // Stats is what an instance uses now.
 type Stats struct {
-	CPU         time.Duration // used since the start; without cgroups only by processes that still run
-	MemoryBytes int64         // without droppable page cache; without cgroups the sum of resident sets
+	CPU         time.Duration // used since the start; without cgroups, only by processes that still run
+	MemoryBytes int64         // excludes droppable page cache; without cgroups, the sum of resident sets
 	Processes   int
 }
 
@@ -195,16 +194,16 @@ func (t *Task) stats() (Stats, error) {
 	}
 	var s Stats
 	for _, p := range descendants(list, t.shim.PID) {
-		s.CPU += time.Duration(p.cpuTicks) * (time.Second / 100) // USER_HZ is 100 on every Linux Go runs on
+		s.CPU += time.Duration(p.cpuTicks) * (time.Second / 100) // USER_HZ is 100 on all machines that Go supports
 		s.MemoryBytes += p.rssPages * int64(os.Getpagesize())
 		s.Processes++
 	}
 	return s, nil
 }
 
-// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory. It returns
-// CodeStillRunning if the instance has not ended or is started again, and CodeStateFailed if something can't be
-// deleted; it may be called again.
+// Remove deletes the state directory, the logs in it, the cgroup, and the working directory if the driver made it.
+// Codes: CodeStillRunning (the instance has not ended, was started again, or is being started or removed),
+// CodeStateFailed (something can't be deleted; try again).
 func (t *Task) Remove() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -226,9 +225,9 @@ func (t *Task) Remove() error {
 	return nil
 }
 
-// RemoveWork deletes the instance's own working directory, if it has one, and keeps the logs. Call it for an ended
-// instance that will not be started again. It returns CodeStillRunning if the instance has not ended or is just being
-// started or removed, and CodeStateFailed if the directory can't be deleted. It may be called again.
+// RemoveWork deletes the working directory if the driver made it, and keeps the logs. Call it for an ended instance
+// that will not be started again. Codes: CodeStillRunning (the instance has not ended, or is being started or removed),
+// CodeStateFailed (the directory can't be deleted; try again).
 func (t *Task) RemoveWork() error {
 	if !closed(t.done) {
 		return model.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
@@ -250,8 +249,8 @@ func (t *Task) removeWork() error {
 	return nil
 }
 
-// remove deletes what is left of the instance. It renames and deletes the state directory last, so that Adopt can
-// finish after a crash.
+// remove deletes what is left of the instance. The state directory is last, so that after a crash Adopt still finds the
+// instance, or the renamed directory, which it deletes.
 func (t *Task) remove() error {
 	if c := t.launch.Cgroup.open(); c != nil {
 		if err := c.remove(); err != nil {

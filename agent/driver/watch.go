@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch waits until the instance has ended, and finishes the task. It holds a connection to the shim, which breaks when
-// the shim exits for any reason. If ctx ends first, watch returns and leaves the task as it is.
+// watch waits until the instance has ended, and finishes the task. It keeps a connection to the shim open, because the
+// connection breaks when the shim ends for any reason. If ctx ends first, watch returns and leaves the task as it is.
 func (t *Task) watch(ctx context.Context) {
 	pause := 5 * time.Millisecond
 	for ctx.Err() == nil {
@@ -23,7 +23,7 @@ func (t *Task) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		alive := t.shim.Alive() // checked before the exit is read: what a dead shim wrote is final
+		alive := t.shim.Alive() // checked first, because a shim that is dead now writes no exit after the read below
 		if e, ok := t.dir.readExit(t.launch.Run); ok {
 			awaitEnd(t.shim, 5*time.Second)
 			t.finish(e)
@@ -35,7 +35,8 @@ func (t *Task) watch(ctx context.Context) {
 			t.lost(ctx)
 			return
 		}
-		// The shim lives but does not listen: it is starting, exiting, or stopped by a signal. Look again, ever more rarely.
+		// The shim runs but does not listen, because it is starting, exiting, or stopped by a signal. Look again, with
+		// growing pauses.
 		if !sleep(ctx, pause) {
 			return
 		}
@@ -54,11 +55,11 @@ func (t *Task) holdConnection(ctx context.Context) {
 	if WriteFrame(c, request{Op: opWatch}) != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c) // one answer, then nothing until the shim has ended
+	_, _ = io.Copy(io.Discard, c) // the shim sends one answer and then nothing until it ends
 }
 
-// lost handles the death of a shim that wrote no exit. It kills everything that the shim left, however long that takes,
-// and then records shim_lost. If ctx ends, it returns without recording.
+// lost handles the death of a shim that wrote no exit. It kills everything that the shim left, however long this takes,
+// and then records an exit with shim_lost. If ctx ends first, it records no exit.
 func (t *Task) lost(ctx context.Context) {
 	log := t.driver.cfg.Logger
 	log.Warn("shim lost, killing what it left", "instance", t.ID(), "shim", t.shim.PID)
@@ -81,12 +82,12 @@ func (t *Task) lost(ctx context.Context) {
 		EndedAt: time.Now()})
 }
 
-// leftoverTimeout is how long killLeftovers and killEarlier try. Only a process in uninterruptible sleep takes longer
-// to end.
+// leftoverTimeout is how long killLeftovers and killEarlier try to kill processes. Only a process in uninterruptible
+// sleep takes longer to end.
 const leftoverTimeout = 10 * time.Second
 
-// killLeftovers kills what a dead shim left, and returns nil when nothing of it is alive. It returns an error after
-// leftoverTimeout, or when ctx ends.
+// killLeftovers kills the processes that a dead shim left, and returns nil once they have ended. It returns an error
+// after leftoverTimeout, or when ctx ends.
 func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 	c := l.Cgroup.open()
 	deadline := time.Now().Add(leftoverTimeout)
@@ -99,7 +100,7 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 			return fmt.Errorf("processes of it can't be killed (%w)", errors.Join(err, os.ErrDeadlineExceeded))
 		}
 		if c != nil {
-			_ = c.ctrl.killAll(c) // the next look shows whether it worked
+			_ = c.ctrl.killAll(c) // an error does not matter, because the next round checks what is left
 		}
 		for _, p := range left {
 			_ = p.signal(syscall.SIGKILL)
@@ -111,9 +112,11 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 }
 
 // leftovers returns the living processes of a run whose shim is dead. These are the processes with the run's token in
-// their environment and, without a cgroup, those in the session or group of the shim or the program. All their
-// descendants count too. For a run of another boot it returns none. Without a cgroup one case is missed: a process that
-// cleaned its environment, left the session and lost its parent before the shim died.
+// their environment and, if the run has no cgroup, the processes in the session or group of the shim or the program.
+// All descendants of these processes are included. The list is empty for a run of another boot.
+//
+// Without a cgroup, leftovers misses a process that cleaned its environment, left the session and lost its parent
+// before the shim died.
 func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 	if boot, err := bootID(); err != nil || boot != l.Boot {
 		return nil, err
@@ -146,8 +149,8 @@ func leftovers(l launch, shim, main Identity) ([]Identity, error) {
 }
 
 // memberOf returns a function that reports whether a process is in the session or process group of one of the leaders.
-// The kernel reuses a number only when no process, group or session has it. So unless another process has a leader's
-// pid now, all processes in the session or group of that number belong to the leader.
+// The kernel reuses a number only when no process, group or session has it. So if no other process has a leader's pid
+// now, the processes in the session or group with this number belong to the leader.
 func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	var valid []Identity
 	for _, id := range leaders {
@@ -167,12 +170,13 @@ func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 // kills a shim that does not answer.
 const shimPatience = 4 * time.Second
 
-// Stop sends sig to the program's process group and, after grace, SIGKILL to everything that is left. It blocks until
-// nothing is left, and then returns nil. If ctx ends first, it returns the error of ctx, and the shim goes on alone. If
-// sig is 0, the signal of the Spec is used. If grace is negative, the grace of the Spec is used; if it is 0, everything
-// is killed at once. Stop may be called again: the earliest deadline counts.
+// Stop sends sig to the program's process group and, after grace, SIGKILL to all processes that are left. It returns
+// nil once no process is left. If ctx ends first, it returns the error of ctx, and the shim continues the stop. If sig
+// is 0, the signal of the Spec is used. If grace is negative, the grace of the Spec is used. If grace is 0, everything
+// is killed at once. Stop may be called again. The grace that ends first applies.
 //
-// If the shim is dead or does not answer, the agent does all this itself. The reason of the exit is then shim_lost.
+// If the shim is dead, the agent kills everything at once. If the shim does not answer, the agent stops the program and
+// kills the shim. In both cases the exit has the reason shim_lost.
 func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
 	if sig == 0 {
 		sig = t.launch.Spec.Stop.Signal
@@ -190,7 +194,7 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 		if errors.As(err, &silent) && silent.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 			t.stopWithoutShim(ctx, sig, grace)
 		}
-		// The shim goes on alone from here. If it hangs later, the next round finds that out.
+		// The shim does the stop from here on. If it hangs later, the next round finds that out.
 		select {
 		case <-t.done:
 		case <-ctx.Done():
@@ -201,9 +205,9 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	return nil
 }
 
-// stopWithoutShim stops an instance whose shim lives but does not answer. It sends sig to the program's process group,
-// waits until the program has ended or the grace is over, and kills the shim. Then watch kills the rest. If ctx ends,
-// it returns without killing the shim.
+// stopWithoutShim stops an instance whose shim runs but does not answer. It sends sig to the program's process group,
+// waits until the program has ended or the grace is over, and kills the shim. After that, watch kills what the shim
+// left. If ctx ends first, the shim is not killed.
 func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace time.Duration) {
 	t.driver.cfg.Logger.Warn("shim does not answer, stopping without it", "instance", t.ID(), "shim", t.shim.PID)
 	if main := t.Process(); grace > 0 && main.Alive() {
@@ -217,7 +221,7 @@ func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace ti
 	_ = t.shim.signal(syscall.SIGKILL)
 }
 
-// sleep waits for d. It returns false if ctx ends first.
+// sleep blocks for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
