@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Opinion is another server's answer to the leader's question how long it has not heard some nodes.
+// Opinion is what another server answered when the leader asked how long it had not heard some nodes.
 type Opinion struct {
 	Server model.ServerID
 	Asked  time.Duration // how long ago the question was sent
@@ -45,9 +45,12 @@ func (e Evidence) Fit() bool {
 }
 
 // Weigh returns what the evidence says of one node. Silent is true if every condition of the offline rule is met,
-// except the brake against mass eviction (HOLD): - The leader is fit and has itself not heard the node for Threshold. -
-// A majority of the voters, counting only answers that are at most one heartbeat interval old, agrees. - No server that
-// answered has heard the node within Threshold. - Gossip does not see the node alive, or every voter agrees.
+// except the brake against mass eviction (HOLD):
+//   - The leader is fit and has itself not heard the node for Threshold.
+//   - A majority of the voters has not heard the node for Threshold either. Answers that are older than one heartbeat
+//     interval are ignored.
+//   - No server that answered has heard the node within Threshold.
+//   - Gossip does not show the node as alive, or all voters have not heard it for Threshold.
 //
 // A node that the leader has never heard is silent only after fsm.UnheardFor. An agent that starts at the same time as
 // all servers needs this time to register.

@@ -61,7 +61,7 @@ type PoolConfig struct {
 	Bind    string  // IP address to listen on; default 0.0.0.0
 	Port    int     // of UDP and TCP; 0 means any free port (tests and demo)
 	// Advertise is the IP address at which others reach this member. By default, it is Bind, or a private address of the
-	// machine if Bind is not set.
+	// machine if Bind is 0.0.0.0.
 	Advertise string
 	Join      []string  // "host:port", or "exec:/path" of a program that prints addresses
 	Meta      Meta      // what this member says of itself until SetMeta changes it
@@ -325,7 +325,8 @@ func plainly(err error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// Want sets the members that rejoin always contacts and that the pool never forgets. They are the voters.
+// Want sets the members that rejoin contacts whenever they are dead, and that the pool never forgets. They are the
+// voters.
 func (p *Pool) Want(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

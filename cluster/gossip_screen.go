@@ -34,7 +34,7 @@ const (
 	sealedHead    = 1 + 12 // version and nonce
 	sealedTail    = 16     // the authentication tag
 	streamHead    = 1 + 4  // kind and length
-	openedBytes   = 256    // of a stream are decrypted, to see its kind and the header of an exchange
+	openedBytes   = 256    // bytes of a stream that are decrypted: its kind and the header of an exchange
 	memberBytes   = 32     // each member takes more bytes than that in an exchange
 )
 
