@@ -24,7 +24,7 @@ type Condition struct {
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when the server last saved a snapshot, Unix ms; 0 means never
 
 	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of the server's own certificate
-	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates of agents that expire soon, at most maxToldCerts
+	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // agents' certificates that expire soon, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of the server's gossip
 }
 

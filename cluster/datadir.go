@@ -209,5 +209,5 @@ func (d *dataDir) makePledge(servers []model.ServerID) error {
 	return nil
 }
 
-// newID returns an id that no other process makes.
+// newID returns a new unique id.
 func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }

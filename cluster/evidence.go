@@ -21,7 +21,7 @@ type Opinion struct {
 // Fitness contains the facts that decide whether the leader may call nodes silent.
 type Fitness struct {
 	Uptime time.Duration // of the leader's process
-	Led    time.Duration // since the first Barrier of its term
+	Led    time.Duration // since its leadership began in this term
 	Calm   time.Duration // since the process was last paused or short of CPU time
 }
 

@@ -15,7 +15,7 @@ import (
 
 // givenUp contains the registrations that this server agreed to call offline, as the epoch of each node. The leader may
 // already have written that such a node is offline, and its instances may soon run elsewhere. So this server no longer
-// renews its leases, even after a restart with an older state.
+// renews the node's leases, even after a restart with an older state.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64

@@ -100,7 +100,7 @@ type Pool struct {
 	view    poolView // cached views of members
 	meta    []byte   // ownMeta, encoded
 	ownMeta Meta
-	wanted  []string // members that rejoin never gives up on
+	wanted  []string // set by Want
 	bounds  poolBounds
 	nudged  []string // addresses that rejoin will contact soon
 	nudge   chan struct{}

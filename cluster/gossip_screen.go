@@ -56,7 +56,7 @@ func newScreen(key []byte) (*screen, error) {
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
 // packet returns nil if memberlist may get the packet, and otherwise why it is refused. A packet that is not encrypted
-// with the key may pass, because memberlist refuses it without unpacking it.
+// with the key can pass, because memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds of incoming streams on the gossip port. The sender of a stream is authenticated only when the whole stream has
-// arrived and been decrypted. Until then, memberlist alone would buffer up to 20 MiB of each stream.
+// arrived and been decrypted. Without these bounds, memberlist would buffer up to 20 MiB of each stream until then.
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
@@ -149,7 +149,8 @@ func (s *boundedStream) becomeLarge() error {
 }
 
 // tryLarge counts this stream as large until Close is called, and returns true. If that is not possible, it returns
-// false and a channel that is closed when it may be tried again. After Close, it counts nothing and returns no channel.
+// false and a channel that is closed when another call may succeed. After Close, it counts nothing and returns no
+// channel.
 func (s *boundedStream) tryLarge() (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

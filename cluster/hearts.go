@@ -202,7 +202,7 @@ func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 }
 
 // GiveUp records that this server agreed to call this epoch of the node offline. Beats of the epoch still count for the
-// node's age, but no longer renew its lease. Beats of a later registration renew the lease again.
+// node's age, but no longer renew the node's leases. Beats of a later registration renew them again.
 func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

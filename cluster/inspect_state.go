@@ -132,7 +132,7 @@ type Replay struct {
 	State   fsm.State
 	From    string         // the file of the snapshot that it began with; empty if it began with an empty state
 	Index   uint64         // of the last record that State includes
-	Applied int            // how many records after the snapshot State includes
+	Applied int            // number of records after the snapshot that State includes
 	Skipped []*model.Error // newer snapshots that could not be read
 }
 
@@ -197,7 +197,7 @@ func (d *StoppedDir) base(index uint64) Replay {
 	return r
 }
 
-// hole returns the error for a log that does not reach from the entry at from to the entry at to.
+// hole returns the error for a log that lacks entries from index from+1 to index to.
 func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {

@@ -57,8 +57,8 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks the other servers about the nodes that this server has not heard for lateAfter, and publishes the result.
-// It returns the time until the next round: at most one heartbeat interval, or half of one while a node is late.
+// round asks the other servers about the nodes whose age has reached lateAfter, and publishes the result. It returns
+// the time until the next round: at most one heartbeat interval, or half an interval while a node is late.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
@@ -321,7 +321,7 @@ func (j *judge) publish() {
 }
 
 // sameNews reports whether LiveChanged need not report the change from a to b. If b.FactsGen is 0, the state already
-// has the node's facts, so a.FactsGen is ignored: the entry that wrote the facts has woken everybody.
+// has the node's facts, so a.FactsGen is ignored: the entry that wrote the facts has already woken those who wait.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// leadership describes this server's leadership in one term. It begins once the term's first Barrier is done.
+// leadership describes this server's leadership in one term. It begins once the term's first Barrier is done and the
+// first entries of a new or recovered cluster are written.
 type leadership struct {
 	term  uint64
 	since time.Time
@@ -27,8 +28,8 @@ type leadership struct {
 var errLostLeadership = errors.New("this server no longer leads")
 
 // followTerms runs Server.term in each term that this server leads, until ctx ends. raft's main loop blocks while
-// nobody reads its notifications, so one goroutine does nothing else. followTerms returns only after drained is closed,
-// which must happen after raft has stopped.
+// nobody reads its notifications, so one goroutine does nothing but read them. followTerms returns only after drained
+// is closed, which must happen after raft has stopped.
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
@@ -173,9 +174,9 @@ func (s *Server) term(ctx context.Context) {
 }
 
 // announce writes an entry that names this term's leader, so that an event shows who leads. It tries until it succeeds
-// or ctx ends. Writing the entry twice is harmless. Nothing waits for it, because a server with a full disk also leads.
-// The entry sets the time that people see, which must not come from one wrong clock. So ticks calls announce only when
-// a majority's clocks are known, or after announceRound rounds.
+// or ctx ends. Writing the entry twice is harmless. No other work of the leader waits for the entry, because a server
+// with a full disk must lead too. The entry sets the time that people see, which must not come from one wrong clock. So
+// ticks calls announce only when a majority's clocks are known, or after announceRound rounds.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {
@@ -335,8 +336,8 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	return leader, self, self
 }
 
-// Term returns the term in which this server leads. It returns 0 if this server does not lead, or if the first Barrier
-// of the term is not done yet.
+// Term returns the term in which this server leads. It returns 0 if this server does not lead, or if its leadership has
+// not begun yet (see leadership).
 func (s *Server) Term() uint64 {
 	if r := s.state.leadership.Load(); r != nil {
 		return r.term

@@ -87,8 +87,8 @@ func (d *dataDir) checkReplaced() error {
 
 // superseded returns the lineages that a recovery of this directory replaces. There are none unless an earlier recovery
 // left this server behind. lineage is the lineage of the earlier recovery, as the operator gave it, or empty. Codes:
-// conflict if noteReplaced marked the directory with another lineage, or if the mark is damaged; invalid if lineage is
-// malformed.
+// conflict if noteReplaced marked the directory with a lineage that is not the given one, or if the mark is damaged;
+// invalid if lineage is malformed.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -96,7 +96,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "": // this server met no server of that lineage; the operator has it from an agent's refusal
+	case by.Cluster == "": // this server met no server of that lineage; an agent's refusal named it to the operator
 		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
