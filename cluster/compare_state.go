@@ -42,9 +42,9 @@ type offer struct {
 	at    time.Time
 }
 
-// passed is called before an entry is applied. before is the state before the entry, and index is the entry's index. If
-// there is a multiple of checkpointEvery from before.Index+1 to index, passed keeps the state. All servers apply the
-// same entries, so they keep the same states.
+// passed is called before an entry is applied, with the state until then and the entry's index. It keeps the state if a
+// multiple of checkpointEvery is above the state's index and at most the entry's index. All servers apply the same
+// entries, so they keep the same states.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -72,8 +72,8 @@ func (p *pastStates) settle(key stateKey) {
 	})
 }
 
-// hold returns all kept states and current, oldest first. It keeps current for offerFor, because other servers may now
-// ask for its digest.
+// hold returns all kept states and the current one, oldest first. It keeps the current one for offerFor, because other
+// servers may now ask for its digest.
 func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,8 @@ func compareKeys(a, b stateKey) int {
 	return 0
 }
 
-// find returns the state under a key: current or a kept state. It returns false if this server does not have the state.
+// find returns the state under a key, which may be the current one or a kept one. It returns false if this server does
+// not have the state.
 func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	if keyOf(current) == key {
 		return current, true

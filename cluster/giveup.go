@@ -64,7 +64,7 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 	return nil
 }
 
-// writeGivenUp writes next if it differs from the list on disk. The caller holds s.seen.given.mu.
+// writeGivenUp writes the new list to disk, unless the list on disk is equal. The caller holds s.seen.given.mu.
 func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	if maps.Equal(next, s.seen.given.epochs) {
 		return nil

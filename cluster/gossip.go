@@ -242,7 +242,7 @@ func (p *Pool) Changed() <-chan struct{} {
 
 // SetMeta changes what this member says of itself, and announces the change. It waits at most 1 s until the
 // announcement is sent. If that takes longer, the change still spreads later. If the new Meta is too long, SetMeta
-// changes nothing and returns an error. edit must not call the Pool.
+// changes nothing and returns an error. The function edit must not call the Pool.
 func (p *Pool) SetMeta(edit func(*Meta)) error {
 	p.mu.Lock()
 	next := p.ownMeta
@@ -333,7 +333,7 @@ func (p *Pool) Want(names []string) {
 	p.wanted = slices.Clone(names)
 }
 
-// wants reports whether name is this member or one that Want was called with. p.mu is held.
+// wants reports whether a member is this member itself or was set by Want. p.mu is held.
 func (p *Pool) wants(name string) bool { return name == p.cfg.Name || slices.Contains(p.wanted, name) }
 
 // drop forgets a member. p.mu is held.

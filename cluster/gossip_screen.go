@@ -154,7 +154,8 @@ func headBytes(raw []byte) (n int, whole bool) {
 	return n + int(min(sealed, sealedHead+openedBytes)), true
 }
 
-// stream returns nil if memberlist may get a stream that begins with head, and otherwise why the stream is refused.
+// stream returns nil if memberlist may get a stream that begins with the bytes in head, and otherwise why the stream is
+// refused.
 func (s *screen) stream(head []byte) error {
 	head, ok := withoutLabel(head)
 	if !ok || len(head) < streamHead {

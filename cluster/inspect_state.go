@@ -197,7 +197,7 @@ func (d *StoppedDir) base(index uint64) Replay {
 	return r
 }
 
-// hole returns the error for a log that lacks entries from index from+1 to index to.
+// hole returns Replay's error for a log that lacks entries between the snapshot and the wanted index.
 func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {

@@ -170,7 +170,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	return e
 }
 
-// askAges sends q to all other servers at once. It returns the answers that arrive within limit.
+// askAges sends q to all other servers at once. It returns the answers that arrive within the limit.
 func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) []Opinion {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -261,10 +261,10 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	return nil
 }
 
-// TransferLeader hands leadership to another voter. If to is empty, it chooses one: it prefers voters that answer, then
-// voters with more room on their disk, then the one with the longest log. It blocks for at most two election timeouts.
-// Codes: no_leader if this server does not lead; not_found if to is no voter; conflict if to leads already, if there is
-// no other voter, or if the transfer failed.
+// TransferLeader hands leadership to another voter. If no id is given, it chooses one: it prefers voters that answer,
+// then voters with more room on their disk, then the one with the longest log. It blocks for at most two election
+// timeouts. Codes: no_leader if this server does not lead; not_found if no voter has the given id; conflict if the
+// given server leads already, if there is no other voter, or if the transfer failed.
 func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()

@@ -85,10 +85,10 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory replaces. There are none unless an earlier recovery
-// left this server behind. lineage is the lineage of the earlier recovery, as the operator gave it, or empty. Codes:
-// conflict if noteReplaced marked the directory with a lineage that is not the given one, or if the mark is damaged;
-// invalid if lineage is malformed.
+// superseded returns the lineages that a recovery of this directory replaces. There are some only if an earlier
+// recovery left this server behind. lineage is the lineage of the earlier recovery, as the operator gave it, or empty.
+// Codes: conflict if noteReplaced marked the directory with a lineage that is not the given one, or if the mark is
+// damaged; invalid if lineage is malformed.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
